@@ -1,0 +1,63 @@
+"""The face of ddpfix: one click group whose commands are imported only when they are called.
+
+Importing lazily keeps ``ddpfix check`` free of libcst, torch and whatever the launcher needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from . import __version__
+from .errors import InputError
+
+COMMANDS = {
+    "check": ("patcher.cli", "what is wrong in a script, and what it would do to you"),
+    "patch": ("patcher.cli", "the smallest diff that makes it right"),
+    "explain": ("patcher.cli", "the manual of one rule"),
+    "rules": ("patcher.cli", "all rules, a line each"),
+    "gpus": ("launchers.cli", "the cards of this machine, and which can be used"),
+    "plan": ("launchers.cli", "the batch plan for a recipe on these cards"),
+    "launch": ("launchers.cli", "run a script on every card"),
+    "demo": ("launchers.demo", "the whole story on a tiny model, offline, in three minutes"),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line helps without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"{__package__}.{module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            click.echo(f"ddpfix: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ddpfix")
+def ddpfix() -> None:
+    """Make legacy PyTorch training scripts train correctly on every GPU the machine has."""
+
+
+def main() -> None:
+    """Entry point of the ``ddpfix`` script."""
+    sys.exit(ddpfix.main(standalone_mode=True))

@@ -1,0 +1,1 @@
+"""Everything that runs: inventory, plan, command, run, trace."""

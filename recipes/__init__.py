@@ -1,0 +1,1 @@
+"""Facts about families of training scripts, one TOML file each."""
