@@ -1,0 +1,115 @@
+"""The pen of a traced process: writes events so that a crash loses nothing, also after a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from .events import SCHEMA, Child, Command, Event, File
+
+
+class Recorder:
+    """Appends events to one rank's file, each with a single unbuffered write.
+
+    In a forked child only `File` and `Command` are kept, in a file of the child's own.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.folder = folder
+        self.rank = rank
+        self.pid = os.getpid()
+        self.is_child = False
+        self.origin = time.perf_counter()
+        self.last_event = time.monotonic()
+        self.in_flight: list[str] = []
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._fd: int | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in (*folder.glob(f"rank{rank}.*"),):
+            stale.unlink(missing_ok=True)
+        self._fd = self._open(folder / f"rank{rank}.jsonl")
+        os.register_at_fork(after_in_child=self._forked)
+
+    def emit(self, event: Event) -> None:
+        """Write one line. Raises OSError when the trace cannot be written."""
+        if self.is_child:
+            if not isinstance(event, File | Command):
+                return
+            if self._fd is None:
+                self._begin_child()
+        with self._lock, self.quiet():
+            self._write(event)
+        self.last_event = time.monotonic()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """What this thread does inside is the tracer's own business and is not recorded."""
+        depth = getattr(self._local, "depth", 0)
+        self._local.depth = depth + 1
+        try:
+            yield
+        finally:
+            self._local.depth = depth
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the current thread is inside `quiet`."""
+        return getattr(self._local, "depth", 0) > 0
+
+    @contextlib.contextmanager
+    def doing(self, operation: str) -> Iterator[None]:
+        """Name what is in flight, for the report of a hang."""
+        self.in_flight.append(operation)
+        try:
+            yield
+        finally:
+            self.in_flight.pop()
+
+    def owns(self, path: str) -> bool:
+        """Whether ``path`` (absolute) is one of the tracer's own files."""
+        folder, name = os.path.split(path)
+        return folder == str(self.folder) and name.startswith("rank")
+
+    def _write(self, event: Event) -> None:
+        assert self._fd is not None
+        event.t = time.perf_counter() - self.origin
+        record = {"type": event.type, **attrs.asdict(event)}
+        os.write(self._fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+
+    def _open(self, path: Path) -> int:
+        with self.quiet():
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+    def _forked(self) -> None:
+        # The lock may have been held by another thread of the parent; the file is the parent's.
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
+        self.is_child = True
+        self.pid = os.getpid()
+        self.in_flight = []
+
+    def _begin_child(self) -> None:
+        from multiprocessing import current_process
+
+        self._fd = self._open(self.folder / f"rank{self.rank}.pid{self.pid}.jsonl")
+        with self._lock, self.quiet():
+            self._write(
+                Child(
+                    schema=SCHEMA,
+                    rank=self.rank,
+                    pid=self.pid,
+                    ppid=os.getppid(),
+                    name=current_process().name,
+                )
+            )
