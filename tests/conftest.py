@@ -1,0 +1,51 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
+
+
+def build_nvml(folder: Path, *flags: str) -> Path:
+    """Compile the test libnvidia-ml into `folder` and return the folder."""
+    library = folder / "libnvidia-ml.so.1"
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *flags]
+    subprocess.run([*command, "-o", str(library), str(NVML_SOURCE)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(scope="session")
+def old_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml-old"), "-DOLD_DRIVER")
+
+
+@pytest.fixture
+def machine(nvml_library: Path, tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """An environment in which pynvml sees the cards that the given text describes.
+
+    The text's format is told at the top of nvml/nvml.c; `machine.txt` in the test's folder can be
+    rewritten while a program runs.
+    """
+
+    def environment(
+        cards: str, *, library: Path = nvml_library, **variables: str
+    ) -> dict[str, str]:
+        description = tmp_path / "machine.txt"
+        description.write_text(cards)
+        inherited = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+        paths = [str(library), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        added = {"TEST_NVML": str(description), "LD_LIBRARY_PATH": os.pathsep.join(paths)}
+        return inherited | added | variables
+
+    return environment
