@@ -1,1 +1,1 @@
-"""Text in, findings and new text out. Never runs or imports the user's code, never imports torch."""
+"""Text in, findings and new text out. Never runs the user's code, never imports torch."""

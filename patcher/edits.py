@@ -1,0 +1,75 @@
+"""What a rule may ask the engine to do. Data only: the engine owns where, when and in which order.
+
+Every edit names ``ast`` nodes of the module it changes, so a rule never sees positions or libcst.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Insert:
+    """New statements beside ``anchor``, or first or last in its body. ``code`` is not indented."""
+
+    anchor: ast.stmt
+    code: str
+    where: Literal["before", "after", "first", "last"] = "before"
+
+
+@dataclass(frozen=True)
+class Replace:
+    """New statements in the place of ``anchor``; the empty string removes it with its comments."""
+
+    anchor: ast.stmt
+    code: str
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """New text for a span of one statement, from the start of ``first`` to the end of ``last``.
+
+    ``after=True`` leaves ``first`` alone and takes the span from its end: with
+    ``first is last`` it is an insertion behind the node.
+    """
+
+    first: ast.expr | ast.keyword | ast.alias
+    code: str
+    last: ast.expr | ast.keyword | ast.alias | None = None
+    after: bool = False
+    before: bool = False  # the span ends where ``last`` starts
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Put ``anchor`` under ``if test:``."""
+
+    anchor: ast.stmt
+    test: str
+
+
+@dataclass(frozen=True)
+class Unwrap:
+    """Replace an ``if`` by its own body."""
+
+    anchor: ast.If
+
+
+@dataclass(frozen=True)
+class Define:
+    """Carry one of the functions of ``inserts.py``, with the imports it needs."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Import:
+    """Make sure that ``import module`` or ``from module import name`` holds at module level."""
+
+    module: str
+    name: str = ""
+
+
+Edit = Insert | Replace | Rewrite | Guard | Unwrap | Define | Import

@@ -1,0 +1,222 @@
+"""Select rules, apply their edits in rounds, prove the result stable, or refuse.
+
+A round applies every edit that does not meet another one's; what an applied edit brings to light
+(an evaluation that every rank reaches now writes its file on every rank) is the next round's work.
+The result is written only when it parses, a further round changes nothing, and no error is left.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from .edits import Edit
+from .facts import Module, Unit
+from .findings import Finding, Safety, Severity
+from .project import read_unit, with_siblings
+from .rules import Rule, all_rules
+from .sources import Source, replace_all
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file, before and after."""
+
+    source: Source
+    text: str
+
+    def diff(self) -> str:
+        """A unified diff, empty when nothing changed."""
+        path = self.source.path
+        return "".join(
+            difflib.unified_diff(
+                self.source.text.splitlines(keepends=True),
+                self.text.splitlines(keepends=True),
+                f"a/{path}",
+                f"b/{path}",
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What patching a script would do: nothing is written until ``write`` is called."""
+
+    path: Path
+    found: tuple[Finding, ...]  # in the script as it was
+    left: tuple[Finding, ...]  # in the result
+    changes: tuple[Change, ...]
+    refusal: str = ""
+
+    def diff(self) -> str:
+        """Unified diffs of all changed files."""
+        return "".join(change.diff() for change in self.changes)
+
+    def write(self) -> None:
+        """Replace the changed files, all or none. Raises InputError on a refused patch."""
+        if self.refusal:
+            raise InputError(f"{self.path}: {self.refusal}")
+        if self.changes:
+            replace_all([(change.source, change.text) for change in self.changes])
+
+
+def select(rules: Iterable[Rule], chosen: Sequence[str], ignored: Sequence[str]) -> list[Rule]:
+    """Rules by prefix of their code. Raises InputError for a prefix that fits none."""
+    rules = list(rules)
+    for prefix in (*chosen, *ignored):
+        if not any(rule.code.startswith(prefix.upper()) for rule in rules):
+            raise InputError(f"no rule's code starts with {prefix}; `ddpfix rules` lists them")
+    wanted, unwanted = (tuple(p.upper() for p in group) for group in (chosen, ignored))
+    return [
+        rule
+        for rule in rules
+        if rule.code.startswith(wanted or ("",))
+        and not (unwanted and rule.code.startswith(unwanted))
+    ]
+
+
+def check(unit: Unit, rules: Iterable[Rule]) -> list[Finding]:
+    """All findings, in order of file and line."""
+    order = {module: index for index, module in enumerate(unit.modules)}
+    return sorted(
+        (finding for rule in rules for finding in rule.findings(unit)),
+        key=lambda f: (order[f.module], f.line, f.column, f.code),
+    )
+
+
+def patch(
+    path: Path,
+    *,
+    chosen: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    unsafe: bool = False,
+    data: bytes | None = None,
+) -> Patch:
+    """Patch the script ``path`` and what it imports beside it. Writes nothing.
+
+    ``chosen`` and ``ignored`` are prefixes of rule codes; ``data`` stands in for the file's bytes.
+    The patch is refused, as a whole, when errors would be left that the original did not have
+    alive, or when an edit cannot be carried out.
+    Raises InputError when the script cannot be read or parsed.
+    """
+    from .apply import RefusedError  # libcst costs more to import than all rules to run
+
+    rules = select(all_rules(), chosen, ignored)
+    unit = read_unit(path, data)
+    first = unit.modules
+    found = check(unit, rules)
+    allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
+    texts: dict[Path, str] = {}
+    findings = found
+    try:
+        for _ in range(ROUNDS):
+            fixable = [f for f in findings if f.edits and f.safety in allowed]
+            if not fixable:
+                break
+            unit = one_round(unit, fixable, texts)
+            findings = check(unit, rules)
+        else:
+            return refused(path, found, findings, fixable, "the edits do not settle")
+    except RefusedError as error:
+        return Patch(path, tuple(found), tuple(findings), (), f"not patched: {error}")
+    changes = tuple(
+        Change(module.source, texts[module.source.path])
+        for module in first
+        if module.source.path in texts and texts[module.source.path] != module.source.text
+    )
+    if changes:
+        errors = [f for f in check(unit, all_rules()) if f.severity is Severity.ERROR]
+        if errors:
+            return refused(path, found, findings, errors, "errors would be left")
+    return Patch(path, tuple(found), tuple(findings), changes)
+
+
+def refused(
+    path: Path, found: list[Finding], left: list[Finding], why: list[Finding], text: str
+) -> Patch:
+    """A patch that does nothing, and says which findings stand in its way."""
+    places = ", ".join(f"{f.code} line {f.line} ({f.because})" for f in why[:4])
+    return Patch(path, tuple(found), tuple(left), (), f"not patched: {text}: {places}")
+
+
+def one_round(unit: Unit, findings: list[Finding], texts: dict[Path, str]) -> Unit:
+    """The unit after one round of edits; ``texts`` collects the new texts."""
+    from .apply import apply_edits
+
+    chosen = compatible(findings)
+    modules: list[Module] = []
+    for module in unit.modules:
+        edits = [edit for f in chosen if f.module is module for edit in f.edits]
+        if not edits:
+            modules.append(module)
+            continue
+        source = module.source
+        text = apply_edits(module, edits)
+        texts[source.path] = text
+        modules.append(Module(Source(source.path, text, source.encoding, source.bom)))
+    return Unit(modules[0], tuple(modules[1:]))
+
+
+def compatible(findings: list[Finding]) -> list[Finding]:
+    """Findings whose edits do not meet an earlier one's: the rest waits for the next round.
+
+    A statement that is replaced, guarded or unwrapped takes no other edit inside it.
+    """
+    taken: list[tuple[Module, ast.stmt]] = []
+    touched: list[tuple[Module, ast.stmt]] = []
+    spans: list[ast.AST] = []
+    chosen: list[Finding] = []
+    for finding in findings:
+        module = finding.module
+        whole, parts, words = reach_of(module, finding.edits)
+        clash = any(
+            m is module and overlaps(module, s, t) for m, t in taken for s in (*whole, *parts)
+        )
+        clash |= any(m is module and overlaps(module, s, t) for m, t in touched for s in whole)
+        clash |= any(word in spans for word in words)
+        if clash:
+            continue
+        chosen.append(finding)
+        taken += [(module, stmt) for stmt in whole]
+        touched += [(module, stmt) for stmt in parts]
+        spans += words
+    return chosen
+
+
+def reach_of(
+    module: Module, edits: tuple[Edit, ...]
+) -> tuple[list[ast.stmt], list[ast.stmt], list[ast.AST]]:
+    """Statements that edits take whole, statements they only touch, and words they rewrite."""
+    from .edits import Guard, Insert, Replace, Rewrite, Unwrap
+
+    whole: list[ast.stmt] = []
+    parts: list[ast.stmt] = []
+    words: list[ast.AST] = []
+    for edit in edits:
+        match edit:
+            case Replace(anchor=anchor):
+                whole.append(anchor)
+            case Guard(anchor=anchor) | Unwrap(anchor=anchor) | Insert(anchor=anchor):
+                parts.append(anchor)
+            case Rewrite(first=first, after=after):
+                parts.append(module.statement(first))
+                words += [] if after else [w for w in ast.walk(first) if isinstance(w, ast.expr)]
+    return whole, parts, words
+
+
+def overlaps(module: Module, stmt: ast.stmt, other: ast.stmt) -> bool:
+    """Whether one statement is, or stands inside, the other."""
+    return (
+        stmt is other
+        or any(up is other for up in module.ancestors(stmt))
+        or any(up is stmt for up in module.ancestors(other))
+    )
+
+
+__all__ = ["Change", "Patch", "check", "patch", "select", "with_siblings"]

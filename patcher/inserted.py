@@ -1,0 +1,33 @@
+"""The text of the functions in ``inserts.py``, cut out with ``ast`` and never run."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def _functions() -> dict[str, str]:
+    text = files(__package__).joinpath("inserts.py").read_text("utf-8")
+    return {
+        node.name: f"{ast.get_source_segment(text, node)}\n"
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def helper_names() -> frozenset[str]:
+    """Names of all functions that a patched script may carry."""
+    return frozenset(_functions())
+
+
+def helper_code(name: str) -> str:
+    """One function's text, ending in a newline."""
+    return _functions()[name]
+
+
+def helper_imports(name: str) -> list[str]:
+    """Modules that the function needs."""
+    code = _functions()[name]
+    return [module for module in ("os", "torch") if f"{module}." in code]

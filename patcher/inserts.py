@@ -1,0 +1,52 @@
+"""Functions that a patched script may carry.
+
+This file is read as text and never imported by the patcher: a patched script holds copies, so that
+it needs torch and nothing of ddpfix. A comment behind a parameter list would travel too.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+def is_main_process():
+    """Tell whether this process is rank 0, or the only one."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def save_on_main(obj, path):
+    """torch.save by rank 0 alone; the file appears whole or not at all."""
+    if is_main_process():
+        folder, name = os.path.split(path)
+        partial = os.path.join(folder, ".partial")
+        os.makedirs(partial, exist_ok=True)
+        torch.save(obj, os.path.join(partial, name))
+        os.replace(os.path.join(partial, name), path)
+        os.rmdir(partial)
+
+
+def shard_of_batches(dataset, batch_size):
+    """Indices of this rank's share of the batches: whole batches, in order, none twice."""
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    batches = -(-len(dataset) // batch_size)
+    start, stop = batches * rank // world_size, batches * (rank + 1) // world_size
+    return range(start * batch_size, min(stop * batch_size, len(dataset)))
+
+
+def gathered(value):
+    """What all ranks accumulated, on every rank: lists joined in rank order, numbers added."""
+    if not torch.distributed.is_initialized():
+        return value
+    shares = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(shares, value)
+    return sum(shares[1:], shares[0])
+
+
+def loss_share(step, loader, accumulation):
+    """The part of its optimizer step's examples that micro-batch number step holds."""
+    size = loader.batch_size
+    total = len(loader) * size if loader.drop_last else len(loader.sampler)
+    first = step - step % accumulation
+    return min(size, total - step * size) / min(size * accumulation, total - first * size)

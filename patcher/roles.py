@@ -1,0 +1,243 @@
+"""Which processes reach a statement: rank tests evaluated for three roles.
+
+A test such as ``args.local_rank in [-1, 0] and args.do_eval`` has no value before the run, but for
+a given role its rank part has: this is partial evaluation with three truth values. From it follow
+the roles that can reach a statement, through enclosing tests, early exits and call sites.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from .facts import Function, Module, Unit, within
+
+
+class Role(enum.Enum):
+    """A kind of process."""
+
+    SINGLE = "the only process"
+    MAIN = "rank 0"
+    OTHER = "the other ranks"
+
+
+EVERYONE = frozenset(Role)
+RANKS = frozenset({Role.MAIN, Role.OTHER})
+
+UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
+
+# Spellings of a process's number. Outside a process group scripts keep -1 in them.
+RANK_NAMES = {"local_rank", "global_rank", "rank", "node_rank", "LOCAL_RANK", "RANK"}
+RANK = {Role.SINGLE: -1, Role.MAIN: 0, Role.OTHER: 1}
+WORLD = {Role.SINGLE: 1, Role.MAIN: 2, Role.OTHER: 2}
+# What torch.distributed answers for a role.
+QUERIES: dict[str, Callable[[Role], Any]] = {
+    "get_rank": lambda role: max(0, RANK[role]),
+    "get_node_local_rank": lambda role: max(0, RANK[role]),
+    "get_world_size": lambda role: WORLD[role],
+    "is_initialized": lambda role: role is not Role.SINGLE,
+}
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, container: item in container,
+    ast.NotIn: lambda item, container: item not in container,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+
+
+def value(module: Module, node: ast.expr, role: Role, depth: int = 0) -> Any:
+    """What ``node`` is for a process of this role, or UNKNOWN."""
+    if depth > 8:
+        return UNKNOWN
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.UnaryOp(op=ast.USub()):
+            inner = value(module, node.operand, role, depth + 1)
+            return -inner if isinstance(inner, int | float) else UNKNOWN
+        case ast.UnaryOp(op=ast.Not()):
+            inner = value(module, node.operand, role, depth + 1)
+            return UNKNOWN if inner is UNKNOWN else not inner
+        case ast.List() | ast.Tuple() | ast.Set():
+            items = [value(module, item, role, depth + 1) for item in node.elts]
+            return UNKNOWN if any(item is UNKNOWN for item in items) else items
+        case ast.BoolOp():
+            return _connective(module, node, role, depth)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _comparison(module, left, op, right, role, depth)
+        case ast.IfExp():
+            test = value(module, node.test, role, depth + 1)
+            if test is UNKNOWN:
+                return UNKNOWN
+            return value(module, node.body if test else node.orelse, role, depth + 1)
+        case ast.Attribute(attr=name) | ast.Name(id=name) if name in RANK_NAMES:
+            return RANK[role]
+        case ast.Attribute(attr="world_size") | ast.Name(id="world_size"):
+            return WORLD[role]
+        case ast.Attribute(attr="n_gpu") | ast.Name(id="n_gpu") if role is not Role.SINGLE:
+            return 1  # one process, one card
+        case ast.Name():
+            return _variable(module, node, role, depth)
+        case ast.Subscript(slice=ast.Constant(value=key)) if key in RANK_NAMES | {"WORLD_SIZE"}:
+            return WORLD[role] if key == "WORLD_SIZE" else RANK[role]
+        case ast.Call():
+            return _call(module, node, role, depth)
+    return UNKNOWN
+
+
+def _connective(module: Module, node: ast.BoolOp, role: Role, depth: int) -> Any:
+    stops = isinstance(node.op, ast.Or)  # the truth value that decides it
+    unknown = False
+    for item in node.values:
+        result = value(module, item, role, depth + 1)
+        if result is UNKNOWN:
+            unknown = True
+        elif bool(result) is stops:
+            return stops
+    return UNKNOWN if unknown else not stops
+
+
+def _comparison(
+    module: Module, left: ast.expr, op: ast.cmpop, right: ast.expr, role: Role, depth: int
+) -> Any:
+    if isinstance(left, ast.Constant) and left.value in RANK_NAMES | {"WORLD_SIZE"}:
+        return (role is not Role.SINGLE) is isinstance(op, ast.In)  # "LOCAL_RANK" in os.environ
+    first, second = (value(module, side, role, depth + 1) for side in (left, right))
+    if first is UNKNOWN or second is UNKNOWN:
+        return UNKNOWN
+    try:
+        return COMPARE[type(op)](first, second)
+    except TypeError:
+        return UNKNOWN
+
+
+def _variable(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
+    """A name bound once in its function, so that its value is its definition's."""
+    scope = module.scope_statements(node)
+    stores = [
+        name
+        for name in within(scope, ast.Name)
+        if name.id == node.id and isinstance(name.ctx, ast.Store)
+    ]
+    if len(stores) != 1:
+        return UNKNOWN
+    stmt = module.statement(stores[0])
+    if not isinstance(stmt, ast.Assign) or stmt.targets != [stores[0]]:
+        return UNKNOWN
+    return value(module, stmt.value, role, depth + 1)
+
+
+def _call(module: Module, node: ast.Call, role: Role, depth: int) -> Any:
+    name = module.dotted(node.func).rpartition(".")[2]
+    if name in QUERIES:
+        return QUERIES[name](role)
+    if name == "int" and len(node.args) == 1:
+        return value(module, node.args[0], role, depth + 1)
+    if name in ("get", "getenv") and node.args and isinstance(node.args[0], ast.Constant):
+        key = node.args[0].value
+        if key == "WORLD_SIZE":
+            return WORLD[role]
+        if key in RANK_NAMES:
+            return RANK[role]
+    function = module.functions.get(name)
+    if function is not None and isinstance(node.func, ast.Name):
+        last = function.body[-1]
+        if isinstance(last, ast.Return) and last.value and not within(function.body, ast.If):
+            return value(module, last.value, role, depth + 1)
+    return UNKNOWN
+
+
+def differs(module: Module, test: ast.expr) -> bool:
+    """Whether a test separates rank 0 from the other ranks, or ranks from a lone process."""
+    return len({str(value(module, test, role)) for role in Role}) > 1
+
+
+def is_rank_test(module: Module, test: ast.expr) -> bool:
+    """Whether a test's value is known for every role and not the same for all."""
+    results = [value(module, test, role) for role in Role]
+    return UNKNOWN not in results and len({bool(result) for result in results}) > 1
+
+
+def leaves(body: list[ast.stmt]) -> bool:
+    """Whether a block never runs on to the statement behind it."""
+    return bool(body) and isinstance(body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+def reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
+    """Roles that may reach ``node`` once its function is entered."""
+    roles = set(EVERYONE)
+    child: ast.AST = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.If | ast.IfExp | ast.While) and child is not parent.test:
+            branch = parent.body if isinstance(parent.body, list) else [parent.body]
+            wanted = any(item is child for item in branch)
+            roles -= {r for r in roles if value(module, parent.test, r) not in _truths(wanted)}
+        if isinstance(child, ast.stmt):
+            for before in module.body(child):
+                if before is child:
+                    break
+                if isinstance(before, ast.If):
+                    roles -= {r for r in roles if _exits(module, before, r)}
+        if isinstance(parent, Function):
+            break
+        child = parent
+    return frozenset(roles)
+
+
+def _truths(wanted: bool) -> list[Any]:
+    return [UNKNOWN, *([True, 1] if wanted else [False, 0, None])]
+
+
+def _exits(module: Module, stmt: ast.If, role: Role) -> bool:
+    test = value(module, stmt.test, role)
+    if test is UNKNOWN:
+        return False
+    return leaves(stmt.body if test else stmt.orelse)
+
+
+def reached(
+    unit: Unit, module: Module, node: ast.AST, seen: frozenset[Function] = frozenset()
+) -> frozenset[Role]:
+    """Roles that may reach ``node`` in the whole program.
+
+    A function that nobody in the unit calls by name may be called by anyone.
+    """
+    roles = reached_in_function(module, node)
+    function = module.function(node)
+    if function is None or function in seen:
+        return roles
+    sites = [
+        (where, call)
+        for where, call in unit.callers(function)
+        if where.function(call) is not function
+    ]
+    if not sites:
+        return roles
+    callers: frozenset[Role] = frozenset()
+    for where, call in sites:
+        callers |= reached(unit, where, call, seen | {function})
+    return roles & callers
+
+
+def gates(module: Module, node: ast.AST) -> list[ast.If]:
+    """The tests around ``node`` in its function that keep a rank, or all, away from it."""
+    found: list[ast.If] = []
+    child: ast.AST = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, Function):
+            break
+        if isinstance(parent, ast.If) and child is not parent.test:
+            wanted = any(item is child for item in parent.body)
+            if any(value(module, parent.test, r) not in _truths(wanted) for r in RANKS):
+                found.append(parent)
+        child = parent
+    return found

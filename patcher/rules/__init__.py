@@ -1,0 +1,70 @@
+"""The rules: every module in this folder is one, found by looking and not by registering.
+
+A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its manual, and
+``findings(unit)``. ``HINT`` may hold byte strings of which one must occur in the script.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+
+SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule as its file states it."""
+
+    code: str
+    title: str
+    manual: str
+    severity: Severity
+    safety: Safety
+    run: Callable[[Unit], Iterator[Finding]]
+
+    def section(self, name: str) -> str:
+        """One paragraph of the manual, its lines joined."""
+        lines: list[str] = []
+        inside = False
+        for line in self.manual.splitlines():
+            if line.startswith(name) and line[len(name) : len(name) + 2] == "  ":
+                inside, line = True, line[len(name) :]
+            elif inside and not line.startswith(" "):
+                break
+            if inside:
+                lines.append(line.strip())
+        return " ".join(lines)
+
+    def findings(self, unit: Unit) -> Iterator[Finding]:
+        """The rule's findings, carrying its code, severity and safety."""
+        for finding in self.run(unit):
+            yield replace(
+                finding,
+                code=self.code,
+                severity=finding.severity or self.severity,
+                safety=(finding.safety or self.safety) if finding.edits else Safety.REPORT,
+            )
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule of this folder, by code."""
+    rules = []
+    for info in pkgutil.iter_modules(__path__):
+        if not info.name.startswith("df"):
+            continue
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        manual = inspect.getdoc(module) or ""
+        title = manual.partition("\n")[0].rstrip(".")
+        rules.append(
+            Rule(module.CODE, title, manual, module.SEVERITY, module.SAFETY, module.findings)
+        )
+    return tuple(sorted(rules, key=lambda rule: rule.code))

@@ -1,0 +1,51 @@
+"""LOCAL_RANK is never read.
+
+What         The script has a --local_rank option (or a rank variable) and nothing reads the
+             environment that torchrun and accelerate launch set.
+At run time  Every process takes itself for the only one: N independent trainings on the same
+             card write the same files, the last writer wins. The old launcher's newer spelling,
+             --local-rank=0, is rejected by argparse.
+Example      parser.add_argument("--local_rank", type=int, default=-1); args = parser.parse_args()
+Fix          Take the rank from the environment right after parsing; accept both spellings.
+Fix safety   Safe: without a launcher the variables are absent and nothing changes. It wakes code
+             that never ran, so it is applied together with the other fixes or not at all.
+Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Import, Insert, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+
+CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
+
+READ = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    {args}.local_rank = int(os.environ['LOCAL_RANK'])"""
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    option = unit.options.get("local_rank")
+    if option is None:
+        return
+    for module in unit.modules:
+        if option.call in module.parents and "--local-rank" not in option.spellings:
+            last = option.call.args[-1]
+            yield Finding(
+                module,
+                option.call,
+                "only the spelling --local_rank is accepted",
+                (Rewrite(last, ", '--local-rank'", after=True),),
+                severity=Severity.DEGRADED,
+            )
+    if any(node.value == "LOCAL_RANK" for m in unit.modules for node in m.nodes(ast.Constant)):
+        return
+    for module, stmt, args in unit.parses:
+        yield Finding(
+            module,
+            stmt,
+            f"{args}.local_rank keeps its default under torchrun and accelerate launch",
+            (Insert(stmt, READ.format(args=args), "after"), Import("os")),
+        )

@@ -1,0 +1,153 @@
+"""The process group works on one kind of machine only, and is left behind.
+
+What         The back end is the literal nccl, --no_cuda skips the set-up while later tests still
+             expect a group, DDP is given a card unconditionally, no time-out is set, or nobody
+             destroys the group.
+At run time  On a CPU machine (or with --no_cuda) the ranks crash; an evaluation longer than the
+             default time-out kills the job; torch warns of leaked resources at every exit.
+Example      torch.distributed.init_process_group(backend='nccl')
+Fix          Choose card and back end by what the machine has, set a time-out, let DDP find the
+             device on a CPU, destroy the group after main().
+Fix safety   Safe: every edited line runs in a process group only.
+Source       https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Edit, Guard, Import, Insert, Rewrite
+from ..facts import Module, Unit, keyword, mentions, within
+from ..findings import Finding, Safety, Severity
+from ..roles import is_rank_test
+
+CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
+
+DESTROY = """\
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()"""
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    has_group = False
+    for module in unit.modules:
+        for call in module.calls_to("init_process_group"):
+            has_group = True
+            yield from skipped_set_up(module, call)
+            yield from back_end(unit, module, call)
+            yield from no_time_out(module, call)
+        yield from ddp_on_cpu(unit, module)
+    if has_group and not any(m.calls_to("destroy_process_group") for m in unit.modules):
+        yield from never_destroyed(unit.script)
+
+
+def skipped_set_up(module: Module, call: ast.Call) -> Iterator[Finding]:
+    """``if local_rank == -1 or no_cuda: … else: init_process_group``."""
+    for up in module.ancestors(call):
+        if not (isinstance(up, ast.If) and isinstance(up.test, ast.BoolOp)):
+            continue
+        kept = [part for part in up.test.values if is_rank_test(module, part)]
+        if isinstance(up.test.op, ast.Or) and kept and len(kept) < len(up.test.values):
+            yield Finding(
+                module,
+                up,
+                f"{module.text(up.test)}: no group with --no_cuda, yet later tests expect one",
+                (Rewrite(up.test, " or ".join(map(module.text, kept))),),
+            )
+
+
+def back_end(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """A literal nccl, with the card chosen in the same block."""
+    word = keyword(call, "backend")
+    backend = word.value if word else call.args[0] if call.args else None
+    if not (isinstance(backend, ast.Constant) and backend.value == "nccl"):
+        return
+    init = module.statement(call)
+    block = module.body(init)
+    edits: list[Edit] = [Rewrite(backend, f"{module.text(backend)} if use_cuda else 'gloo'")]
+    first = init
+    for stmt in block[: block.index(init)]:
+        if any(c in within(stmt, ast.Call) for c in module.calls_to("set_device")):
+            edits.append(Guard(stmt, "use_cuda"))
+            first = min(first, stmt, key=lambda s: s.lineno)
+    for stmt in block:
+        if isinstance(stmt, ast.Assign) and is_cuda_device(module, stmt.value):
+            text = f"{module.text(stmt.value)} if use_cuda else torch.device('cpu')"
+            edits.append(Rewrite(stmt.value, text))
+            first = min(first, stmt, key=lambda s: s.lineno)
+    test = "torch.cuda.is_available()"
+    if "no_cuda" in unit.options:
+        args = next((name for where, _, name in unit.parses if where is module), "args")
+        test += f" and not {args}.no_cuda"
+    edits.append(Insert(first, f"use_cuda = {test}"))
+    yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
+
+
+def is_cuda_device(module: Module, node: ast.expr) -> bool:
+    """``torch.device("cuda", …)`` with nothing chosen at run time."""
+    return (
+        isinstance(node, ast.Call)
+        and module.dotted(node.func) == "torch.device"
+        and bool(node.args)
+        and isinstance(node.args[0], ast.Constant | ast.JoinedStr)
+        and "cuda" in module.text(node.args[0])
+    )
+
+
+def no_time_out(module: Module, call: ast.Call) -> Iterator[Finding]:
+    if keyword(call, "timeout") is None and (call.args or call.keywords):
+        last = max((*call.args, *call.keywords), key=lambda node: (node.lineno, node.col_offset))
+        yield Finding(
+            module,
+            call,
+            "no time-out is set: 10 minutes under nccl, also for a wait while rank 0 writes",
+            (
+                Rewrite(last, ", timeout=datetime.timedelta(hours=1)", after=True),
+                Import("datetime"),
+            ),
+            severity=Severity.DEGRADED,
+        )
+
+
+def ddp_on_cpu(unit: Unit, module: Module) -> Iterator[Finding]:
+    """``device_ids`` and ``output_device`` are refused by DDP for a module on the CPU."""
+    for call in module.calls_to("DistributedDataParallel"):
+        ids, output = keyword(call, "device_ids"), keyword(call, "output_device")
+        if ids is None or not isinstance(ids.value, ast.List):
+            continue
+        edits: list[Edit] = [
+            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda(unit)} else None")
+        ]
+        if output is not None:
+            words = call.keywords
+            index = words.index(output)
+            if index + 1 < len(words):
+                edits.append(Rewrite(output, "", words[index + 1], before=True))
+            else:
+                edits.append(Rewrite(words[index - 1], "", output, after=True))
+        yield Finding(
+            module, call, "device_ids names a card on a machine without one", tuple(edits)
+        )
+
+
+def on_cuda(unit: Unit) -> str:
+    """An expression that tells whether this process computes on a card."""
+    for module, _, args in unit.parses:
+        if any(
+            isinstance(target, ast.Attribute) and module.text(target) == f"{args}.device"
+            for stmt in module.nodes(ast.Assign)
+            for target in stmt.targets
+        ):
+            return f"{args}.device.type == 'cuda'"
+    return "torch.cuda.is_available()"
+
+
+def never_destroyed(module: Module) -> Iterator[Finding]:
+    for stmt in module.tree.body:
+        if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
+            yield Finding(
+                module,
+                stmt,
+                "the process group is never destroyed",
+                (Insert(stmt, DESTROY, "last"), Import("torch")),
+                severity=Severity.DEGRADED,
+            )

@@ -1,0 +1,35 @@
+"""A batch size is divided by the number of cards, which may be none.
+
+What         Something // n_gpu, where n_gpu is torch.cuda.device_count().
+At run time  ZeroDivisionError on a machine without a card.
+Example      args.per_gpu_train_batch_size = args.train_batch_size // args.n_gpu
+Fix          Divide by max(1, n_gpu).
+Fix safety   Safe: with one card or more the divisor is the same.
+Source       torch.cuda.device_count
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+
+CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        for node in module.nodes(ast.BinOp):
+            divisor = node.right
+            if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mod) and (
+                (isinstance(divisor, ast.Attribute) and divisor.attr == "n_gpu")
+                or (isinstance(divisor, ast.Name) and divisor.id == "n_gpu")
+            ):
+                text = module.text(divisor)
+                yield Finding(
+                    module,
+                    node,
+                    f"{module.text(node)}: {text} is 0 without a card",
+                    (Rewrite(divisor, f"max(1, {text})"),),
+                )

@@ -1,0 +1,39 @@
+"""Every rank starts a full pool of workers.
+
+What         multiprocessing.Pool in a script that runs once per card.
+At run time  N ranks start N times as many workers as the machine was thought to bear; memory and
+             start-up grow with the number of cards.
+Example      pool = multiprocessing.Pool(16)
+Fix          Share the workers out among the ranks of this machine (LOCAL_WORLD_SIZE).
+Fix safety   Safe: without a launcher the number is unchanged, and a pool's map keeps its order.
+Source       multiprocessing.pool.Pool; https://docs.pytorch.org/docs/stable/elastic/run.html
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Import, Rewrite
+from ..facts import Unit, argument
+from ..findings import Finding, Safety, Severity
+
+CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
+
+ORDERLESS = ("imap_unordered", "apply_async")
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        for call in module.calls_to("Pool"):
+            if not module.dotted(call.func).startswith("multiprocessing"):
+                continue
+            if any(getattr(node, "value", "") == "LOCAL_WORLD_SIZE" for node in ast.walk(call)):
+                continue
+            size = argument(call, 0, "processes")
+            if size is None or module.calls_to(*ORDERLESS):
+                yield Finding(module, call, "one pool per rank, each with a worker per core")
+                continue
+            text = module.text(size)
+            shared = f"max(1, {text} // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))"
+            yield Finding(
+                module, call, f"{text} workers per rank", (Rewrite(size, shared), Import("os"))
+            )

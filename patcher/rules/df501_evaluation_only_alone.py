@@ -1,0 +1,54 @@
+"""Evaluation is kept from some ranks, or from all of them.
+
+What         A call of an evaluation function stands under a test of the rank: == -1, or rank 0.
+At run time  Under == -1 a distributed run never evaluates: no best model, and a crash where the
+             result is used. Under rank 0 alone, the other ranks run on into the next all-reduce
+             or leave: a hang, a crash, or luck.
+Example      if args.local_rank == -1 and args.evaluate_during_training: results = evaluate(…)
+Fix          Drop the rank part of the tests, so that every rank evaluates its share.
+Fix safety   Safe: for a lone process these tests hold. Files written there get one writer by
+             DF601 and DF602.
+Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buffers)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Edit, Rewrite, Unwrap
+from ..facts import Module, Unit
+from ..findings import Finding, Safety, Severity
+from ..roles import Role, gates, is_rank_test, value
+
+CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    opened: set[ast.If] = set()
+    for evaluation in unit.evaluations:
+        for module, call in unit.callers(evaluation.function):
+            for gate in gates(module, call):
+                if gate in opened:
+                    continue
+                opened.add(gate)
+                edits = opening(module, gate)
+                who = "no rank" if value(module, gate.test, Role.MAIN) is False else "rank 0 alone"
+                yield Finding(
+                    module,
+                    gate,
+                    f"{who} reaches {evaluation.function.name}() in line {call.lineno}",
+                    edits,
+                )
+
+
+def opening(module: Module, gate: ast.If) -> tuple[Edit, ...]:
+    """Edits that take the rank out of a test whose rank part holds for a lone process."""
+    if gate.orelse:
+        return ()
+    if is_rank_test(module, gate.test):
+        return (Unwrap(gate),) if value(module, gate.test, Role.SINGLE) else ()
+    if isinstance(gate.test, ast.BoolOp) and isinstance(gate.test.op, ast.And):
+        ranks = [part for part in gate.test.values if is_rank_test(module, part)]
+        kept = [part for part in gate.test.values if part not in ranks]
+        if ranks and kept and all(value(module, part, Role.SINGLE) for part in ranks):
+            return (Rewrite(gate.test, " and ".join(map(module.text, kept))),)
+    return ()

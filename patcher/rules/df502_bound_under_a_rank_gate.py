@@ -1,0 +1,64 @@
+"""A name is bound under a rank test and read outside it.
+
+What         No path of some rank binds the name before it is read, while a lone process may.
+At run time  UnboundLocalError on that rank; its peers see a closed connection or wait.
+Example      if args.local_rank == -1: results = evaluate(…)
+             if results["f1"] > best: …
+Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
+             is a writer of rank 0, the read gets the same test.
+Fix safety   Safe: for a lone process the test holds.
+Source       definite assignment, walked once for rank 0 and once for the other ranks
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define, Edit, Guard
+from ..facts import Function, Module, Unit, bound_names, within
+from ..findings import Finding, Safety, Severity
+from ..flow import Unbound, unbound_reads
+from ..roles import gates
+
+CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        for function in module.functions.values():
+            guarded: set[ast.stmt] = set()
+            for unbound in unbound_reads(module, function):
+                stmt = module.statement(unbound.name)
+                binding = bindings(module, function, unbound.name.id)
+                where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
+                edits: tuple[Edit, ...] = ()
+                if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
+                    guarded.add(stmt)
+                    edits = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+                yield Finding(
+                    module,
+                    unbound.name,
+                    f"{unbound.name.id} is {where}; {unbound.role.value} reads it unbound",
+                    edits,
+                )
+
+
+def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
+    """Statements of the function that bind ``name`` under a rank test."""
+    return [
+        stmt
+        for stmt in within(function.body, ast.Assign)
+        if name in bound_names(stmt) and gates(module, stmt)
+    ]
+
+
+def is_writers_call(
+    module: Module, stmt: ast.stmt, unbound: Unbound, binding: list[ast.stmt]
+) -> bool:
+    """``tb_writer.add_scalar(…)``: a call for its effect on an object that one rank made."""
+    return (
+        bool(binding)
+        and isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and isinstance(stmt.value.func, ast.Attribute)
+        and stmt.value.func.value is unbound.name
+    )

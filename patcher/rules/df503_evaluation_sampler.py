@@ -1,0 +1,68 @@
+"""Evaluation deals its examples with a DistributedSampler and gathers nothing.
+
+What         An evaluation loader with a DistributedSampler, or an evaluation whose per-rank lists
+             and sums are used as if they were the whole set's.
+At run time  Each rank scores 1/N of the set, padded with repeats and shuffled: metrics of a part,
+             and predictions zipped with the wrong examples, at exit status 0.
+Example      eval_sampler = SequentialSampler(d) if args.local_rank == -1 else DistributedSampler(d)
+Fix          Deal whole batches in order, and gather lists and sums on every rank behind the loop.
+             Where the loop keeps anything else, every rank evaluates the whole set.
+Fix safety   Safe: a lone process takes the sequential branch and gathers nothing.
+Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last)
+"""
+
+from collections.abc import Iterator
+
+from ..edits import Define, Edit, Insert, Rewrite
+from ..facts import Evaluation, Unit
+from ..findings import Finding, Safety, Severity
+from ..roles import Role, reached_in_function
+
+CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for evaluation in unit.evaluations:
+        loader = evaluation.loader
+        if loader is None or not loader.distributed:
+            continue
+        module = evaluation.module
+        yield Finding(
+            module,
+            loader.distributed[0],
+            f"{evaluation.function.name}() scores this rank's part and "
+            + (
+                "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
+            ),
+            sharded(evaluation) or whole(evaluation),
+        )
+
+
+def sharded(evaluation: Evaluation) -> tuple[Edit, ...]:
+    """Edits for a share per rank; none where the accumulators are not proven."""
+    loader, module = evaluation.loader, evaluation.module
+    names = evaluation.accumulators
+    assert loader is not None
+    if not names or loader.dataset is None or loader.batch_size is None:
+        return ()
+    deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
+    if any(Role.SINGLE in reached_in_function(module, call) for call in loader.distributed):
+        return ()  # a lone process has no group to ask for its share
+    gather = "\n".join(f"{name} = gathered({name})" for name in names)
+    return (
+        *(Rewrite(call, deal) for call in loader.distributed),
+        Insert(evaluation.loop, gather, "after"),
+        Define("shard_of_batches"),
+        Define("gathered"),
+    )
+
+
+def whole(evaluation: Evaluation) -> tuple[Edit, ...]:
+    """Edits that let every rank evaluate the whole set, in order."""
+    loader, module = evaluation.loader, evaluation.module
+    assert loader is not None
+    return tuple(
+        Rewrite(call, f"torch.utils.data.SequentialSampler({module.text(call.args[0])})")
+        for call in loader.distributed
+        if call.args
+    )

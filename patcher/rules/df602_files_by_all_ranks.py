@@ -1,0 +1,76 @@
+"""A file or folder is made by every rank.
+
+What         open(…, "w") that every rank reaches, or an evaluation function that writes and that
+             every rank will run; a folder made after asking whether it exists.
+At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
+Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
+Fix          Rank 0 alone writes; makedirs gets exist_ok=True.
+Fix safety   Safe: a lone process writes as before.
+Source       os.makedirs
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define, Guard, Rewrite
+from ..facts import Module, Unit, argument, bound_names, keyword, position, walk
+from ..findings import Finding, Safety, Severity
+from ..roles import Role, reached, reached_in_function
+
+CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        for call in module.calls_to("makedirs"):
+            if keyword(call, "exist_ok") is None and module.dotted(call.func) == "os.makedirs":
+                last = max((*call.args, *call.keywords), key=position, default=None)
+                if last is not None:
+                    yield Finding(
+                        module,
+                        call,
+                        "another rank may make the folder first",
+                        (Rewrite(last, ", exist_ok=True", after=True),),
+                    )
+        for call in module.calls_to("open"):
+            if is_for_writing(call) and everyone_writes(unit, module, call):
+                yield from one_writer(module, call)
+
+
+def is_for_writing(call: ast.Call) -> bool:
+    mode = argument(call, 1, "mode")
+    return (
+        isinstance(call.func, ast.Name)
+        and isinstance(mode, ast.Constant)
+        and isinstance(mode.value, str)
+        and any(letter in mode.value for letter in "wax+")
+    )
+
+
+def everyone_writes(unit: Unit, module: Module, call: ast.Call) -> bool:
+    """Reached by all ranks, now or once every rank evaluates."""
+    if unit.evaluation_of(module, call) is not None:
+        return Role.OTHER in reached_in_function(module, call)
+    return Role.OTHER in reached(unit, module, call)
+
+
+def one_writer(module: Module, call: ast.Call) -> Iterator[Finding]:
+    stmt = module.statement(call)
+    because = "every rank writes it"
+    if isinstance(stmt, ast.With):
+        body = module.body(stmt)
+        behind = body[body.index(stmt) + 1 :]
+        read = {
+            node.id
+            for node in walk(behind)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        if not bound_names(stmt) & read:
+            yield Finding(
+                module,
+                call,
+                because,
+                (Guard(stmt, "is_main_process()"), Define("is_main_process")),
+            )
+            return
+    yield Finding(module, call, because)

@@ -1,0 +1,102 @@
+"""The schedule counts micro-batches, the loop counts optimizer steps.
+
+What         A horizon, warm-up, save or logging interval is made of len(train_dataloader), while
+             the counter it is compared with advances once per gradient accumulation.
+At run time  With accumulation 4 the learning rate ends at 30 % of its peak, still warming up, and
+             the first evaluation and the first checkpoint never come.
+Example      args.max_steps = args.epoch * len(train_dataloader)
+Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up.
+Fix safety   Safe: with accumulation 1 the numbers are the same.
+Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Edit, Insert, Rewrite
+from ..facts import TrainLoop, Unit, bound_names, keyword, same, within
+from ..findings import Finding, Safety, Severity
+
+CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
+
+STEPS = "steps_per_epoch"
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for loop in unit.train_loops:
+        if loop.accumulation is None or loop.loader is None:
+            continue
+        module, accumulation = loop.module, module_text(loop)
+        quantities = step_quantities(loop)
+        first = True
+        for stmt in within(loop.scope, ast.Assign):
+            if not any(module.text(target) in quantities for target in stmt.targets):
+                continue
+            lengths = loader_lengths(loop, stmt.value)
+            if not lengths:
+                continue
+            edits: list[Edit] = [Rewrite(call, STEPS) for call in lengths]
+            if first and STEPS not in bound_names(loop.scope):
+                count = f"{STEPS} = -(-len({loop.loader.name}) // {accumulation})"
+                edits.append(Insert(stmt, f"{count}  # optimizer steps"))
+            first = False
+            yield Finding(
+                module,
+                stmt,
+                f"{module.text(stmt.targets[0])} counts micro-batches, "
+                f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
+                tuple(edits),
+            )
+
+
+def module_text(loop: TrainLoop) -> str:
+    """The accumulation's own spelling."""
+    assert loop.accumulation is not None
+    return loop.module.text(loop.accumulation)
+
+
+def step_quantities(loop: TrainLoop) -> set[str]:
+    """Expressions compared with a step counter, or given to a scheduler, by their text."""
+    module, texts = loop.module, set()
+    for node in within(loop.scope, ast.Compare):
+        if any(is_counter(loop, side) for side in (node.left, *node.comparators)):
+            texts.update(module.text(side) for side in (node.left, *node.comparators))
+    for binary in within(loop.scope, ast.BinOp):
+        if isinstance(binary.op, ast.Mod) and is_counter(loop, binary.left):
+            texts.add(module.text(binary.right))
+    for call in within(loop.scope, ast.Call):
+        for name in ("num_training_steps", "num_warmup_steps", "t_total", "warmup_steps"):
+            word = keyword(call, name)
+            if word is not None:
+                texts.update(
+                    module.text(node)
+                    for node in ast.walk(word.value)
+                    if isinstance(node, ast.Attribute | ast.Name)
+                )
+    return texts
+
+
+def is_counter(loop: TrainLoop, node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in loop.counters
+
+
+def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.Call]:
+    """``len(loader)`` in ``value``, unless the accumulation divides somewhere in it."""
+    assert loop.loader is not None
+    assert loop.accumulation is not None
+    for node in ast.walk(value):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.FloorDiv | ast.Div)
+            and any(same(part, loop.accumulation) for part in ast.walk(node.right))
+        ):
+            return []
+    return [
+        node
+        for node in ast.walk(value)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "len"
+        and isinstance(node.args[0], ast.Name)
+        and node.args[0].id == loop.loader.name
+    ]
