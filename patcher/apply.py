@@ -159,7 +159,7 @@ class _Editor(cst.CSTTransformer):
         updated = super().on_leave(original_node, updated_node)
         plan = self.plans.get(original_node)
         if plan is None:
-            return updated  # type: ignore[return-value]
+            return updated
         stmt = self.statements[original_node]
         assert isinstance(updated, cst.CSTNode)
         if not isinstance(updated, Statement):
@@ -209,10 +209,11 @@ class _Editor(cst.CSTTransformer):
         """The node's text with the rewrites in it."""
         text = self.module.text(node).encode()
         starts = line_starts(text, node.col_offset)
-        spans = sorted(
-            (*(offset(starts, node, place) for place in span(rewrite)), rewrite.code)
-            for rewrite in rewrites
-        )
+        spans: list[tuple[int, int, str]] = []
+        for rewrite in rewrites:
+            start, end = (offset(starts, node, place) for place in span(rewrite))
+            spans.append((start, end, rewrite.code))
+        spans.sort()
         for (_, end, _), (start, _, _) in pairwise(spans):
             if start < end:
                 raise RefusedError(f"line {node.lineno}: two edits want the same words")

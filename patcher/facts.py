@@ -204,6 +204,12 @@ def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
     return call.args[index] if len(call.args) > index else None
 
 
+def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:
+    """The argument that stands last in the source, behind which another one may follow."""
+    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return max(everything, key=position, default=None)
+
+
 def mentions(node: ast.AST, text: str) -> bool:
     """Whether an attribute or name spelled ``text`` occurs below ``node``."""
     return any(
@@ -493,9 +499,7 @@ def loop_around(module: Module, node: ast.AST) -> ast.For | None:
 def _train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
     owners: dict[ast.For, list[ast.Call]] = defaultdict(list)
     for call in module.calls_to("backward"):
-        loop = next(
-            (up for up in module.ancestors(call) if isinstance(up, ast.For | Function)), None
-        )
+        loop = loop_around(module, call)
         if loop is not None and _is_backward(call):
             owners[loop].append(call)
     for loop, backwards in owners.items():

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Guard, Import, Insert, Rewrite
-from ..facts import Module, Unit, keyword, mentions, within
+from ..facts import Module, Unit, keyword, last_argument, mentions, within
 from ..findings import Finding, Safety, Severity
 from ..roles import is_rank_test
 
@@ -94,8 +94,8 @@ def is_cuda_device(module: Module, node: ast.expr) -> bool:
 
 
 def no_time_out(module: Module, call: ast.Call) -> Iterator[Finding]:
-    if keyword(call, "timeout") is None and (call.args or call.keywords):
-        last = max((*call.args, *call.keywords), key=lambda node: (node.lineno, node.col_offset))
+    last = last_argument(call)
+    if keyword(call, "timeout") is None and last is not None:
         yield Finding(
             module,
             call,

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Guard, Rewrite
-from ..facts import Module, Unit, argument, bound_names, keyword, position, walk
+from ..facts import Module, Unit, argument, bound_names, keyword, last_argument, walk
 from ..findings import Finding, Safety, Severity
 from ..roles import Role, reached, reached_in_function
 
@@ -24,7 +24,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for call in module.calls_to("makedirs"):
             if keyword(call, "exist_ok") is None and module.dotted(call.func) == "os.makedirs":
-                last = max((*call.args, *call.keywords), key=position, default=None)
+                last = last_argument(call)
                 if last is not None:
                     yield Finding(
                         module,

@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Insert, Rewrite
-from ..facts import Function, Module, Unit, keyword, position
+from ..facts import Function, Module, Unit, keyword, last_argument
 from ..findings import Finding, Safety, Severity
 from ..roles import RANKS, reached
 
@@ -31,8 +31,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         for call in module.calls_to("load"):
             if module.dotted(call.func) != "torch.load":
                 continue
-            if len(call.args) < 2 and keyword(call, "map_location") is None:
-                last = max((*call.args, *call.keywords), key=position)
+            last = last_argument(call)
+            if last is not None and len(call.args) < 2 and not keyword(call, "map_location"):
                 yield Finding(
                     module,
                     call,

@@ -57,7 +57,8 @@ def module_text(loop: TrainLoop) -> str:
 
 def step_quantities(loop: TrainLoop) -> set[str]:
     """Expressions compared with a step counter, or given to a scheduler, by their text."""
-    module, texts = loop.module, set()
+    module = loop.module
+    texts: set[str] = set()
     for node in within(loop.scope, ast.Compare):
         if any(is_counter(loop, side) for side in (node.left, *node.comparators)):
             texts.update(module.text(side) for side in (node.left, *node.comparators))

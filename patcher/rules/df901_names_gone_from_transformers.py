@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Import, Replace, Rewrite
-from ..facts import Module, Unit, keyword, position
+from ..facts import Module, Unit, keyword, last_argument
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
@@ -57,8 +57,8 @@ def adamw(module: Module, stmt: ast.ImportFrom, alias: ast.alias) -> Iterator[Fi
             for name, (place, default) in DEFAULTS.items()
             if keyword(call, name) is None and len(call.args) <= place
         ]
-        if missing:
-            last = max((*call.args, *call.keywords), key=position)
+        last = last_argument(call)
+        if missing and last is not None:
             edits.append(Rewrite(last, "".join(f", {text}" for text in missing), after=True))
     yield Finding(module, stmt, because, tuple(edits))
 
