@@ -1,4 +1,4 @@
-"""One global batch, exactly: per-device batch × gradient accumulation × world size."""
+"""One global batch, exactly: per-device batch x gradient accumulation x world size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Split:
 class Plan:
     """What each process is told, and what it adds up to.
 
-    `global_batch` = `per_device` × `accumulation` × `world`, in examples per optimizer step.
+    `global_batch` = `per_device` x `accumulation` x `world`, in examples per optimizer step.
     `neighbours` is empty when `exact`; else it holds the nearest splits that can be had below
     and above `target`, or the only one there is. `why` says all this in one sentence.
     """
@@ -54,6 +54,7 @@ def solve(
 
     Raises:
         InputError: a number below 1.
+
     """
     for name, value in {
         "the number of processes": world,

@@ -135,7 +135,8 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(value: str, machine: Mach
     expected, word = VISIBLE[value]
     answer = gpus(machine(FOUR, CUDA_VISIBLE_DEVICES=value))
     assert usable(answer) == expected
-    assert (word in answer["note"]) and (bool(answer["note"]) == bool(word))
+    assert word in answer["note"]
+    assert bool(answer["note"]) == bool(word)
     hidden = set(range(4)) - set(expected)
     assert reasons(answer) == dict.fromkeys(hidden, "hidden by CUDA_VISIBLE_DEVICES")
 

@@ -1,0 +1,248 @@
+"""From a plan to the exact command: an argv list, never a shell string.
+
+What is printed is what runs: the printed line is the argv quoted for a POSIX shell, behind ``env``
+with every variable that is added or taken away.
+
+One process is started as plain Python: `accelerate launch` with one process sets no RANK either,
+takes two seconds more, and reads more configuration. From two processes on it is `accelerate
+launch --multi_gpu`, on the CPU as well: `--cpu --num_processes 2` silently runs one process
+(measured with accelerate 1.15).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from ..errors import InputError
+from ..recipes.model import Recipe
+from .plan import Plan
+
+NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
+
+# Left over from another launcher, these would make one process believe it is one of several,
+# or give torch elastic other defaults.
+STALE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+STALE_PREFIXES = ("PET_", "TORCHELASTIC_")
+
+MOST_THREADS = 8
+"""Threads per process beyond which the matrix products of a training step on CPU gain little."""
+
+
+@attrs.frozen
+class Command:
+    """What to start: the argv, the variables it adds to the environment and those it removes.
+
+    `replaced` lists the recipe's and the plan's arguments that the user's took the place of, each
+    as it would have been.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    unset: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The command for a POSIX shell, which does exactly what running it does."""
+        removed = [word for name in self.unset for word in ("-u", name)]
+        added = [f"{name}={value}" for name, value in self.env.items()]
+        return shlex.join(["env", *removed, *added, *self.argv])
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of the child, made from `base`."""
+        kept = {name: value for name, value in base.items() if name not in self.unset}
+        return kept | self.env
+
+
+def build(
+    recipe: Recipe,
+    script: Path,
+    plan: Plan,
+    run_folder: Path,
+    *,
+    cards: Sequence[int] = (),
+    extra: Sequence[str] = (),
+    module_prefix: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Command:
+    """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
+
+    No cards means the CPU, where every card is hidden from the processes. `extra` comes last and
+    replaces what the recipe says of the same flags. `module_prefix`, such as
+    ``("-m", "package.module", "--out", "DIR")``, runs that module with the script and its
+    arguments as its own last arguments. Nothing is started or written.
+
+    Raises:
+        InputError: the script or a data file is missing, or `cards` are not one per process.
+
+    """
+    environ = os.environ if environ is None else environ
+    if cards and len(cards) != plan.world:
+        raise InputError(f"{plan.world} processes need as many cards, but {len(cards)} are given")
+    if not script.is_file():
+        raise InputError(f"{script}: no such script; pass the right one with --script")
+    arguments, replaced = script_arguments(recipe, script, plan, run_folder, extra)
+    threads = threads_per_process(plan.world, environ)
+    if plan.world == 1:
+        starter = [_program("python"), *module_prefix]
+    else:
+        starter = [*_accelerate(plan.world, threads), *_as_accelerate(module_prefix)]
+    stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
+    return Command(
+        argv=(*starter, str(script), *arguments),
+        env=_variables(cards, threads),
+        unset=tuple(sorted(stale)),
+        replaced=tuple(replaced),
+    )
+
+
+def script_arguments(
+    recipe: Recipe, script: Path, plan: Plan, run_folder: Path, extra: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The script's arguments, the user's `extra` last, and the defaults these replaced.
+
+    Raises:
+        InputError: a data file is missing.
+
+    """
+    mine = given(extra)
+    arguments: list[str] = []
+    replaced: list[str] = []
+    for flag, value in _defaults(recipe, script, plan, run_folder, mine):
+        words = [flag] if value is None else [flag, value]
+        if flag in mine:
+            replaced.append(shlex.join(words))
+        else:
+            arguments += words
+    return [*arguments, *extra], replaced
+
+
+def given(extra: Sequence[str]) -> dict[str, str | None]:
+    """The flags among a user's arguments, with the last value of each, or None for a switch."""
+    found: dict[str, str | None] = {}
+    for word, following in itertools.zip_longest(extra, extra[1:]):
+        if word.startswith("--") and len(word) > 2:
+            flag, equals, value = word.partition("=")
+            is_value = following is not None and not following.startswith("--")
+            found[flag] = value if equals else (following if is_value else None)
+    return found
+
+
+def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | None]:
+    """The per-device batch and the accumulation that the user's own arguments ask for.
+
+    Raises:
+        InputError: such an argument is no whole number.
+
+    """
+    mine = given(extra)
+
+    def number(flag: str) -> int | None:
+        if flag not in mine:
+            return None
+        try:
+            return int(mine[flag] or "")
+        except ValueError:
+            raise InputError(f"{flag} {mine[flag] or ''}: it takes a whole number") from None
+
+    return number(recipe.flags.train_batch), number(recipe.flags.accumulation)
+
+
+def threads_per_process(world: int, environ: Mapping[str, str]) -> int:
+    """OMP_NUM_THREADS as the user has it, else this process's cores shared out, at most 8."""
+    asked = environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return max(1, min(MOST_THREADS, cores() // world))
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _defaults(
+    recipe: Recipe, script: Path, plan: Plan, run_folder: Path, mine: Mapping[str, str | None]
+) -> Iterator[tuple[str, str | None]]:
+    for flag, value in recipe.arguments.items():
+        yield flag, None if value is True else str(value)
+    yield from _data(recipe, script, mine)
+    yield recipe.flags.train_batch, str(plan.per_device)
+    yield recipe.flags.eval_batch, str(recipe.batch.eval_per_device)
+    yield recipe.flags.accumulation, str(plan.accumulation)
+    yield recipe.flags.output, str(run_folder / recipe.output.folder)
+
+
+def _data(
+    recipe: Recipe, script: Path, mine: Mapping[str, str | None]
+) -> Iterator[tuple[str, str]]:
+    """The data flags with where the recipe expects the files, once all of them are there."""
+    # normpath, as resolve() would follow a link to a file kept elsewhere.
+    folder = Path(os.path.normpath(Path.cwd() / script.parent / recipe.data.folder))
+    first: Path | None = None
+    for flag, name in recipe.data.files.items():
+        path = Path(mine[flag] or "") if flag in mine else folder / name
+        if not path.is_file():
+            where = "your" if flag in mine else "not passed, and the recipe's"
+            raise InputError(f"{flag}: {where} {path} is no file; pass -- {flag} PATH")
+        first = first or path
+        yield flag, str(folder / name)
+    for name in recipe.data.beside if first else ():
+        if first and not (first.parent / name).is_file():
+            raise InputError(f"{first.parent / name}: missing, the script reads it beside {first}")
+
+
+def _accelerate(world: int, threads: int) -> list[str]:
+    """`accelerate launch` with every choice on the command line."""
+    launch = (
+        [_program("accelerate"), "launch"]
+        if _program("accelerate")
+        else [_program("python"), "-m", "accelerate.commands.launch"]
+    )
+    choices = {
+        "--config_file": str(NEUTRAL_CONFIG),
+        "--num_processes": str(world),
+        "--num_machines": "1",
+        "--machine_rank": "0",
+        "--gpu_ids": "all",  # all that CUDA_VISIBLE_DEVICES leaves
+        "--mixed_precision": "no",
+        "--dynamo_backend": "no",
+        "--main_process_port": "0",  # any free one
+        "--num_cpu_threads_per_process": str(threads),
+    }
+    return [*launch, "--multi_gpu", *(word for choice in choices.items() for word in choice)]
+
+
+def _as_accelerate(module_prefix: Sequence[str]) -> list[str]:
+    return ["--module" if word == "-m" else word for word in module_prefix[:1]] + list(
+        module_prefix[1:]
+    )
+
+
+def _program(name: str) -> str:
+    """Our interpreter's own `name`: short where the shell finds the same, "" where it is not."""
+    own = Path(sys.executable) if name == "python" else Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if found and own.exists() and Path(found).parent == own.parent and Path(found).samefile(own):
+        return name
+    return str(own) if own.exists() else ""
+
+
+def _variables(cards: Sequence[int], threads: int) -> dict[str, str]:
+    variables = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards))}
+    if cards:
+        # CUDA would number the fastest card 0; nvidia-smi and our inventory go by the bus.
+        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    variables["OMP_NUM_THREADS"] = str(threads)
+    variables["PYTHONUNBUFFERED"] = "1"  # into a pipe, Python would hold prints back
+    return variables

@@ -1,0 +1,216 @@
+"""A recipe: what the launcher must know of a family of scripts, read from one TOML file.
+
+A recipe is data. Those beside this file are known by name, and a path to any other TOML file does
+as well. Its fields::
+
+    description, task     for people
+    family, script        the family of scripts and the script's usual file name
+    [flags]               how the script names what the launcher sets: the batch per process in
+                          training and evaluation, the accumulation, the output folder, and more
+    [batch]               global batch (examples per optimizer step over all processes), the most
+                          a device takes at once, and the evaluation batch per process
+    [data]                flag = file, relative to `folder`, which is relative to the script;
+                          `beside` names files the script expects next to the first of them
+    [output]              the folder the script writes to, relative to the run folder
+    [arguments]           the script's other arguments, in order; true stands for a bare switch
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cattrs
+from attrs import validators
+from cattrs.v import format_exception as cattrs_words
+
+from ..errors import InputError
+
+Value = str | int | float | bool
+
+
+def _flag(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
+    if not value.startswith("--") or "=" in value or len(value.split()) != 1:
+        raise ValueError(
+            f"{attribute.name} holds {value!r}, which is no flag: write it as '--name'"
+        )
+
+
+def _flags(instance: object, attribute: attrs.Attribute[Any], value: dict[str, Any]) -> None:
+    for flag in value:
+        _flag(instance, attribute, flag)
+
+
+def _positive(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{attribute.name} is {value}, but has to be 1 or more")
+
+
+def _relative(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
+    if not value or Path(value).is_absolute():
+        raise ValueError(f"{attribute.name} is {value!r}, but has to be a relative path")
+
+
+@attrs.frozen
+class Flags:
+    """The script's own names for what the launcher, now or later, sets."""
+
+    train_batch: str = attrs.field(validator=_flag)
+    eval_batch: str = attrs.field(validator=_flag)
+    accumulation: str = attrs.field(validator=_flag)
+    output: str = attrs.field(validator=_flag)
+    learning_rate: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    epochs: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    sequence_length: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    seed: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+
+
+@attrs.frozen
+class Batch:
+    """Examples: per optimizer step over all processes, and at most per device at once."""
+
+    global_batch: int = attrs.field(validator=_positive)
+    per_device_cap: int = attrs.field(validator=_positive)
+    eval_per_device: int = attrs.field(validator=_positive)
+
+
+@attrs.frozen
+class Data:
+    """Where the script's data is expected."""
+
+    folder: str = attrs.field(validator=_relative)
+    files: dict[str, str] = attrs.field(validator=_flags)
+    beside: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Output:
+    """Where the script writes, relative to the run folder."""
+
+    folder: str = attrs.field(validator=_relative)
+
+
+@attrs.frozen
+class Recipe:
+    """One family of scripts, ready to be launched."""
+
+    description: str
+    family: str
+    script: str
+    task: str
+    flags: Flags
+    batch: Batch
+    data: Data
+    output: Output
+    arguments: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
+    name: str = ""
+
+
+def known() -> list[str]:
+    """The names of the recipes that come with ddpfix, sorted."""
+    files = resources.files(__package__).iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load(name_or_path: str) -> Recipe:
+    """Read a recipe by its name, or from the TOML file at a path.
+
+    Raises:
+        InputError: an unknown name (the message lists the known ones), a file that cannot be read
+            or is no TOML, a field that is missing, unknown or of the wrong kind.
+
+    """
+    if name_or_path.endswith(".toml") or Path(name_or_path).name != name_or_path:
+        path = Path(name_or_path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}: pass a recipe's name or file") from None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+        return parse(text, source=str(path), name=path.stem)
+    if name_or_path not in known():
+        raise InputError(_unknown(name_or_path))
+    text = (resources.files(__package__) / f"{name_or_path}.toml").read_text(encoding="utf-8")
+    return parse(text, source=f"recipes/{name_or_path}.toml", name=name_or_path)
+
+
+def parse(text: str, *, source: str, name: str) -> Recipe:
+    """Turn the text of a TOML file into a recipe; `source` is what a complaint begins with.
+
+    Raises:
+        InputError: as for `load`.
+
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{source}: no valid TOML: {error}") from None
+    if "name" in document:
+        raise InputError(f"{source}: field name: a recipe is named by its file, leave this out")
+    try:
+        recipe = _CONVERTER.structure(document, Recipe)
+    except (cattrs.BaseValidationError, ValueError, TypeError) as error:
+        # One complaint is enough for one line; the next shows once this one is mended.
+        complaint = cattrs.transform_error(error, path="", format_exception=_words)[0]
+        raise InputError(f"{source}: {_as_field(complaint)}") from None
+    return attrs.evolve(recipe, name=name)
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, known(), n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"no recipe {name!r}: {hint}Known: {', '.join(known())}; or the path of a TOML file"
+
+
+def _words(error: BaseException, kind: type | None) -> str:
+    """Cattrs' own words, except for our own complaints, which say it already."""
+    return str(error) if type(error) in (ValueError, TypeError) else cattrs_words(error, kind)
+
+
+def _as_field(complaint: str) -> str:
+    """'what @ .batch.cap' as 'field batch.cap: what'."""
+    what, _, path = complaint.rpartition(" @ ")
+    return f"field {path.lstrip('.')}: {what}" if path.lstrip(".") else what
+
+
+_KINDS = {str: "a string", int: "a whole number"}
+
+
+def _strict(kind: type) -> Callable[[Any, Any], Any]:
+    # cattrs would turn 16.5 into 16 and 16 into "16"; a recipe says what it means.
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r} is not {_KINDS[kind]}")
+        return value
+
+    return structure
+
+
+def _value(value: Any, _: Any) -> Value:
+    if not isinstance(value, (str, int, float)) or value is False:
+        raise TypeError(f"{value!r} is neither text nor a number nor true: leave it out")
+    return value
+
+
+def _names(value: Any, _: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"{value!r} is not a list of strings")
+    return tuple(value)
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for kind in _KINDS:
+        converter.register_structure_hook(kind, _strict(kind))
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
+    converter.register_structure_hook_func(lambda kind: kind == Value, _value)
+    return converter
+
+
+_CONVERTER = _converter()
