@@ -141,15 +141,24 @@ class Module:
 
     def definition(self, name: ast.expr, at: ast.AST) -> ast.expr | None:
         """The last value that the plain name ``name`` got above ``at`` in its own function."""
+        values = self.alternatives(name, at)
+        return values[-1] if values else None
+
+    def alternatives(self, name: ast.expr, at: ast.AST) -> list[ast.expr]:
+        """The last value of a plain name above ``at``, and what the other branches give it."""
         if not isinstance(name, ast.Name):
-            return None
-        best: ast.expr | None = None
-        for stmt in within(self.scope_statements(at), ast.Assign):
-            if stmt.lineno < getattr(at, "lineno", 0) and any(
-                isinstance(target, ast.Name) and target.id == name.id for target in stmt.targets
-            ):
-                best = stmt.value
-        return best
+            return []
+        sites = [
+            stmt
+            for stmt in within(self.scope_statements(at), ast.Assign)
+            if stmt.lineno < getattr(at, "lineno", 0)
+            and any(isinstance(t, ast.Name) and t.id == name.id for t in stmt.targets)
+        ]
+        if not sites:
+            return []
+        branches = [up for up in self.ancestors(sites[-1]) if isinstance(up, ast.If)]
+        whole = next((up for up in branches if up not in self.ancestors(at)), sites[-1])
+        return [stmt.value for stmt in sites if stmt is whole or whole in self.ancestors(stmt)]
 
 
 def position(node: ast.AST) -> tuple[int, int]:
@@ -240,17 +249,16 @@ class Loader:
     name: str
     call: ast.Call
     dataset: ast.expr | None
-    sampler: ast.expr | None  # the sampler's own construction, through one variable
+    samplers: tuple[ast.expr, ...]  # the sampler's own constructions, one per branch
     batch_size: ast.expr | None
 
     @property
     def distributed(self) -> list[ast.Call]:
         """Constructions of a DistributedSampler that this loader may use."""
-        if self.sampler is None:
-            return []
         return [
             node
-            for node in ast.walk(self.sampler)
+            for sampler in self.samplers
+            for node in ast.walk(sampler)
             if isinstance(node, ast.Call)
             and ast.unparse(node.func).rpartition(".")[2] == "DistributedSampler"
         ]
@@ -453,13 +461,11 @@ def _loaders(module: Module) -> Iterator[Loader]:
         if not (isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name)):
             continue
         sampler = argument(call, 3, "sampler")
-        if sampler is not None:
-            sampler = module.definition(sampler, call) or sampler
         yield Loader(
             stmt.targets[0].id,
             call,
             argument(call, 0, "dataset"),
-            sampler,
+            () if sampler is None else tuple(module.alternatives(sampler, call)) or (sampler,),
             argument(call, 1, "batch_size"),
         )
 
