@@ -2,7 +2,8 @@
 
 ``python -m ddpfix.launchers.trace --out DIR [options] SCRIPT ARGS…`` runs SCRIPT as ``python SCRIPT
 ARGS…`` would and writes ``DIR/rank{RANK}.jsonl`` (see `events`). It also works as the module of
-``accelerate launch --multi_gpu --module`` and of ``torchrun -m``. Nothing imported here needs torch.
+``accelerate launch --multi_gpu --module`` and of ``torchrun -m``. Nothing imported here needs
+torch.
 """
 
 from .events import (

@@ -1,12 +1,14 @@
 """What a trace file says: one JSON object a line, one class here for each kind of line.
 
-``DIR/rank{RANK}.jsonl`` starts with a `Start` and goes on with whatever happened, in order. A process
-that a rank forked (a DataLoader worker, a member of a Pool) and that wrote files has its own
-``DIR/rank{RANK}.pid{PID}.jsonl``, which starts with a `Child` and holds only `File` and `Command`.
+``DIR/rank{RANK}.jsonl`` starts with a `Start` and goes on with whatever happened, in order. A
+process that a rank forked (a DataLoader worker, a member of a Pool) and that wrote files has its
+own ``DIR/rank{RANK}.pid{PID}.jsonl``, which starts with a `Child` and holds only `File` and
+`Command`.
 
-On a line, ``type`` is the class's name in lower case and the other keys are its attributes; ``t`` is
-seconds since the rank's `Start.started`. Losses and norms are the exact value of the tensor written as
-a float64 (Python's ``repr``), so equal text means equal bits; ``NaN`` and ``Infinity`` appear as such.
+On a line, ``type`` is the class's name in lower case and the other keys are its attributes; ``t``
+is seconds since the rank's `Start.started`. Losses and norms are the exact value of the tensor
+written as a float64 (Python's ``repr``), so equal text means equal bits; ``NaN`` and ``Infinity``
+appear as such.
 
 This module imports no torch: whoever judges a trace need not have it.
 """
@@ -24,7 +26,9 @@ SCHEMA = 1
 
 @define(frozen=True)
 class Site:
-    """A place in the user's own code: absolute file, 1-based line, function (``<module>`` outside)."""
+    """A place in the user's own code: absolute file, 1-based line, function (``<module>``
+    outside).
+    """
 
     file: str
     line: int
@@ -45,7 +49,9 @@ class Event:
 
 @define(kw_only=True)
 class Start(Event):
-    """First line of a rank. ``started`` is Unix time in seconds; ``options`` are the tracer's own."""
+    """First line of a rank. ``started`` is Unix time in seconds; ``options`` are the tracer's
+    own.
+    """
 
     type: ClassVar[str] = "start"
     schema: int
@@ -133,11 +139,11 @@ class Batch(Event):
 class PassEnd(Event):
     """A pass is over. ``kind``: ``train``, ``eval`` or ``other``.
 
-    ``train`` when at least one batch was followed by a backward pass; else ``eval`` when a module was
-    called on a batch; else ``other``. ``training`` and ``grad`` are the first called module's mode and
-    whether gradients were enabled then. ``drawn`` counts batches drawn by the sampler (prefetching
-    draws ahead), ``batches`` those handed out. ``complete``: iterated to its own end; ``limit`` names
-    the limit that cut it short.
+    ``train`` when at least one batch was followed by a backward pass; else ``eval`` when a module
+    was called on a batch; else ``other``. ``training`` and ``grad`` are the first called module's
+    mode and whether gradients were enabled then. ``drawn`` counts batches drawn by the sampler
+    (prefetching draws ahead), ``batches`` those handed out. ``complete``: iterated to its own end;
+    ``limit`` names the limit that cut it short.
     """
 
     type: ClassVar[str] = "passend"
@@ -189,12 +195,12 @@ class Checksum:
 class Step(Event):
     """An optimizer step, number ``number`` (from 1) of optimizer ``optimizer`` (from 0).
 
-    ``losses`` are those given to backward since the last step of this optimizer, ``loss`` their sum.
-    ``clips`` are the clippings since then; the norm *before* clipping of the gradient that this step
-    used is the last one's (`norm_before`). ``grad_norm`` is the l2 norm of what the optimizer was
-    given, in float64: after clipping. ``lrs``: learning rate of every group as the step used it.
-    ``collectives``: all collectives on this rank since the step before, as the process groups number
-    them.
+    ``losses`` are those given to backward since the last step of this optimizer, ``loss`` their
+    sum. ``clips`` are the clippings since then; the norm *before* clipping of the gradient that
+    this step used is the last one's (`norm_before`). ``grad_norm`` is the l2 norm of what the
+    optimizer was given, in float64: after clipping. ``lrs``: learning rate of every group as the
+    step used it. ``collectives``: all collectives on this rank since the step before, as the
+    process groups number them.
     """
 
     type: ClassVar[str] = "step"
@@ -218,8 +224,8 @@ class Step(Event):
 
 @define(kw_only=True)
 class Parameters(Event):
-    """The parameters after ``after_step`` steps, because of ``reason``: ``exit`` or, when the script
-    loads other weights over trained ones, ``load_state_dict`` (taken just before).
+    """The parameters after ``after_step`` steps, because of ``reason``: ``exit`` or, when the
+    script loads other weights over trained ones, ``load_state_dict`` (taken just before).
 
     ``tensors`` maps a name, without the prefixes of wrappers, to (float64 sum, l2 norm). ``file``
     names the .npz with the arrays beside the trace, when it was asked to keep them.
@@ -239,10 +245,10 @@ class File(Event):
     """A file or folder is about to be changed (the attempt: the call may still fail).
 
     ``op``: ``write`` (truncates), ``append``, ``update``, ``create`` (must not exist), ``rename``,
-    ``remove``, ``mkdir``, ``rmdir``, ``truncate``, ``link``, ``symlink``. ``path`` is absolute; ``to``
-    is the target of a rename or link. ``existed``: ``path`` existed before (a ``mkdir`` of an existing
-    folder changes nothing). ``via``: who saw it, ``audit`` or the name of a writer that the
-    interpreter's audit hook cannot see.
+    ``remove``, ``mkdir``, ``rmdir``, ``truncate``, ``link``, ``symlink``. ``path`` is absolute;
+    ``to`` is the target of a rename or link. ``existed``: ``path`` existed before (a ``mkdir`` of
+    an existing folder changes nothing). ``via``: who saw it, ``audit`` or the name of a writer that
+    the interpreter's audit hook cannot see.
     """
 
     type: ClassVar[str] = "file"
@@ -339,7 +345,9 @@ class Hang(Event):
 
 @define(kw_only=True)
 class Failure:
-    """An uncaught exception; ``traceback`` are its last lines, ``site`` where the user's code was."""
+    """An uncaught exception; ``traceback`` are its last lines, ``site`` where the user's code
+    was.
+    """
 
     type: str
     message: str

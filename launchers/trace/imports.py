@@ -19,8 +19,21 @@ from .events import Imported
 from .recorder import Recorder
 
 LARGE = frozenset(
-    "accelerate datasets matplotlib numpy pandas peft scipy sklearn tensorboard tokenizers torch "
-    "torchvision transformers".split()
+    [
+        "accelerate",
+        "datasets",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "peft",
+        "scipy",
+        "sklearn",
+        "tensorboard",
+        "tokenizers",
+        "torch",
+        "torchvision",
+        "transformers",
+    ]
 )
 """Libraries whose import time is recorded."""
 

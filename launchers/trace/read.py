@@ -130,9 +130,9 @@ class RankTrace:
     def phases(self) -> dict[str, float]:
         """Wall time in seconds of ``import``, ``set-up``, ``train``, ``eval`` and ``rest``.
 
-        ``import`` is the time in the imports of large libraries; ``set-up`` what else came before the
-        first loader pass; ``train`` and ``eval`` the time in passes of that kind, an evaluation in
-        mid-training counting as evaluation only; ``rest`` is all other time.
+        ``import`` is the time in the imports of large libraries; ``set-up`` what else came before
+        the first loader pass; ``train`` and ``eval`` the time in passes of that kind, an evaluation
+        in mid-training counting as evaluation only; ``rest`` is all other time.
         """
         total = self.events[-1].t if self.events else 0.0
         imports = sum(event.seconds for event in self.of(Imported))
@@ -157,8 +157,8 @@ class RankTrace:
 def read(folder: str | Path) -> list[RankTrace]:
     """The traces in a folder, by rank.
 
-    A last line cut in the middle (the process was killed) is dropped. Raises InputError when there is
-    no trace, a line is not one of ours, or the files are of different runs.
+    A last line cut in the middle (the process was killed) is dropped. Raises InputError when there
+    is no trace, a line is not one of ours, or the files are of different runs.
     """
     folder = Path(folder)
     traces = [_read_rank(path) for path in folder.glob("rank*.jsonl") if "pid" not in path.name]
@@ -202,7 +202,7 @@ def _standing(trace: RankTrace) -> str:
     if end is None:
         return "was cut off without a report"
     if end.failure is not None:
-        return f"ended with {end.failure.type}: {end.failure.message.splitlines()[:1]}"
+        return f"ended with {end.failure.type}: {end.failure.message}".splitlines()[0]
     return f"ended with status {end.status}"
 
 
@@ -222,23 +222,21 @@ def _own_time(passes: list[LoaderPass], total: float) -> list[tuple[str, float]]
 
 
 def _read_rank(path: Path) -> RankTrace:
-    start, *events = _read_events(path) or [None]
-    if not isinstance(start, Start):
+    events = _read_events(path)
+    if not events or not isinstance(events[0], Start):
         raise InputError(f"{path}:1: does not begin as a trace; trace the run again")
     children: dict[int, list[Event]] = {}
     for other in sorted(path.parent.glob(f"{path.stem}.pid*.jsonl")):
-        child, *rest = _read_events(other) or [None]
-        if isinstance(child, Child):
-            children[child.pid] = [event for event in rest if event is not None]
-    return RankTrace(start, [event for event in events if event is not None], children)
+        written = _read_events(other)
+        if written and isinstance(written[0], Child):
+            children[written[0].pid] = written[1:]
+    return RankTrace(events[0], events[1:], children)
 
 
-def _read_events(path: Path) -> list[Event | None]:
-    lines = path.read_bytes().split(b"\n")
-    cut = lines.pop()  # empty when the last line was written whole
-    if cut:
-        lines = lines or []
-    events: list[Event | None] = []
+def _read_events(path: Path) -> list[Event]:
+    # What follows the last newline is empty, or a line that was cut.
+    *lines, _ = path.read_bytes().split(b"\n")
+    events: list[Event] = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)

@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 
 from .events import Site
 
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120  (hot start-up path)
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
 
 
 class Sites:
@@ -33,13 +33,14 @@ class Sites:
         known = self._known.get(filename)
         if known is None:
             full = os.path.abspath(filename)  # noqa: PTH100
-            known = not (
-                filename.startswith("<")
-                or full.startswith(_OWN)
-                or full.startswith(self._libraries)
-            )
+            known = not (filename.startswith("<") or full.startswith((_OWN, *self._libraries)))
             self._known[filename] = known
         return known
+
+    @staticmethod
+    def is_own(filename: str) -> bool:
+        """Whether a code object's file is the tracer's."""
+        return filename.startswith(_OWN)
 
     def here(self) -> Site | None:
         """The innermost user frame of the calling thread, or None when there is none."""

@@ -1,0 +1,245 @@
+"""``python -m ddpfix.launchers.trace --out DIR [options] SCRIPT ARGS…``."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import platform
+import runpy
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from . import determinism, legacy
+from .collectives import Collectives
+from .events import SCHEMA, Closed, Exit, Failure, Start
+from .files import FileAudit
+from .imports import AfterImport
+from .limits import Limits
+from .loaders import Loaders
+from .recorder import Recorder
+from .sites import Sites
+from .talk import Metrics, Seeds
+from .training import Training
+from .watchdog import Watchdog
+
+_TAIL = 30
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"ddpfix trace: {message}; see --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The tracer's own options; what follows SCRIPT is the script's."""
+    result = _Parser(
+        prog="python -m ddpfix.launchers.trace",
+        description="Run a training script as python would, and write down what it does.",
+        allow_abbrev=False,
+    )
+    add = result.add_argument
+    add("--out", required=True, metavar="DIR", help="folder for rank{RANK}.jsonl")
+    add("--no-dropout", action="store_true", help="every dropout is the identity")
+    add("--shim-legacy", action="store_true", help="transformers.AdamW; one card where is none")
+    add("--threads", type=_positive, metavar="N", help="threads of BLAS and torch")
+    add("--seed", type=int, metavar="N", help="seed random, numpy and torch before the script does")
+    add("--max-steps", type=_positive, metavar="N", help="no training after N optimizer steps")
+    add("--max-epochs", type=_positive, metavar="K", help="no training after K passes")
+    add("--max-eval-batches", type=_positive, metavar="M", help="M batches of each evaluation")
+    add("--phase-timeout", type=_seconds, metavar="S", help="S seconds without event are a hang")
+    add(
+        "--checksum-every",
+        type=_natural,
+        default=1,
+        metavar="N",
+        help="parameter checksum every N steps; 0: only at the end (default 1)",
+    )
+    add("--keep-parameters", action="store_true", help="keep the trained parameters as .npz")
+    add("script", metavar="SCRIPT")
+    add("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
+    return result
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Trace one script and exit with its status."""
+    options = parser().parse_args(argv)
+    if not Path(options.script).is_file():
+        print(f"ddpfix trace: {options.script}: no such script", file=sys.stderr)
+        raise SystemExit(2)
+    try:
+        recorder = Recorder(Path(options.out).absolute(), int(os.environ.get("RANK", "0")))
+    except OSError as error:
+        print(f"ddpfix trace: {options.out}: {error.strerror}; give --out DIR", file=sys.stderr)
+        raise SystemExit(2) from None
+    trace = Trace(options, recorder)
+    trace.install()
+    trace.run(options.script, options.arguments)
+
+
+class Trace:
+    """One traced process: what is installed in it, and the end of its script."""
+
+    def __init__(self, options: argparse.Namespace, recorder: Recorder) -> None:
+        self._options = options
+        self._recorder = recorder
+        self._world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self._sites = Sites(options.script)
+        self._limits = Limits(
+            recorder, options.max_steps, options.max_epochs, options.max_eval_batches
+        )
+        self._collectives = Collectives(recorder, self._sites)
+        self._loaders = Loaders(recorder, self._sites, self._limits)
+        self._training = Training(
+            recorder,
+            self._sites,
+            self._limits,
+            self._loaders,
+            self._collectives,
+            checksum_every=options.checksum_every,
+            keep_parameters=options.keep_parameters,
+        )
+        self._watchdog: Watchdog | None = None
+        self._namespace: dict[str, Any] = {}
+
+    def install(self) -> None:
+        """Put every hook in its place, or in wait for the import it needs."""
+        options = self._options
+        self._recorder.emit(self._start())
+        after_import = AfterImport(self._recorder)
+        sys.meta_path.insert(0, after_import)
+        if options.threads is not None:
+            determinism.threads(options.threads, after_import)
+        if options.seed is not None:
+            determinism.seed(options.seed, after_import)
+        if options.no_dropout:
+            after_import.call("torch", determinism.no_dropout)
+        if options.shim_legacy:
+            legacy.install(after_import, self._sites)
+        Seeds(self._recorder, self._sites).install(after_import)
+        Metrics(self._recorder, self._sites).install()
+        for part in (self._collectives, self._loaders, self._training):
+            after_import.call("torch", part.install)
+        FileAudit(self._recorder, self._sites).install(after_import)
+        # Registered first, so it runs after the script's own exit handlers.
+        atexit.register(self._close)
+        if options.phase_timeout is not None:
+            self._watchdog = Watchdog(
+                self._recorder, self._sites, options.phase_timeout, self._world_size
+            )
+            self._watchdog.start()
+
+    def run(self, script: str, arguments: list[str]) -> NoReturn:
+        """Run the script as ``__main__`` and exit as it does."""
+        sys.argv = [script, *arguments]
+        if not sys.flags.safe_path:
+            sys.path[0] = str(Path(script).resolve().parent)
+        try:
+            # Kept: a script's globals live until its exit handlers have run.
+            self._namespace = runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:
+            self._end(_status(end.code), None)
+            raise
+        except KeyboardInterrupt as error:
+            self._end(130, error)
+            raise
+        except BaseException as error:
+            if self._is_starved(error):
+                self._limits.force()
+                self._end(0, None)
+                raise SystemExit(0) from None
+            self._end(1, error)
+            # As python would have shown it, without the frames of the tracer.
+            error = error.with_traceback(self._own_part(error.__traceback__))
+            sys.excepthook(type(error), error, error.__traceback__)
+            raise SystemExit(1) from None
+        self._end(0, None)
+        raise SystemExit(0)
+
+    def _start(self) -> Start:
+        options = self._options
+        return Start(
+            schema=SCHEMA,
+            rank=self._recorder.rank,
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            world_size=self._world_size,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started=time.time(),
+            script=str(Path(options.script).absolute()),
+            argv=options.arguments,
+            cwd=str(Path.cwd()),
+            python=platform.python_version(),
+            hash_seed=os.environ.get("PYTHONHASHSEED"),
+            options={k: v for k, v in vars(options).items() if k not in ("script", "arguments")},
+        )
+
+    def _is_starved(self, error: BaseException) -> bool:
+        """Whether the script ended because ``next`` found no batch after a limit."""
+        starved = isinstance(error, StopIteration) or isinstance(error.__cause__, StopIteration)
+        return starved and self._limits.training_over is not None
+
+    def _end(self, status: int, error: BaseException | None) -> None:
+        if self._recorder.is_child:
+            return
+        self._loaders.close()
+        self._training.close()
+        failure = None
+        if error is not None:
+            own = self._own_part(error.__traceback__)
+            lines = "".join(traceback.format_exception(type(error), error, own)).splitlines()
+            failure = Failure(
+                type=type(error).__name__,
+                message=str(error),
+                traceback=lines[-_TAIL:],
+                site=self._sites.of_traceback(error.__traceback__),
+            )
+        self._recorder.emit(
+            Exit(status=status, failure=failure, group_alive=self._collectives.group_alive())
+        )
+
+    def _close(self) -> None:
+        if self._recorder.is_child:
+            return
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self._recorder.emit(Closed(group_alive=self._collectives.group_alive()))
+
+    def _own_part(self, tb: TracebackType | None) -> TracebackType | None:
+        begin = tb
+        while begin is not None and not self._sites.is_user(begin.tb_frame.f_code.co_filename):
+            begin = begin.tb_next
+        return begin if begin is not None else tb
+
+
+def _status(code: object) -> int:
+    if code is None:
+        return 0
+    return code if isinstance(code, int) else 1
+
+
+def _number(convert: Callable[[str], Any], least: float, what: str) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            value = convert(text)
+        except ValueError:
+            value = None
+        if value is None or not value >= least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return parse
+
+
+_positive = _number(int, 1, "a whole number above 0")
+_natural = _number(int, 0, "a whole number, 0 or more")
+_seconds = _number(float, 0.1, "a number of seconds, 0.1 or more")
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

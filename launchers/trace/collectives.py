@@ -1,0 +1,210 @@
+"""Every collective of a rank: those the script calls, and those DistributedDataParallel runs.
+
+The reducer of DistributedDataParallel calls the process group from C++. A communication hook would
+show each bucket but replaces the averaging (which then differs in the last bit where the world size
+is no power of two). Instead the process group's own sequence number, which counts its collectives,
+is read before and after, and what no wrapped function accounts for is the reducer's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attrs import define
+
+from .events import Collective, Group, Site
+from .recorder import Recorder
+from .sites import Sites
+
+NAMES = [
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "irecv",
+    "isend",
+    "monitored_barrier",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+]
+"""Functions of torch.distributed that are recorded."""
+
+
+@define
+class Unseen:
+    """How many collectives ran that no wrapped function accounts for."""
+
+    count: int = 0
+
+
+class Collectives:
+    """Follows torch.distributed and DistributedDataParallel."""
+
+    def __init__(self, recorder: Recorder, sites: Sites) -> None:
+        self._recorder = recorder
+        self._sites = sites
+        self._depth = 0
+        self._accounted = 0
+        self._dist: Any = None
+
+    def install(self, torch: Any) -> None:
+        """Wrap the functions of an imported torch, where it was built with them."""
+        if not torch.distributed.is_available():
+            return
+        self._dist = torch.distributed
+        self._tensor = torch.Tensor
+        places = (torch.distributed, torch.distributed.distributed_c10d)
+        for name in NAMES:
+            if hasattr(torch.distributed, name):
+                wrapped = self._around(name, getattr(torch.distributed, name))
+                for place in places:
+                    setattr(place, name, wrapped)
+        init = self._around_init(torch.distributed.init_process_group)
+        destroy = self._around_destroy(torch.distributed.destroy_process_group)
+        for place in places:
+            place.init_process_group = init
+            place.destroy_process_group = destroy
+        ddp = torch.nn.parallel.DistributedDataParallel
+        for method, op in (("__init__", "ddp_init"), ("_sync_buffers", "ddp_sync_buffers")):
+            if hasattr(ddp, method):
+                setattr(ddp, method, self._around_ddp(op, getattr(ddp, method)))
+
+    def group_alive(self) -> bool:
+        """Whether a process group exists."""
+        return self._dist is not None and bool(self._dist.is_initialized())
+
+    def total(self) -> int:
+        """Collectives run so far by all process groups of this rank, as they number them."""
+        if not self.group_alive():
+            return 0
+        count = 0
+        for group in list(self._dist.distributed_c10d._world.pg_map):
+            # A group this rank is not in, or a backend that does not count.
+            with contextlib.suppress(RuntimeError, AttributeError):
+                count += group._get_sequence_number_for_group()
+        return count
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[Unseen]:
+        """Counts, when left, the collectives inside that were not recorded one by one."""
+        result = Unseen()
+        begin, accounted = self.total(), self._accounted
+        yield result
+        own = self._accounted - accounted
+        result.count = max(0, self.total() - begin - own)
+        self._accounted += result.count
+
+    def note_gradients(self, count: int, site: Site | None) -> None:
+        """Record the all-reduces that a backward pass ran."""
+        if count:
+            self._emit("ddp_all_reduce", site, count=count)
+
+    def _around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            # all_gather_object calls all_gather: the outermost is what the script asked for.
+            if self._depth or self._recorder.is_child:
+                return original(*args, **kwargs)
+            self._emit(name, self._sites.here(), args=args, kwargs=kwargs)
+            with self._accounting(), self._recorder.doing(name):
+                return original(*args, **kwargs)
+
+        return collective
+
+    @contextlib.contextmanager
+    def _accounting(self) -> Iterator[None]:
+        begin = self.total()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self._accounted += max(0, self.total() - begin)
+
+    def _around_ddp(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        name = "DistributedDataParallel" if op == "ddp_init" else "forward"
+
+        @functools.wraps(original)
+        def method(module: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._recorder.doing(name), self.unseen() as unseen:
+                result = original(module, *args, **kwargs)
+            if unseen.count:
+                self._emit(op, self._sites.here(), count=unseen.count)
+            return result
+
+        return method
+
+    def _around_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            with self._recorder.doing("init_process_group"):
+                result = original(*args, **kwargs)
+            timeout = kwargs.get("timeout")
+            self._recorder.emit(
+                Group(
+                    op="init",
+                    backend=str(self._dist.get_backend()),
+                    world_size=self._dist.get_world_size(),
+                    timeout=timeout.total_seconds() if timeout is not None else None,
+                    site=self._sites.here(),
+                )
+            )
+            return result
+
+        return init_process_group
+
+    def _around_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+            site = self._sites.here()
+            with self._recorder.doing("destroy_process_group"):
+                result = original(*args, **kwargs)
+            self._recorder.emit(
+                Group(op="destroy", backend=None, world_size=None, timeout=None, site=site)
+            )
+            return result
+
+        return destroy_process_group
+
+    def _emit(
+        self,
+        op: str,
+        site: Site | None,
+        *,
+        count: int | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        given = [*args, *(kwargs or {}).values()]
+        tensor = next((each for each in given if isinstance(each, self._tensor)), None)
+        size = None
+        with contextlib.suppress(RuntimeError, ValueError):
+            size = self._dist.get_world_size((kwargs or {}).get("group"))
+        self._recorder.emit(
+            Collective(
+                op=op,
+                count=count,
+                group_size=size,
+                numel=None if tensor is None else tensor.numel(),
+                dtype=None if tensor is None else str(tensor.dtype).removeprefix("torch."),
+                site=site,
+            )
+        )

@@ -1,0 +1,88 @@
+"""What can be taken out of a run so that two of them are comparable: dropout, threads, seeds."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from .imports import AfterImport
+
+_FUNCTIONAL = [
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
+]
+_NATIVE = ["alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"]
+_RECURRENT = ["gru", "lstm", "rnn_relu", "rnn_tanh"]
+
+
+def no_dropout(torch: Any) -> None:
+    """Make every dropout of an imported torch the identity that draws no random numbers.
+
+    Covers torch.nn.functional (and so the modules), torch's own functions, the ``dropout_p`` of
+    scaled_dot_product_attention and the dropout between the layers of recurrent networks. Not
+    covered: a script's own Bernoulli masks, and layer drop.
+    """
+    functional = torch.nn.functional
+    for name in _FUNCTIONAL:
+        setattr(functional, name, _identity(getattr(functional, name)))
+    for name in _NATIVE:
+        for variant in (name, f"{name}_"):
+            setattr(torch, variant, _identity(getattr(torch, variant)))
+    functional.scaled_dot_product_attention = _attention(functional.scaled_dot_product_attention)
+    for name in _RECURRENT:
+        setattr(torch._VF, name, _recurrent(getattr(torch._VF, name)))
+
+
+def threads(count: int, after_import: AfterImport) -> None:
+    """Have BLAS and torch compute with ``count`` threads, from their import on."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(count)
+    after_import.call("torch", lambda torch: torch.set_num_threads(count))
+
+
+def seed(value: int, after_import: AfterImport) -> None:
+    """Seed random now, numpy and torch right after their import; the script may seed again."""
+    random.seed(value)
+    after_import.call("numpy", lambda numpy: numpy.random.seed(value))
+    after_import.call("torch", lambda torch: torch.manual_seed(value))
+
+
+def _identity(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def dropout(input: Any, *_: Any, **__: Any) -> Any:
+        return input
+
+    return dropout
+
+
+def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def scaled_dot_product_attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        return original(query, key, value, attn_mask, 0.0, *args, **kwargs)
+
+    return scaled_dot_product_attention
+
+
+def _recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def layers(*args: Any) -> Any:
+        # (input, hx, weights, has_biases, layers, dropout, …); packed: one more before weights.
+        place = 5 if isinstance(args[3], bool) else 6
+        return original(*args[:place], 0.0, *args[place + 1 :])
+
+    return layers

@@ -1,0 +1,83 @@
+"""What an untouched script of 2020 needs to run today, and nothing else.
+
+It imports AdamW from transformers, which no longer has it, and divides by the number of cards.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .imports import AfterImport
+from .sites import Sites
+
+
+def install(after_import: AfterImport, sites: Sites) -> None:
+    """Provide transformers.AdamW where it is missing, and one card to the script where is none."""
+    after_import.call("torch", functools.partial(_one_card, sites))
+    # transformers puts a lazy module in its own place, more than once: only its class is stable.
+    after_import.call("transformers.utils.import_utils", _lazy_module)
+    after_import.call("transformers.optimization", _optimization)
+
+
+def _lazy_module(import_utils: Any) -> None:
+    lazy = import_utils._LazyModule
+    original = lazy.__getattr__
+
+    @functools.wraps(original)
+    def getattribute(module: Any, name: str) -> Any:
+        try:
+            return original(module, name)
+        except AttributeError:
+            if name == "AdamW" and module.__name__ == "transformers":
+                return adamw()
+            raise
+
+    lazy.__getattr__ = getattribute
+
+
+def _optimization(module: Any) -> None:
+    if not hasattr(module, "AdamW"):
+        module.AdamW = adamw()
+
+
+@functools.cache
+def adamw() -> type[Any]:
+    """The AdamW that transformers had until version 5, on top of torch's.
+
+    Its defaults differ from torch's: weight decay 0.0 (torch: 0.01), eps 1e-6 (torch: 1e-8).
+    Source: transformers 4, ``optimization.AdamW``.
+    """
+    import torch
+
+    class AdamW(torch.optim.AdamW):
+        def __init__(
+            self,
+            params: Any,
+            lr: float = 1e-3,
+            betas: tuple[float, float] = (0.9, 0.999),
+            eps: float = 1e-6,
+            weight_decay: float = 0.0,
+            correct_bias: bool = True,
+            no_deprecation_warning: bool = False,
+        ) -> None:
+            if not correct_bias:
+                raise NotImplementedError("AdamW(correct_bias=False) has no equivalent in torch")
+            super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    return AdamW
+
+
+def _one_card(sites: Sites, torch: Any) -> None:
+    if torch.cuda.is_available():
+        return
+    original: Callable[[], int] = torch.cuda.device_count
+
+    @functools.wraps(original)
+    def device_count() -> int:
+        # Libraries ask as well, and must keep getting the truth.
+        return 1 if sites.is_user(sys._getframe(1).f_code.co_filename) else original()
+
+    torch.cuda.device_count = device_count

@@ -1,0 +1,300 @@
+"""Losses, gradient norms, learning rates and parameters of every optimizer step.
+
+Torch's own global optimizer hooks are used; ``torch.autograd.backward`` and ``clip_grad_norm_`` are
+wrapped. Everything read is read without gradients and without drawing random numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import hashlib
+import math
+import re
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+
+from .collectives import Collectives
+from .events import Backward, Checksum, Clip, Parameters, Step
+from .limits import Limits
+from .loaders import Loaders
+from .recorder import Recorder
+from .sites import Sites
+
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module)\.")
+_UNSCALED = "_ddpfix_unscaled"
+
+
+@define(eq=False)
+class _Optimizer:
+    """What is known of one optimizer."""
+
+    number: int
+    name: str
+    parameters: list[tuple[str, Any]]
+    steps: int = 0
+    kept_at: int = 0
+    losses: list[float | None] = field(factory=list)
+    clips: list[Clip] = field(factory=list)
+    grad_norm: float = math.nan
+    lrs: list[float] = field(factory=list)
+    collectives: int = 0
+
+
+class Training:
+    """Follows backward passes, clipping and optimizer steps."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        sites: Sites,
+        limits: Limits,
+        loaders: Loaders,
+        collectives: Collectives,
+        *,
+        checksum_every: int,
+        keep_parameters: bool,
+    ) -> None:
+        self._recorder = recorder
+        self._sites = sites
+        self._limits = limits
+        self._loaders = loaders
+        self._collectives = collectives
+        self._checksum_every = checksum_every
+        self._keep_parameters = keep_parameters
+        self._known: weakref.WeakKeyDictionary[Any, _Optimizer] = weakref.WeakKeyDictionary()
+        self._all: list[_Optimizer] = []
+        self._pending_losses: list[float | None] = []
+        self._pending_clips: list[Clip] = []
+        self._in_backward = False
+
+    def install(self, torch: Any) -> None:
+        """Hook into an imported torch."""
+        self._torch = torch
+        autograd, clipping = torch.autograd, torch.nn.utils.clip_grad
+        autograd.backward = self._around_backward(autograd.backward)
+        clip = self._around_clip(clipping.clip_grad_norm_)
+        clipping.clip_grad_norm_ = torch.nn.utils.clip_grad_norm_ = clip
+        load = self._around_load(torch.nn.Module.load_state_dict)
+        torch.nn.Module.load_state_dict = load
+        scaler = torch.amp.GradScaler
+        scaler.scale = self._around_scale(scaler.scale)
+        # torch.optim deletes its own attribute of this name.
+        hooks = sys.modules["torch.optim.optimizer"]
+        hooks.register_optimizer_step_pre_hook(self._before_step)  # type: ignore[attr-defined]
+        hooks.register_optimizer_step_post_hook(self._after_step)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Record the parameters as the script leaves them."""
+        for known in self._all:
+            if known.steps:
+                self._write_parameters(known, "exit")
+
+    def _around_backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            # Checkpointing runs backward inside backward: only the script's own is a loss.
+            if self._in_backward or self._recorder.is_child:
+                return original(tensors, *args, **kwargs)
+            loss = self._scalar(tensors)
+            self._in_backward = True
+            try:
+                with self._recorder.doing("backward"), self._collectives.unseen() as unseen:
+                    original(tensors, *args, **kwargs)
+            finally:
+                self._in_backward = False
+            site = self._sites.here()
+            self._pending_losses.append(loss)
+            for known in self._all:
+                known.losses.append(loss)
+            self._recorder.emit(
+                Backward(
+                    loss=loss,
+                    pass_id=self._loaders.note_backward(),
+                    collectives=unseen.count,
+                    site=site,
+                )
+            )
+            self._collectives.note_gradients(unseen.count, site)
+            return None
+
+        return backward
+
+    def _around_clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+            norm = original(parameters, max_norm, *args, **kwargs)
+            clip = Clip(norm=float(norm), max_norm=float(max_norm))
+            self._pending_clips.append(clip)
+            for known in self._all:
+                known.clips.append(clip)
+            return norm
+
+        return clip_grad_norm_
+
+    def _around_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if isinstance(scaled, self._torch.Tensor) and scaled is not outputs:
+                setattr(scaled, _UNSCALED, outputs.detach())
+            return scaled
+
+        return scale
+
+    def _around_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def load_state_dict(module: Any, *args: Any, **kwargs: Any) -> Any:
+            own = {id(p) for p in module.parameters()}
+            for known in self._all:
+                if known.steps > known.kept_at and any(id(p) in own for _, p in known.parameters):
+                    self._write_parameters(known, "load_state_dict")
+            return original(module, *args, **kwargs)
+
+        return load_state_dict
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._recorder.is_child:
+            return
+        known = self._known.get(optimizer) or self._meet(optimizer)
+        groups = optimizer.param_groups
+        known.grad_norm = self._grad_norm([p for group in groups for p in group["params"]])
+        known.lrs = [float(group["lr"]) for group in groups if "lr" in group]
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        known = self._known.get(optimizer)
+        if known is None:
+            return
+        known.steps += 1
+        every = self._checksum_every
+        checksum = None
+        if every and known.steps % every == 0:
+            checksum, _ = self._summary(known)
+        now = self._collectives.total()
+        losses = [loss for loss in known.losses if loss is not None]
+        self._recorder.emit(
+            Step(
+                optimizer=known.number,
+                optimizer_class=known.name,
+                number=known.steps,
+                losses=known.losses,
+                loss=math.fsum(losses) if losses and len(losses) == len(known.losses) else None,
+                clips=known.clips,
+                grad_norm=known.grad_norm,
+                lrs=known.lrs,
+                checksum=checksum,
+                collectives=max(0, now - known.collectives),
+                site=self._sites.here(),
+            )
+        )
+        known.losses, known.clips, known.collectives = [], [], now
+        self._pending_losses, self._pending_clips = [], []
+        self._limits.note_step(known.number)
+
+    def _meet(self, optimizer: Any) -> _Optimizer:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        names = self._names(parameters)
+        known = _Optimizer(
+            number=len(self._all),
+            name=type(optimizer).__name__,
+            parameters=sorted(zip(names, parameters, strict=True), key=lambda pair: pair[0]),
+            losses=list(self._pending_losses),
+            clips=list(self._pending_clips),
+        )
+        self._known[optimizer] = known
+        self._all.append(known)
+        return known
+
+    def _names(self, parameters: list[Any]) -> list[str]:
+        """Names as the outermost module that owns them has them, less the prefixes of wrappers."""
+        wanted = {id(p) for p in parameters}
+        best: dict[int, str] = {}
+        roots: list[tuple[int, Any]] = []
+        module_class = self._torch.nn.Module
+        with self._recorder.quiet():
+            for candidate in gc.get_objects():
+                if issubclass(type(candidate), module_class):
+                    with contextlib.suppress(AttributeError):  # one whose __init__ has not ended
+                        owned = sum(id(p) in wanted for p in candidate.parameters())
+                        if owned:
+                            roots.append((owned, candidate))
+        # The module with most of them first; a wrapper's longer names are stripped to the same.
+        roots.sort(key=lambda pair: (-pair[0], -sum(1 for _ in pair[1].modules())))
+        for _, module in roots:
+            if len(best) == len(wanted):
+                break
+            for name, parameter in module.named_parameters():
+                if id(parameter) in wanted:
+                    best.setdefault(id(parameter), _WRAPPERS.sub("", name))
+        return [best.get(id(p), f"parameter.{index:05d}") for index, p in enumerate(parameters)]
+
+    def _scalar(self, tensors: Any) -> float | None:
+        several = [tensors] if isinstance(tensors, self._torch.Tensor) else list(tensors)
+        several = [getattr(each, _UNSCALED, each) for each in several]
+        if any(each.numel() != 1 for each in several):
+            return None
+        return math.fsum(float(each.detach()) for each in several)
+
+    def _grad_norm(self, parameters: list[Any]) -> float:
+        torch = self._torch
+        grads = [p.grad.detach() for p in parameters if p.grad is not None]
+        values = [g.coalesce().values() if g.is_sparse else g for g in grads]
+        if not values:
+            return 0.0
+        with torch.no_grad():
+            norms = [torch.linalg.vector_norm(v, dtype=torch.float64) for v in values]
+            stacked = torch.stack([norm.to(norms[0].device) for norm in norms])
+            return float(torch.linalg.vector_norm(stacked))
+
+    def _summary(self, known: _Optimizer) -> tuple[Checksum, dict[str, tuple[float, float]]]:
+        torch = self._torch
+        digest = hashlib.sha256()
+        tensors: dict[str, tuple[float, float]] = {}
+        with torch.no_grad():
+            for name, parameter in known.parameters:
+                values = parameter.detach().cpu().contiguous().reshape(-1)
+                digest.update(values.view(torch.uint8).numpy())
+                total = float(values.sum(dtype=torch.float64))
+                norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+                tensors[name] = (total, norm)
+        return (
+            Checksum(
+                sha256=digest.hexdigest(),
+                sum=math.fsum(total for total, _ in tensors.values()),
+                norm=math.sqrt(math.fsum(norm * norm for _, norm in tensors.values())),
+            ),
+            tensors,
+        )
+
+    def _write_parameters(self, known: _Optimizer, reason: str) -> None:
+        known.kept_at = known.steps
+        checksum, tensors = self._summary(known)
+        name = None
+        # The ranks' parameters are equal, or their checksums tell: one rank's are enough.
+        if self._keep_parameters and self._recorder.rank == 0:
+            name = f"rank0.optimizer{known.number}.step{known.steps}.{reason}.npz"
+            self._save(known, name)
+        self._recorder.emit(
+            Parameters(
+                optimizer=known.number,
+                after_step=known.steps,
+                reason=reason,
+                checksum=checksum,
+                tensors=tensors,
+                file=name,
+            )
+        )
+
+    def _save(self, known: _Optimizer, name: str) -> None:
+        import numpy
+
+        arrays = {
+            each: parameter.detach().cpu().float().numpy() for each, parameter in known.parameters
+        }
+        with self._recorder.quiet():
+            numpy.savez(self._recorder.folder / name, **arrays)

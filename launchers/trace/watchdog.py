@@ -1,0 +1,146 @@
+"""Notices that a rank stands still, and makes every rank say where before it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+
+from .events import Hang, Site
+from .recorder import Recorder
+from .sites import Sites, site_of
+
+HUNG = 75
+"""Exit status of a rank that hung (EX_TEMPFAIL of sysexits.h)."""
+
+_POLL = 0.2
+_GRACE = 5.0
+_DEEPEST = 60
+# Wrappers between what the script calls and what it means.
+_THROUGH = {"wrapper", "_no_grad_wrapper", "inner", "decorate_context"}
+
+
+class Watchdog:
+    """A thread that reports when no event has come for ``timeout`` seconds.
+
+    The first rank to notice leaves ``rank{R}.hang`` beside the traces; the others see it and report
+    at once, so that no rank is ended by the launcher before it has. Each then waits for the others'
+    reports, at most some seconds, kills the processes it has started and exits with `HUNG`.
+    """
+
+    def __init__(self, recorder: Recorder, sites: Sites, timeout: float, world_size: int) -> None:
+        self._recorder = recorder
+        self._sites = sites
+        self._timeout = timeout
+        self._world_size = world_size
+        self._main = threading.main_thread().ident
+        self._began = time.time()
+        self._done = threading.Event()
+
+    def start(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._watch, name="ddpfix-trace-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """The process is about to end well."""
+        self._done.set()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_POLL):
+            if self._recorder.is_child:
+                return
+            silent = time.monotonic() - self._recorder.last_event
+            other = self._first_report()
+            if silent >= self._timeout:
+                self._report(silent, f"no event for {self._timeout:g} s")
+            elif other is not None:
+                self._report(silent, f"{other} reported a hang")
+
+    def _first_report(self) -> str | None:
+        for path in self._reports():
+            # One left by an earlier run into the same folder is older than this process.
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime >= self._began - _POLL:
+                    return path.stem.replace("rank", "rank ")
+        return None
+
+    def _reports(self) -> list[Path]:
+        return list(self._recorder.folder.glob("rank*.hang"))
+
+    def _report(self, silent: float, cause: str) -> None:
+        frames = sys._current_frames()
+        main = frames.get(self._main or 0)
+        where, operation = self._where(main)
+        if self._recorder.in_flight:
+            operation = self._recorder.in_flight[-1]
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        own = threading.get_ident()
+        self._recorder.emit(
+            Hang(
+                seconds=silent,
+                cause=cause,
+                where=where,
+                operation=operation,
+                stacks={
+                    names.get(ident, str(ident)): _stack(frame)
+                    for ident, frame in frames.items()
+                    if ident != own
+                },
+            )
+        )
+        with self._recorder.quiet():
+            (self._recorder.folder / f"rank{self._recorder.rank}.hang").touch()
+            until = time.monotonic() + _GRACE
+            while len(self._reports()) < self._world_size and time.monotonic() < until:
+                time.sleep(_POLL)
+        print(
+            f"ddpfix trace: rank {self._recorder.rank} hangs in {where}"
+            + (f" ({operation})" if operation else "")
+            + f": {cause}",
+            file=sys.stderr,
+            flush=True,
+        )
+        _kill_children()
+        os._exit(HUNG)
+
+    def _where(self, frame: FrameType | None) -> tuple[Site | None, str | None]:
+        """The innermost user frame, and the function that it called."""
+        called = None
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if self._sites.is_user(name):
+                return site_of(frame), called
+            if not self._sites.is_own(name) and frame.f_code.co_name not in _THROUGH:
+                called = frame.f_code.co_name
+            frame = frame.f_back
+        return None, called
+
+
+def _stack(frame: FrameType) -> list[str]:
+    summary = traceback.extract_stack(frame)[-_DEEPEST:]
+    return [f"{each.filename}:{each.lineno} in {each.name}" for each in summary]
+
+
+def _kill_children() -> None:
+    """Kill what this process has started: os._exit would leave the workers of a Pool behind."""
+    for process in multiprocessing.active_children():
+        process.kill()
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                found += [*_descendants(child), child]
+    return found
