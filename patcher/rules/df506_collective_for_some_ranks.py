@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from ..facts import Function, Module, Unit
 from ..findings import Finding, Safety, Severity
-from ..roles import RANKS, Role, reached
+from ..roles import RANKS, Role, reached, reached_in_function
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.REPORT
 
@@ -43,8 +43,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
         for call in collective_calls(module, carriers):
             per_scope[module.function(call)].append(call)
         for scope, calls in per_scope.items():
-            if scope is not None and scope.name in carriers:
-                continue  # reported where it is called
+            # What a function does for all who enter it is reported where it is called.
+            calls = [
+                call
+                for call in calls
+                if scope is None
+                or not unit.callers(scope)
+                or not reached_in_function(module, call) >= RANKS
+            ]
             lonely = {call: reached(unit, module, call) & RANKS for call in calls}
             lonely = {call: roles for call, roles in lonely.items() if len(roles) == 1}
             barriers = [c for c in lonely if module.dotted(c.func).endswith("barrier")]
@@ -75,7 +81,9 @@ def collective_functions(unit: Unit) -> set[str]:
             for module in unit.modules
             for call in collective_calls(module, carriers)
             for function in [module.function(call)]
-            if function is not None and is_certain(module, call, function)
+            if function is not None
+            and reached_in_function(module, call) >= RANKS
+            and is_certain(module, call, function)
         }
         if found <= carriers:
             return carriers

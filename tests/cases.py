@@ -1,0 +1,30 @@
+"""Parts that several tests use."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from ddpfix.patcher.engine import check, one_round
+from ddpfix.patcher.facts import Module, Unit
+from ddpfix.patcher.findings import Finding
+from ddpfix.patcher.rules import all_rules
+from ddpfix.patcher.sources import Source
+
+RULES = {rule.code: rule for rule in all_rules()}
+
+
+def module(text: str) -> Module:
+    return Module(Source(Path("script.py"), textwrap.dedent(text).lstrip("\n"), "utf-8", False))
+
+
+def found(code: str, text: str) -> list[Finding]:
+    """Findings of one rule in a script."""
+    return check(Unit(module(text)), [RULES[code]])
+
+
+def fixed(code: str, text: str) -> str:
+    """The script after one rule's edits."""
+    unit = Unit(module(text))
+    findings = [finding for finding in check(unit, [RULES[code]]) if finding.edits]
+    return one_round(unit, findings, {}).script.source.text

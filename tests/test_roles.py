@@ -1,0 +1,106 @@
+"""Rank tests evaluated for a lone process, rank 0 and the other ranks."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from ddpfix.patcher.facts import Unit
+from ddpfix.patcher.roles import EVERYONE, UNKNOWN, Role, gates, reached, value
+
+from cases import module
+
+ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("args.local_rank == -1", (True, False, False)),
+        ("args.local_rank != -1", (False, True, True)),
+        ("args.local_rank in [-1, 0]", (True, True, False)),
+        ("args.local_rank not in (-1, 0)", (False, False, True)),
+        ("local_rank == 0", (False, True, False)),
+        ("not args.local_rank > 0", (True, True, False)),
+        ("torch.distributed.get_rank() == 0", (True, True, False)),
+        ("torch.distributed.is_initialized()", (False, True, True)),
+        ("'LOCAL_RANK' in os.environ", (False, True, True)),
+        ("int(os.environ.get('RANK', -1)) == 0", (False, True, False)),
+        ("args.n_gpu > 1", (UNKNOWN, False, False)),
+        ("args.fp16", (UNKNOWN, UNKNOWN, UNKNOWN)),
+        ("args.local_rank in [-1, 0] and args.fp16", (UNKNOWN, UNKNOWN, False)),
+        ("args.local_rank == -1 or args.no_cuda", (True, UNKNOWN, UNKNOWN)),
+        ("is_main()", (True, True, False)),
+        ("alone", (True, False, False)),
+        ("twice", (UNKNOWN, UNKNOWN, UNKNOWN)),
+    ],
+)
+def test_a_test_has_a_value_for_each_role(
+    test: str, expected: tuple[object, object, object]
+) -> None:
+    text = f"""
+        import os, torch
+        def is_main():
+            return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+        def main(args, local_rank):
+            alone = args.local_rank == -1
+            twice = args.local_rank == -1
+            twice = True
+            if {test}:
+                pass
+        """
+    script = module(text)
+    condition = script.nodes(ast.If)[0].test
+    got = tuple(value(script, condition, role) for role in (ALONE, MAIN, OTHER))
+    assert tuple(item if item is UNKNOWN else bool(item) for item in got) == expected
+
+
+def roles_at_mark(text: str) -> frozenset[Role]:
+    script = module(text)
+    (mark,) = script.calls_to("mark")
+    return reached(Unit(script), script, mark)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("def f(args):\n    mark()", EVERYONE, id="an open place is reached by all"),
+        pytest.param(
+            "def f(args):\n    if args.local_rank in [-1, 0]:\n        mark()",
+            {ALONE, MAIN},
+            id="a gate keeps the other ranks away",
+        ),
+        pytest.param(
+            "def f(args):\n    if args.local_rank in [-1, 0]:\n        pass\n    else:\n        mark()",
+            {OTHER},
+            id="the else branch is theirs",
+        ),
+        pytest.param(
+            "def f(args):\n    if args.local_rank not in [-1, 0]:\n        return\n    mark()",
+            {ALONE, MAIN},
+            id="an early return is a gate",
+        ),
+        pytest.param(
+            "def g():\n    mark()\ndef f(args):\n    if args.local_rank == 0:\n        g()",
+            {MAIN},
+            id="a gate at the only call site holds in the function",
+        ),
+        pytest.param(
+            "def g():\n    mark()\ndef f(args):\n    if args.local_rank == 0:\n        g()\n    g()",
+            EVERYONE,
+            id="an open second call site lifts it",
+        ),
+        pytest.param(
+            "def f(args):\n    mark() if args.local_rank == -1 else None",
+            {ALONE},
+            id="a conditional expression is a gate",
+        ),
+    ],
+)
+def test_roles_that_reach_a_place(text: str, expected: frozenset[Role]) -> None:
+    assert roles_at_mark(text) == expected
+
+
+def test_a_gate_that_no_role_fails_is_no_gate() -> None:
+    script = module("def f(args):\n    if args.fp16:\n        mark()")
+    assert gates(script, script.calls_to("mark")[0]) == []

@@ -1,0 +1,350 @@
+"""Every rule: what it leaves alone, and what it turns into what."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+import pytest
+from cases import RULES, fixed, found
+from ddpfix.patcher.rules import SECTIONS, Rule
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_docstring_is_a_whole_manual(rule: Rule) -> None:
+    assert rule.title
+    assert all(rule.section(name) for name in SECTIONS), rule.manual
+    assert rule.section("Fix safety").startswith(("Safe", "Unsafe", "Report only"))
+
+
+TRAINING = """\
+import torch
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+def train(args, data, model):
+    sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
+    loader = DataLoader(data, sampler=sampler, batch_size=4)
+    {before}
+    {head}
+    for epoch in range(2):
+        {inside}
+        for step, batch in enumerate(loader):
+            loss = model(batch)
+            if args.accumulation > 1:
+                {scale}
+            loss.backward()
+            {clip}
+            if {test}:
+                optimizer.step()
+                global_step += 1
+                if global_step > args.max_steps:
+                    {close}
+                    break
+"""
+PARTS = {
+    "before": "pass",
+    "head": "model = torch.nn.parallel.DistributedDataParallel(model)",
+    "inside": "loader.sampler.set_epoch(epoch)",
+    "scale": "loss = loss * loss_share(step, loader, args.accumulation)",
+    "clip": "pass",
+    "test": "last_micro_step",
+    "close": "pass",
+}
+
+
+def training(**parts: str) -> str:
+    text = TRAINING.format(**{**PARTS, **parts})
+    if "test" not in parts:
+        line = "            last_micro_step = (step + 1) % args.accumulation == 0\n"
+        text = text.replace(
+            "            loss = model(batch)\n", line + "            loss = model(batch)\n"
+        )
+    return text
+
+
+EVALUATION = """\
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+def evaluate(args, model, data):
+    sampler = SequentialSampler(data) if args.local_rank == -1 else {sampler}
+    loader = DataLoader(data, sampler=sampler, batch_size=args.size)
+    total, seen = 0.0, 0
+    {mode}
+    logits = []
+    for batch in loader:
+        {body}
+        seen += 1
+    {after}
+    return np.concatenate(logits, 0)
+"""
+
+
+def evaluation(
+    sampler: str = "DistributedSampler(data)",
+    mode: str = "model.eval()",
+    body: str = "logits.append(model(batch))",
+    after: str = "pass",
+) -> str:
+    return EVALUATION.format(sampler=sampler, mode=mode, body=body, after=after)
+
+
+NOOP = [
+    ("DF101", "the environment is read", """
+        parser.add_argument("--local_rank", "--local-rank", default=-1)
+        args = parser.parse_args()
+        args.local_rank = int(os.environ.get("LOCAL_RANK", -1))
+        """),
+    ("DF101", "no option of that name", "args = parser.parse_args()"),
+    ("DF201", "a group is made", "torch.distributed.init_process_group()\nnn.DataParallel(m)"),
+    ("DF202", "the back end is chosen by the device", """
+        import torch
+        torch.distributed.init_process_group('nccl' if cuda else 'gloo', timeout=t)
+        torch.distributed.destroy_process_group()
+        """),
+    ("DF203", "the divisor is never 0", "a = b // max(1, args.n_gpu)"),
+    ("DF301", "native DDP wraps the model", "import torch\n"
+        "torch.distributed.init_process_group('gloo')\n" + training()),
+    ("DF303", "kept to a lone process", """
+        def train(args, model):
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+        """),
+    ("DF401", "one branch deals by rank", "import torch\n"
+        "torch.distributed.init_process_group('gloo')\n" + training()),
+    ("DF402", "set_epoch is called", training()),
+    ("DF405", "workers are shared out", """
+        import multiprocessing, os
+        pool = multiprocessing.Pool(16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))
+        """),
+    ("DF501", "every rank evaluates", evaluation() + textwrap.dedent("""
+        def main(args, model, data):
+            if args.do_eval:
+                evaluate(args, model, data)
+        """)),
+    ("DF502", "bound for everyone", "def f(args):\n    results = {}\n    print(results)"),
+    ("DF503", "shares are dealt and gathered", evaluation("shard_of_batches(data, args.size)")),
+    ("DF504", "unwrapped before the loop", evaluation(
+        mode="model = getattr(model, 'module', model)\n    model.eval()")
+        + "model = torch.nn.DataParallel(model)\n"),
+    ("DF506", "rank 0 first, then the others", """
+        import torch
+        def main(args):
+            if args.local_rank not in [-1, 0]:
+                torch.distributed.barrier()
+            load()
+            if args.local_rank == 0:
+                torch.distributed.barrier()
+        """),
+    ("DF506", "everyone in a group", """
+        import torch
+        def main(args):
+            if torch.distributed.is_initialized():
+                torch.distributed.barrier()
+        """),
+    ("DF601", "not a checkpoint of torch's", "import numpy\nnumpy.save(path, array)"),
+    ("DF602", "the folder may exist", "import os\nos.makedirs(folder, exist_ok=True)"),
+    ("DF602", "a file is read", "def f():\n    with open(path) as g:\n        return g.read()"),
+    ("DF604", "loaded to the CPU", "import torch\nx = torch.load(path, map_location='cpu')"),
+    ("DF606", "a folder is named", """
+        args.path = os.path.join(last, 'best')
+        model.from_pretrained(args.path)
+        """),
+    ("DF702", "divided by the accumulation",
+        training(before="args.max_steps = len(loader) // args.accumulation")),
+    ("DF703", "the tail is stepped", training()),
+    ("DF706", "the name is bound", training(before="bar = tqdm(loader)", close="bar.close()")),
+    ("DF901", "torch's own class", "from torch.optim import AdamW\nAdamW(p, lr=1)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
+)
+def test_left_alone(code: str, text: str) -> None:
+    assert [finding.because for finding in found(code, text)] == []
+
+
+def added_and_removed(before: str, after: str) -> list[str]:
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    return [f"{line[0]}{line[1:].strip()}" for line in lines if line[0] in "+-"]
+
+
+FIX = [
+    ("DF101", "the rank is taken from the environment", """
+        import os
+        parser.add_argument("--local_rank", type=int, default=-1)
+        args = parser.parse_args()
+        """, [
+        '-parser.add_argument("--local_rank", type=int, default=-1)',
+        "+parser.add_argument(\"--local_rank\", '--local-rank', type=int, default=-1)",
+        "+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:"
+        "  # torchrun, accelerate launch",
+        "+args.local_rank = int(os.environ['LOCAL_RANK'])",
+    ]),
+    ("DF203", "no division by zero", "x = a // args.n_gpu", [
+        "-x = a // args.n_gpu", "+x = a // max(1, args.n_gpu)"]),
+    ("DF402", "the epoch reaches the sampler", training(inside="pass"), [
+        "+if isinstance(loader.sampler, DistributedSampler):",
+        "+loader.sampler.set_epoch(epoch)"]),
+    ("DF405", "workers are shared out", """
+        import os
+        import multiprocessing
+        pool = multiprocessing.Pool(16)
+        """, [
+        "-pool = multiprocessing.Pool(16)",
+        "+pool = multiprocessing.Pool(max(1, 16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))"]),
+    ("DF501", "a gate that is only a rank test goes, its body stays",
+        evaluation() + "def main(args, m, d):\n    if args.local_rank in [-1, 0]:\n"
+        "        evaluate(args, m, d)\n", [
+        "-if args.local_rank in [-1, 0]:", "-evaluate(args, m, d)", "+evaluate(args, m, d)"]),
+    ("DF501", "the rank part of a test goes",
+        evaluation() + "def main(args, m, d):\n    if args.do_eval and args.local_rank == -1:\n"
+        "        evaluate(args, m, d)\n", [
+        "-if args.do_eval and args.local_rank == -1:", "+if args.do_eval:"]),
+    ("DF504", "the module is taken out of its wrapper",
+        evaluation() + "model = torch.nn.DataParallel(model)\n", [
+        "+model = getattr(model, 'module', model)"]),
+    ("DF602", "a folder may be made by another rank", "import os\nos.makedirs(folder)", [
+        "-os.makedirs(folder)", "+os.makedirs(folder, exist_ok=True)"]),
+    ("DF604", "loaded to the CPU", "import torch\nm.load_state_dict(torch.load(path))", [
+        "-m.load_state_dict(torch.load(path))",
+        "+m.load_state_dict(torch.load(path, map_location='cpu'))"]),
+    ("DF606", "the folder instead of the file", """
+        import os
+        args.path = os.path.join(last, 'pytorch_model.bin')
+        model.from_pretrained(args.path)
+        """, ["-args.path = os.path.join(last, 'pytorch_model.bin')", "+args.path = last"]),
+    ("DF702", "the horizon counts optimizer steps",
+        training(before="args.max_steps = 3 * len(loader)"), [
+        "-args.max_steps = 3 * len(loader)",
+        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
+        "+args.max_steps = 3 * steps_per_epoch"]),
+    ("DF703", "the tail steps, and the last micro-batch alone is synchronised",
+        training(test="(step + 1) % args.accumulation == 0"), [
+        "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
+        "+model.require_backward_grad_sync = last_micro_step",
+        "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
+    ("DF703", "clipped once a step",
+        training(
+            test="(step + 1) % args.accumulation == 0",
+            clip="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+            head="pass",
+        ), [
+        "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
+        "-torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        "-if (step + 1) % args.accumulation == 0:",
+        "+if last_micro_step:",
+        "+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        "+if last_micro_step:"]),
+    ("DF706", "a line that can only raise goes", training(close="train_iterator.close()"), [
+        "-train_iterator.close()"]),
+    ("DF901", "the first of several names, with the old defaults spelled out",
+        "from transformers import AdamW, BertModel\nopt = AdamW(p, lr=1)", [
+        "-from transformers import AdamW, BertModel", "-opt = AdamW(p, lr=1)",
+        "+from transformers import BertModel", "+from torch.optim import AdamW",
+        "+opt = AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)"]),
+    ("DF901", "the last of several names, under another name",
+        "from transformers import BertModel, AdamW as A\nopt = A(p, eps=1, weight_decay=0)", [
+        "-from transformers import BertModel, AdamW as A",
+        "+from transformers import BertModel", "+from torch.optim import AdamW as A"]),
+    ("DF901", "the only name",
+        "from transformers import AdamW\nopt = AdamW(p, eps=1, weight_decay=0)", [
+        "-from transformers import AdamW", "+from torch.optim import AdamW"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
+)
+def test_repaired(code: str, text: str, diff: list[str]) -> None:
+    text = textwrap.dedent(text).lstrip("\n")
+    new = fixed(code, text)
+    assert sorted(added_and_removed(text, new)) == sorted(diff)
+    assert [f for f in found(code, new) if f.edits] == []
+
+
+REPORTED = [
+    ("DF201", "DataParallel and no group", training(head="model = torch.nn.DataParallel(model)")),
+    ("DF301", "a group and no wrapper",
+        "import torch\ntorch.distributed.init_process_group('gloo')\n" + training(head="pass")),
+    ("DF301", "apex's wrapper only", "import torch\n"
+        "from apex.parallel import DistributedDataParallel as DDP\n"
+        "torch.distributed.init_process_group('gloo')\n" + training(head="model = DDP(model)")),
+    ("DF401", "a random sampler for everyone", "torch.distributed.init_process_group('gloo')\n"
+        + training().replace(" if args.local_rank == -1 else DistributedSampler(data)", "")),
+    ("DF502", "a result that one role never gets", """
+        def main(args):
+            if args.local_rank == -1:
+                results = score()
+            if results['f1'] > 0:
+                save()
+        """),
+    ("DF506", "a barrier for rank 0 alone", """
+        import torch
+        def main(args):
+            if args.local_rank == 0:
+                torch.distributed.barrier()
+        """),
+    ("DF506", "a function that gathers, called by rank 0 alone", """
+        import torch
+        def gather(x):
+            torch.distributed.all_gather_object([], x)
+        def main(args):
+            if args.local_rank in [-1, 0]:
+                gather(1)
+        """),
+    ("DF506", "a barrier behind an early return", """
+        import torch
+        def main(args):
+            if args.local_rank > 0:
+                return
+            torch.distributed.barrier()
+        """),
+    ("DF601", "a checkpoint into an open file", """
+        import torch
+        def f(model):
+            with open(path, 'wb') as file:
+                torch.save(model, file)
+        """),
+    ("DF901", "an update that torch does not have",
+        "from transformers import AdamW\nAdamW(p, correct_bias=False)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in REPORTED]
+)
+def test_reported_and_not_touched(code: str, text: str) -> None:
+    findings = found(code, text)
+    assert findings
+    assert not any(finding.edits for finding in findings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            evaluation(body="best = model(batch)", after="print(best)"), id="a last value"
+        ),
+        pytest.param(evaluation(body="logits.append(model(batch))\n        break"), id="a break"),
+        pytest.param(evaluation(after="print(len(loader))"), id="the loader's length"),
+        pytest.param(evaluation(body="logits.insert(0, model(batch))"), id="another order"),
+        pytest.param(evaluation(body="total *= model(batch)"), id="a product"),
+    ],
+)
+def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
+    new = fixed("DF503", text)
+    assert "torch.utils.data.SequentialSampler(data)" in new
+    assert "gathered" not in new
+
+
+def test_lists_and_numbers_are_gathered_in_the_order_they_started() -> None:
+    new = fixed("DF503", evaluation(after="print(total, seen)", body="total += 1\n"
+        "        logits.extend(model(batch))"))  # fmt: skip
+    assert "else shard_of_batches(data, args.size)" in new
+    gather = [line.strip() for line in new.splitlines() if "= gathered(" in line]
+    assert gather == [f"{name} = gathered({name})" for name in ("total", "seen", "logits")]
