@@ -1,0 +1,144 @@
+"""Recipes are data: they are read strictly, and a mistake is one line that names the field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ddpfix.errors import InputError
+from ddpfix.recipes import model
+
+HERE = Path(model.__file__).parent
+TEXT = (HERE / "codegpt-bigclonebench.toml").read_text()
+
+
+@pytest.mark.parametrize("name", model.known())
+def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name: str) -> None:
+    recipe = model.load(name)
+    script = (HERE.parent / "fixtures" / recipe.family / recipe.script).read_text()
+    accepted = set(re.findall(r"add_argument\(\s*['\"](--\w+)", script))
+    flags = recipe.flags
+    named = [flags.train_batch, flags.eval_batch, flags.accumulation, flags.output]
+    named += [flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
+    assert {*filter(None, named), *recipe.arguments, *recipe.data.files} <= accepted
+    assert recipe.name == name
+
+
+def test_the_two_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> None:
+    gpt = model.load("codegpt-bigclonebench")
+    bert = model.load("codebert-bigclonebench")
+    assert gpt.arguments["--model_name_or_path"] == "microsoft/CodeGPT-small-java-adaptedGPT2"
+    assert bert.arguments["--model_name_or_path"] == "microsoft/codebert-base"
+    assert (gpt.batch.global_batch, bert.batch.global_batch) == (16, 16)
+    assert (gpt.batch.per_device_cap, bert.batch.per_device_cap) == (8, 16)
+    same = set(gpt.arguments) - {
+        "--model_type",
+        "--config_name",
+        "--model_name_or_path",
+        "--tokenizer_name",
+    }
+    assert {k: gpt.arguments[k] for k in same} == {k: bert.arguments[k] for k in same}
+
+
+def test_a_recipe_of_ones_own_is_read_from_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TEXT.replace("global_batch = 16", "global_batch = 48"))
+    recipe = model.load(str(path))
+    assert (recipe.name, recipe.batch.global_batch) == ("mine", 48)
+
+
+def test_arguments_keep_their_order() -> None:
+    assert list(model.load("codegpt-bigclonebench").arguments)[:2] == [
+        "--model_type",
+        "--config_name",
+    ]
+
+
+# What is wrong: the text replaced, what replaces it, and the whole complaint.
+MISTAKES = {
+    "text for a number": (
+        "global_batch = 16",
+        'global_batch = "16"',
+        "field batch.global_batch: '16' is not a whole number",
+    ),
+    "a fraction": (
+        "global_batch = 16",
+        "global_batch = 16.5",
+        "field batch.global_batch: 16.5 is not a whole number",
+    ),
+    "a batch of zero": (
+        "global_batch = 16",
+        "global_batch = 0",
+        "field batch: global_batch is 0, but has to be 1 or more",
+    ),
+    "a field left out": (
+        'accumulation = "--gradient_accumulation_steps"',
+        "",
+        "field flags.accumulation: required field missing",
+    ),
+    "a table left out": (
+        '[output]\nfolder = "saved_models"',
+        "",
+        "field output: required field missing",
+    ),
+    "an unknown field": ("[flags]", "[flags]\nx = 1", "field flags: extra fields found (x)"),
+    "a name of its own": (
+        'script = "run.py"',
+        'script = "run.py"\nname = "y"',
+        "field name: a recipe is named by its file, leave this out",
+    ),
+    "a flag without dashes": (
+        '"--epoch" = 2',
+        "epoch = 2",
+        "arguments holds 'epoch', which is no flag: write it as '--name'",
+    ),
+    "a switch turned off": (
+        '"--epoch" = 2',
+        '"--epoch" = false',
+        "field arguments['--epoch']: False is neither text nor a number nor true: leave it out",
+    ),
+    "a string for a list": (
+        'beside = ["data.jsonl"]',
+        'beside = "data.jsonl"',
+        "field data.beside: 'data.jsonl' is not a list of strings",
+    ),
+    "an absolute output folder": (
+        'folder = "saved_models"',
+        'folder = "/x"',
+        "field output: folder is '/x', but has to be a relative path",
+    ),
+    "a number for a script": ('"run.py"', "3", "field script: 3 is not a string"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "complaint"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_complaint_is_one_line_that_names_file_and_field_about(
+    old: str, new: str, complaint: str
+) -> None:
+    assert TEXT.count(old) == 1
+    with pytest.raises(InputError) as caught:
+        model.parse(TEXT.replace(old, new), source="recipes/x.toml", name="x")
+    assert str(caught.value) == f"recipes/x.toml: {complaint}"
+
+
+def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
+    with pytest.raises(InputError, match=r"^recipes/x.toml: no valid TOML: .*line 2") as caught:
+        model.parse("a = 1\n[b\n", source="recipes/x.toml", name="x")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest_and_all_known() -> None:
+    with pytest.raises(InputError, match="did you mean codegpt-bigclonebench") as caught:
+        model.load("codegpt")
+    for name in model.known():
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["that is missing", "not in UTF-8"])
+def test_a_file_cannot_be_read(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        model.load(str(path))
