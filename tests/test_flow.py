@@ -5,10 +5,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from cases import module
 from ddpfix.patcher.flow import unbound_reads
 from ddpfix.patcher.roles import Role
-
-from cases import module
 
 
 def reads(body: str) -> list[tuple[str, Role]]:

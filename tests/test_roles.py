@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 
 import pytest
+from cases import module
 from ddpfix.patcher.facts import Unit
 from ddpfix.patcher.roles import EVERYONE, UNKNOWN, Role, gates, reached, value
-
-from cases import module
 
 ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
 
@@ -71,7 +70,7 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             id="a gate keeps the other ranks away",
         ),
         pytest.param(
-            "def f(args):\n    if args.local_rank in [-1, 0]:\n        pass\n    else:\n        mark()",
+            "def f(args):\n    if local_rank in [-1, 0]:\n        a()\n    else:\n        mark()",
             {OTHER},
             id="the else branch is theirs",
         ),
@@ -86,7 +85,7 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             id="a gate at the only call site holds in the function",
         ),
         pytest.param(
-            "def g():\n    mark()\ndef f(args):\n    if args.local_rank == 0:\n        g()\n    g()",
+            "def g():\n    mark()\ndef f(args):\n    if local_rank == 0:\n        g()\n    g()",
             EVERYONE,
             id="an open second call site lifts it",
         ),

@@ -1,0 +1,263 @@
+"""The engine: bytes in, bytes out, all or nothing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import libcst as cst
+import pytest
+from cases import module
+from ddpfix.errors import InputError
+from ddpfix.fixtures.tiny import copy_family
+from ddpfix.patcher.apply import RefusedError, apply_edits, pairs
+from ddpfix.patcher.edits import Guard, Insert, Replace, Rewrite, Unwrap
+from ddpfix.patcher.engine import patch
+from ddpfix.patcher.facts import Module
+from ddpfix.patcher.inserted import helper_names
+from ddpfix.patcher.sources import decode, replace_all
+
+LEGACY = b"import torch\nx = batch // args.n_gpu  # a comment\n"
+PATCHED = b"import torch\nx = batch // max(1, args.n_gpu)  # a comment\n"
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    return copy_family("bigclonebench", tmp_path / "code")
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(LEGACY, PATCHED, id="plain"),
+        pytest.param(
+            LEGACY.replace(b"\n", b"\r\n"), PATCHED.replace(b"\n", b"\r\n"), id="Windows newlines"
+        ),
+        pytest.param(LEGACY.rstrip(b"\n"), PATCHED.rstrip(b"\n"), id="no newline at the end"),
+        pytest.param(b"\xef\xbb\xbf" + LEGACY, b"\xef\xbb\xbf" + PATCHED, id="byte-order mark"),
+        pytest.param(
+            b"# coding: latin-1\n# \xe9\n" + LEGACY,
+            b"# coding: latin-1\n# \xe9\n" + PATCHED,
+            id="latin-1 cookie",
+        ),
+        pytest.param(
+            "s = 'ü'; y = 'ü'  # ü\n".encode() + LEGACY,
+            "s = 'ü'; y = 'ü'  # ü\n".encode() + PATCHED,
+            id="wide characters",
+        ),
+        pytest.param(
+            b"import torch\nif a:\n\tx = b // n_gpu\n",
+            b"import torch\nif a:\n\tx = b // max(1, n_gpu)\n",
+            id="tabs",
+        ),
+        pytest.param(
+            b"import torch\ny = 1; x = (b //\n  n_gpu) ; z = 2\n",
+            b"import torch\ny = 1; x = (b //\n  max(1, n_gpu)) ; z = 2\n",
+            id="several statements on a line, one over two lines",
+        ),
+        pytest.param(
+            b"import torch\nif (a and\n    b // n_gpu):  # c\n    pass\n",
+            b"import torch\nif (a and\n    b // max(1, n_gpu)):  # c\n    pass\n",
+            id="inside a test in parentheses",
+        ),
+    ],
+)
+def test_only_the_announced_words_change(tmp_path: Path, before: bytes, after: bytes) -> None:
+    path = write(tmp_path / "run.py", before)
+    result = patch(path)
+    assert not result.refusal
+    result.write()
+    assert path.read_bytes() == after
+    assert patch(path).changes == ()
+
+
+def test_mode_and_links_survive(tmp_path: Path) -> None:
+    target = write(tmp_path / "real.py", LEGACY)
+    target.chmod(0o750)
+    link = tmp_path / "run.py"
+    link.symlink_to(target)
+    patch(link).write()
+    assert link.is_symlink()
+    assert target.read_bytes() == PATCHED
+    assert stat.S_IMODE(target.stat().st_mode) == 0o750
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["real.py", "run.py"]
+
+
+def test_several_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
+    first = decode(write(tmp_path / "a.py", b"a = 1\n"), b"a = 1\n")
+    cookie = b"# coding: ascii\nb = 1\n"
+    second = decode(write(tmp_path / "b.py", cookie), cookie)
+    with pytest.raises(InputError, match="encoding"):
+        replace_all([(first, "a = 2\n"), (second, "b = 'ü'\n")])
+    assert first.path.read_bytes() == b"a = 1\n"
+    assert second.path.read_bytes() == cookie
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_family_a_is_patched_clean_stable_and_self_contained(family: Path) -> None:
+    result = patch(family)
+    assert result.refusal == ""
+    assert result.left == ()
+    result.write()
+    text = family.read_text()
+    assert "ddpfix" not in text
+    assert patch(family).found == ()
+    assert patch(family).changes == ()
+    assert compile(text, "run.py", "exec")
+
+
+def test_lines_that_no_hunk_announces_are_the_same_bytes(family: Path) -> None:
+    before = family.read_bytes().splitlines(keepends=True)
+    (change,) = patch(family).changes
+    hunks = [line for line in change.diff().splitlines() if line[:1] in "+-"][2:]
+    removed = sum(line.startswith("-") for line in hunks)
+    after = change.text.encode().splitlines(keepends=True)
+    kept = [line for line in after if line in before]
+    assert len(kept) >= len(before) - removed
+    assert removed < 0.1 * len(before)
+
+
+def test_windows_newlines_stay_in_the_whole_family(family: Path) -> None:
+    unix = patch(family).changes[0].text
+    family.write_bytes(family.read_bytes().replace(b"\n", b"\r\n"))
+    assert patch(family).changes[0].text == unix.replace("\n", "\r\n")
+
+
+@pytest.mark.parametrize("code", ["DF101", "DF501", "DF503"])
+def test_a_part_of_the_set_that_would_leave_a_live_hazard_is_refused(
+    family: Path, code: str
+) -> None:
+    before = family.read_bytes()
+    result = patch(family, chosen=[code])
+    assert "errors would be left" in result.refusal
+    assert result.changes == ()
+    with pytest.raises(InputError, match="not patched"):
+        result.write()
+    assert family.read_bytes() == before
+
+
+def test_a_script_that_cannot_be_repaired_whole_is_left_alone(tmp_path: Path) -> None:
+    text = LEGACY + b"def f():\n  if args.local_rank == 0:\n    torch.distributed.barrier()\n"
+    path = write(tmp_path / "run.py", text)
+    assert "DF506 line 5" in patch(path).refusal
+
+
+def test_a_helper_of_the_same_name_is_kept(family: Path) -> None:
+    text = family.read_text()
+    own = "def is_main_process():\n    return torch.distributed.get_rank() == 0\n\n\n"
+    family.write_text(text.replace("def set_seed", own + "def set_seed", 1))
+    assert patch(family).changes[0].text.count("def is_main_process") == 1
+
+
+def statements(text: str) -> Module:
+    return module(text)
+
+
+def test_edits_at_one_statement_stack_in_order() -> None:
+    script = statements("""
+        # above
+        a = 1  # beside
+        if a:
+            b = 2
+        c = 3
+        """)
+    first, gate, last = script.tree.body
+    assert isinstance(first, ast.Assign)
+    assert isinstance(gate, ast.If)
+    text = apply_edits(
+        script,
+        [
+            Insert(first, "before = 0"),
+            Insert(first, "after = 0", "after"),
+            Rewrite(first.value, "10"),
+            Insert(gate, "first = 0", "first"),
+            Insert(gate, "last = 0", "last"),
+            Unwrap(gate),
+            Guard(last, "a"),
+        ],
+    )
+    assert text == (
+        "# above\nbefore = 0\na = 10  # beside\nafter = 0\n"
+        "first = 0\nb = 2\nlast = 0\nif a:\n    c = 3\n"
+    )
+
+
+def test_removing_the_only_statement_of_a_block_leaves_a_pass() -> None:
+    script = statements("if a:\n    b()\nc()\n")
+    gate = script.tree.body[0]
+    assert isinstance(gate, ast.If)
+    assert apply_edits(script, [Replace(gate.body[0], "")]) == "if a:\n    pass\nc()\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["if a: b()\n", "a = 1; b = 2\n"], ids=["a body on the line", "two on a line"]
+)
+def test_a_place_that_takes_no_statement_is_refused(text: str) -> None:
+    script = statements(text)
+    first = script.tree.body[0]
+    where = "first" if isinstance(first, ast.If) else "before"
+    with pytest.raises(RefusedError, match="line 1"):
+        apply_edits(script, [Insert(first, "c = 3", where)])
+
+
+def library_files() -> list[Path]:
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    return sorted(folder.glob("*.py"))[::4]
+
+
+@pytest.mark.parametrize("path", library_files(), ids=lambda path: path.name)
+def test_statements_of_both_trees_are_paired_rightly(path: Path) -> None:
+    data = path.read_bytes()
+    source = decode(path, data)
+    tree = cst.parse_module(source.text)
+    script = Module(source)
+    paired = dict(pairs(script.tree.body, tree.body))
+    every = [node for node in ast.walk(script.tree) if isinstance(node, ast.stmt)]
+    assert set(paired) == set(every)
+    for stmt, node in paired.items():
+        if not isinstance(stmt, ast.FunctionDef | ast.ClassDef | ast.If | ast.AsyncFunctionDef):
+            assert tree.code_for_node(node).strip().startswith(first_word(script, stmt, node))
+
+
+def first_word(script: Module, stmt: ast.stmt, node: cst.CSTNode) -> str:
+    code = script.text(stmt).split("\n")[0].split(" ")[0]
+    leading = getattr(node, "leading_lines", ())
+    return "" if any(line.comment for line in leading) else code
+
+
+def test_helpers_are_named_and_cut_out_whole() -> None:
+    assert helper_names() >= {"is_main_process", "save_on_main", "gathered", "loss_share"}
+
+
+def test_check_needs_neither_torch_nor_libcst(family: Path) -> None:
+    code = (
+        "import sys; from ddpfix.cli import ddpfix\n"
+        f"try: ddpfix(['check', {str(family)!r}])\n"
+        "except SystemExit as e: assert e.code == 1, e.code\n"
+        "bad = {'torch', 'libcst', 'transformers', 'rich', 'attrs'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_script_is_never_run(tmp_path: Path) -> None:
+    trap = b"import torch, os\nos.mkdir('ran')\nx = a // args.n_gpu\n"
+    path = write(tmp_path / "run.py", trap)
+    old = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        patch(path).write()
+    finally:
+        os.chdir(old)
+    assert not (tmp_path / "ran").exists()
