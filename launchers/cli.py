@@ -46,8 +46,7 @@ busy_option = click.option(
     callback=read_size,
     metavar="SIZE",
     default=str(BUSY_ABOVE),
-    show_default="1GiB",
-    help="Leave out cards with more memory than this in use.",
+    help="Leave out cards with more memory than this in use; 1GiB unless given.",
 )
 
 
@@ -104,7 +103,7 @@ def plan(
         click.echo(solved.why)
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command()
 @_shared
 @click.option(
     "--script", type=click.Path(path_type=Path), help="Else the recipe's, in this folder."
@@ -179,19 +178,24 @@ def choose_devices(found: Inventory, processes: int | None, *, cpu: bool = False
     """How many processes, and on which cards.
 
     The CPU is taken where there is no card, or the user asks for it (`cpu`, or a
-    CUDA_VISIBLE_DEVICES that hides every card), never because all cards are busy.
+    CUDA_VISIBLE_DEVICES that hides every card), never because all cards are busy or the driver
+    is out of order.
 
     Raises:
-        InputError: cards exist but none can be used, or fewer than `processes`.
+        InputError: cards exist but none can be used, or fewer than `processes`; or the driver
+            cannot be asked.
 
     """
     if processes is not None and processes < 1:
         raise InputError(f"--processes {processes}: at least 1 is needed")
-    if cpu or not found.gpus or hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES")):
+    cardless = not found.gpus and not found.broken
+    if cpu or cardless or hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES")):
         world = processes or CPU_PROCESSES
         why = "" if cpu else f"{found.note} "
         many = "1 process" if world == 1 else f"{world} gloo processes"
         return Devices(world, (), f"{why}Running {many} on the CPU.")
+    if found.broken:
+        raise InputError(f"{found.note} Or pass --cpu")
     usable = found.usable
     left_out = [f"card {gpu.index}: {gpu.why_not}" for gpu in found.gpus if not gpu.usable]
     if not usable:

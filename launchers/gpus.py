@@ -52,11 +52,13 @@ class Inventory:
 
     `driver` is its version, or empty without one. `note` is one sentence on the inventory as a
     whole, with a way out where something is wrong, and empty when there is nothing to say.
+    `broken` means that there may well be cards, but the driver cannot be asked about them.
     """
 
     gpus: tuple[Gpu, ...]
     driver: str
     note: str
+    broken: bool = False
 
     @property
     def usable(self) -> tuple[Gpu, ...]:
@@ -77,6 +79,9 @@ START_ERRORS = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "The NVIDIA driver is too old for NVML to be asked "
     "(it lacks nvmlInitWithFlags): update the driver.",
 }
+
+# Errors of a machine that simply has no card, or none in use.
+NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
 # Why one card cannot be used.
 CARD_ERRORS = {
@@ -102,7 +107,8 @@ def inventory(
             driver = _ask(pynvml.nvmlSystemGetDriverVersion, default="")
             cards = tuple(_card(index, busy_above) for index in range(pynvml.nvmlDeviceGetCount()))
     except pynvml.NVMLError as error:
-        return Inventory((), "", _start_note(error))
+        broken = error.value not in NO_DRIVER
+        return Inventory((), "", _start_note(error), broken)
     if not cards:
         note = f"The NVIDIA driver {driver} is loaded, but it sees no card."
         return Inventory((), driver, note)
@@ -127,8 +133,7 @@ def _nvml() -> Iterator[None]:
 
 
 def _start_note(error: pynvml.NVMLError) -> str:
-    code = getattr(error, "value", None)
-    return START_ERRORS.get(code) or f"NVML could not be asked ({error}): see `nvidia-smi`."
+    return START_ERRORS.get(error.value) or f"NVML could not be asked ({error}): see `nvidia-smi`."
 
 
 def _ask(question: Callable[..., Any], *arguments: Any, default: Any) -> Any:
@@ -201,16 +206,13 @@ def _memory(handle: Any) -> tuple[int, int, int]:
 
 def _objection(known: Mapping[str, Any], busy_above: int) -> str:
     if known["mig"]:
-        return "split by MIG: its slices are separate devices that DDP cannot join"
+        return "split by MIG, and DDP cannot join slices"
     if known["prohibited"]:
         return "compute mode is Prohibited: nvidia-smi -c 0 allows it"
     if not known["total"]:
         return "NVML does not say how much memory it has"
     if known["used"] > busy_above:
-        return (
-            f"busy: {known['used'] / GIB:.1f} GiB in use, more than the {busy_above / GIB:g} GiB "
-            "that an idle card may show"
-        )
+        return f"busy: {known['used'] / GIB:.1f} GiB in use"
     return ""
 
 

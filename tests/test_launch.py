@@ -466,6 +466,19 @@ def test_with_every_card_busy_it_stops_instead_of_crawling_on_the_cpu(
     assert launch(place, "--dry-run", env=busy).returncode == 0
 
 
+def test_a_driver_out_of_order_stops_it_too_but_a_missing_one_means_the_cpu(
+    place: Path, machine: Machine
+) -> None:
+    write(place, "")
+    mismatch = machine("count = 2\ninit = 18\n")
+    line = one_line(launch(place, "--dry-run", env=mismatch, cpu=False))
+    assert "reboot" in line
+    assert "--cpu" in line
+    missing = launch(place, "--dry-run", env=machine("init = 12\n"), cpu=False)
+    assert missing.returncode == 0
+    assert "Running 2 gloo processes on the CPU." in missing.stderr
+
+
 def test_cards_hidden_by_the_user_mean_the_cpu_and_it_says_so(
     place: Path, machine: Machine
 ) -> None:
