@@ -135,6 +135,21 @@ class Module:
         return self.tree.body if function is None else function.body
 
     @cached_property
+    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
+        """Names that nothing but one plain assignment in their function binds, with its value."""
+        stores: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
+        for name in self.nodes(ast.Name):
+            if not isinstance(name.ctx, ast.Load):
+                stores[self.function(name), name.id].append(name)
+        return {
+            key: stmt.value
+            for key, (first, *more) in stores.items()
+            if not more
+            and isinstance(stmt := self.parents[first], ast.Assign)
+            and stmt.targets == [first]
+        }
+
+    @cached_property
     def module_names(self) -> set[str]:
         """Names bound at module level."""
         return set(self.aliases) | bound_names(self.tree.body)

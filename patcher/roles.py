@@ -122,18 +122,8 @@ def _comparison(
 
 def _variable(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
     """A name bound once in its function, so that its value is its definition's."""
-    scope = module.scope_statements(node)
-    stores = [
-        name
-        for name in within(scope, ast.Name)
-        if name.id == node.id and isinstance(name.ctx, ast.Store)
-    ]
-    if len(stores) != 1:
-        return UNKNOWN
-    stmt = module.statement(stores[0])
-    if not isinstance(stmt, ast.Assign) or stmt.targets != [stores[0]]:
-        return UNKNOWN
-    return value(module, stmt.value, role, depth + 1)
+    once = module.assigned_once.get((module.function(node), node.id))
+    return UNKNOWN if once is None else value(module, once, role, depth + 1)
 
 
 def _call(module: Module, node: ast.Call, role: Role, depth: int) -> Any:

@@ -17,7 +17,7 @@ from ..edits import Define, Edit, Guard
 from ..facts import Function, Module, Unit, bound_names, within
 from ..findings import Finding, Safety, Severity
 from ..flow import Unbound, unbound_reads
-from ..roles import gates
+from ..roles import differs, gates
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
@@ -25,6 +25,8 @@ CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for function in module.functions.values():
+            if not any(differs(module, test.test) for test in within(function.body, ast.If)):
+                continue
             guarded: set[ast.stmt] = set()
             for unbound in unbound_reads(module, function):
                 stmt = module.statement(unbound.name)
