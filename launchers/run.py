@@ -94,8 +94,11 @@ def run(
     *,
     facts: Mapping[str, Any] | None = None,
     grace: float = 30.0,
+    quiet: bool = False,
 ) -> Outcome:
     """Run `command` to its end; its output goes to the terminal and to `folder`/log.txt.
+
+    `quiet` keeps it from the terminal.
 
     `folder`/run.json is written when the run starts and again when it ends; `facts` (plan, recipe,
     cards, anything JSON can hold) go into it. A first SIGINT, SIGTERM or SIGHUP is passed on and
@@ -128,7 +131,7 @@ def run(
             record.close(exit_status=2, cause=message)
             raise InputError(message) from None
         family = _Family(child, run_id)
-        with _Stop(family, grace) as stop, _Tee(child, log) as tee:
+        with _Stop(family, grace) as stop, _Tee(child, log, quiet) as tee:
             while child.poll() is None:
                 tee.pump(_POLL)
                 stop.escalate()
@@ -235,12 +238,15 @@ class _Tee:
     Bytes, not lines: a progress bar ends in a carriage return for hours before its newline.
     """
 
-    def __init__(self, child: subprocess.Popen[bytes], log: BinaryIO | IO[bytes]) -> None:
-        self._sinks: list[IO[bytes] | BinaryIO | None] = [log]
+    def __init__(
+        self, child: subprocess.Popen[bytes], log: BinaryIO | IO[bytes], quiet: bool
+    ) -> None:
         self._selector = selectors.DefaultSelector()
         for pipe, ours in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
             assert pipe is not None
-            self._selector.register(pipe, selectors.EVENT_READ, [log, ours.buffer])
+            self._selector.register(
+                pipe, selectors.EVENT_READ, [log] if quiet else [log, ours.buffer]
+            )
 
     def __enter__(self) -> _Tee:
         return self

@@ -1,0 +1,72 @@
+"""Start a script under the tracer and read back what its ranks did."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from .command import STALE, STALE_PREFIXES, Command
+from .run import LOG, Outcome, run
+from .trace.read import RankTrace, read
+
+TRACE = "trace"
+
+
+@frozen
+class TracedRun:
+    """A run that has ended: how, what its ranks traced, and where its files lie."""
+
+    outcome: Outcome
+    ranks: tuple[RankTrace, ...]
+    folder: Path
+
+    @property
+    def log(self) -> str:
+        """Everything the processes printed."""
+        return (self.folder / LOG).read_text("utf-8", errors="replace")
+
+
+def prefix(folder: Path, options: Sequence[str] = ()) -> tuple[str, ...]:
+    """What stands before a script so that it is traced into ``folder``."""
+    return ("-m", f"{__package__}.trace", "--out", str(folder / TRACE), *options)
+
+
+def command(
+    script: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    *,
+    world: int | None,
+    options: Sequence[str] = (),
+    cpu: bool = True,
+) -> Command:
+    """The command that traces ``script`` in a process group of ``world``, or alone for None.
+
+    A group of one is what the other world sizes are compared with: its sampler deals the order
+    that every world size deals, while a script on its own draws from torch's global generator.
+    """
+    python = [sys.executable]
+    if world is not None:
+        python += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
+    variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if cpu:
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    return Command(
+        argv=(*python, *prefix(folder, options), str(script), *arguments),
+        env=variables,
+        unset=tuple(sorted(stale)),
+    )
+
+
+def trace(what: Command, folder: Path, *, grace: float = 10.0) -> TracedRun:
+    """Run a traced command quietly, to its end, and read its trace.
+
+    Raises InputError when the program cannot be started or left no trace.
+    """
+    outcome = run(what, folder, grace=grace, quiet=True)
+    return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
