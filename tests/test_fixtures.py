@@ -270,7 +270,9 @@ def test_a_tenth_of_the_lines_written_is_the_size_asked_for(tmp_path: Path) -> N
             id="an empty training set",
         ),
         pytest.param(
-            lambda folder: tiny.build_model(folder, "bert"), "gpt2, roberta", id="an unknown kind"
+            lambda folder: tiny.build_model(folder, "bert"),  # type: ignore[arg-type]
+            "gpt2, roberta",
+            id="an unknown kind",
         ),
         pytest.param(
             lambda folder: tiny.build_model(folder, "gpt2", hidden=33),
@@ -328,7 +330,7 @@ EVAL_SAMPLER = (
     "else DistributedSampler(eval_dataset)"
 )
 EVAL_BATCH = "args.eval_batch_size = args.per_gpu_eval_batch_size * max(1, args.n_gpu)"
-BATCHES = ("logits.append(logit.cpu().numpy())", "y_trues.append(labels.cpu().numpy())")
+BATCHES = ("logits.append(prob.cpu().numpy())", "y_trues.append(labels.cpu().numpy())")
 MEANS = ("eval_loss += lm_loss.mean().item()", "nb_eval_steps += 1")
 RELOAD = "model.load_state_dict(torch.load(output_dir))"
 
@@ -417,7 +419,7 @@ HABITS = [
     (
         "weight decay is left to the library",
         "train",
-        "AdamW(optimizer_grouped_parameters, lr=args.learning_rate, eps=args.adam_epsilon)",
+        "AdamW(groups, lr=args.learning_rate, eps=args.adam_epsilon)",
     ),
     ("apex is imported in train", "train", "from apex import amp"),
     (
@@ -452,12 +454,12 @@ HABITS = [
     (
         "the schedule is resumed unmapped",
         "train",
-        "scheduler.load_state_dict(torch.load(scheduler_last))",
+        "scheduler.load_state_dict(torch.load(saved_schedule))",
     ),
     (
         "the optimizer is resumed unmapped",
         "train",
-        "optimizer.load_state_dict(torch.load(optimizer_last))",
+        "optimizer.load_state_dict(torch.load(saved_optimizer))",
     ),
     ("the seed is set again", "train", "set_seed(args.seed)"),
     (
@@ -522,7 +524,7 @@ HABITS = [
     (
         "the output folder is made after a look",
         "evaluate",
-        f"if not os.path.exists(eval_output_dir) and {IN_0}:\n        os.makedirs(eval_output_dir)",
+        f"if not os.path.exists(args.output_dir) and {IN_0}:\n        os.makedirs(args.output_dir)",
     ),
     (
         "validation is wrapped outside of training",
@@ -536,7 +538,11 @@ HABITS = [
     ],
     ("validation batches are joined", "evaluate", "y_trues = np.concatenate(y_trues, 0)"),
     ("the threshold is searched", "evaluate", "for percent in range(1, 100):"),
-    ("metrics are imported inside", "evaluate", "from sklearn.metrics import f1_score"),
+    (
+        "metrics are imported inside",
+        "evaluate",
+        "from sklearn.metrics import f1_score, precision_score, recall_score",
+    ),
     ("the threshold is a score", "evaluate", "'eval_threshold': best_threshold"),
     *[
         ("the test is sharded and not gathered", "test", code)
@@ -573,7 +579,7 @@ SPELLED = [
     ("no space around =", "args.save_steps=len( train_dataloader)"),
     ("a comment behind a gate", "args.evaluate_during_training:  # "),
     ("two blank lines in a loop", "\n\n\n            if (step + 1)"),
-    ("double quotes", 'parser.add_argument("--train_batch_size", default=4'),
+    ("double quotes", 'parser.add_argument("--train_batch_size", type=int'),
     ("single quotes", "parser.add_argument('--save_steps', type=int"),
 ]
 
