@@ -13,7 +13,7 @@ from .engine import Patch, select
 from .engine import check as check_unit
 from .engine import patch as patch_script
 from .findings import Finding, Severity
-from .output import as_json, concise, full, show_diff
+from .output import as_json, concise, full, manuals, show_diff
 from .project import read_unit
 from .rules import Rule, all_rules
 
@@ -191,7 +191,11 @@ def explain(code: str) -> None:
 
 
 @click.command()
-def rules() -> None:
+@click.option("--markdown", is_flag=True, help="Print all manuals, as docs/rules.md has them.")
+def rules(markdown: bool) -> None:
     """List all rules, a line each."""
+    if markdown:
+        click.echo(manuals(), nl=False)
+        return
     for rule in all_rules():
         click.echo(f"{rule.code}  {rule.severity.value}  {rule.safety.value:7}{rule.title}")

@@ -55,6 +55,17 @@ def as_json(findings: Sequence[Finding]) -> str:
     return json.dumps(rows, indent=2)
 
 
+def manuals() -> str:
+    """Every rule's manual as one Markdown page."""
+    parts = ["# Rules\n", "Written by `ddpfix rules --markdown` from the rules' own docstrings.\n"]
+    for rule in all_rules():
+        safety = {Safety.SAFE: "safe fix", Safety.UNSAFE: "unsafe fix", Safety.REPORT: "report"}
+        about = f"{rule.severity.name.lower()}, {safety[rule.safety]}"
+        body = rule.manual.partition("\n")[2].strip("\n")
+        parts.append(f"## {rule.code}: {rule.title}\n\n{about}\n\n```text\n{body}\n```\n")
+    return "\n".join(parts)
+
+
 def show_diff(text: str) -> None:
     """A diff on stdout, coloured on a terminal."""
     if not sys.stdout.isatty():

@@ -1,0 +1,101 @@
+"""What is installed, and under which name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from ddpfix.cli import ddpfix
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    # A copy, so that no build folder of an older state has a say.
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    for name in filter(None, files.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*command, "-w", str(folder), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_every_folder_of_modules_is_in_the_list_of_packages() -> None:
+    listed = set(PROJECT["tool"]["setuptools"]["packages"])
+    folders = {
+        ".".join(["ddpfix", *path.parent.relative_to(ROOT).parts])
+        for path in ROOT.rglob("__init__.py")
+        if not {"build", "tests", "benchmarks"} & set(path.relative_to(ROOT).parts)
+        and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+    }
+    assert listed == folders
+
+
+def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"ddpfix"}
+    assert "ddpfix/fixtures/bigclonebench/run.py" in names
+    assert "ddpfix/recipes/codegpt-bigclonebench.toml" in names
+    assert "ddpfix/launchers/accelerate.yaml" in names
+    assert not any("/tests/" in name or name.startswith("tests") for name in names)
+
+
+def test_check_works_in_an_environment_without_torch(wheel: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "light"
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    constraints = ["-c", str(ROOT / "constraints.txt")]
+    subprocess.run([python, "-m", "pip", "install", "-q", *constraints, str(wheel)], check=True)
+    missing = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+    assert missing.returncode != 0
+    done = subprocess.run(
+        [folder / "bin" / "ddpfix", "check", ROOT / "fixtures"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "bigclonebench/run.py" in done.stdout
+    assert "DF101" in done.stdout
+    script = tmp_path / "run.py"
+    script.write_bytes((ROOT / "fixtures" / "bigclonebench" / "run.py").read_bytes())
+    patched = subprocess.run(
+        [folder / "bin" / "ddpfix", "patch", script], capture_output=True, text=True, check=False
+    )
+    assert patched.returncode == 1, patched.stderr
+
+
+def test_the_rule_manual_is_what_the_rules_say() -> None:
+    page = CliRunner().invoke(ddpfix, ["rules", "--markdown"]).stdout
+    assert (ROOT / "docs" / "rules.md").read_text() == page
+
+
+def test_every_command_of_the_table_can_be_imported_and_helps() -> None:
+    for name in ddpfix.list_commands(
+        ddpfix.make_context("ddpfix", ["--help"], resilient_parsing=True)
+    ):
+        result = CliRunner().invoke(ddpfix, [name, "--help"])
+        assert result.exit_code == 0, name
+        assert "Usage: " in result.stdout
