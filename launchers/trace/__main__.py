@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import builtins
+import io
 import os
 import platform
-import runpy
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from . import determinism, legacy
@@ -106,7 +108,6 @@ class Trace:
             keep_parameters=options.keep_parameters,
         )
         self._watchdog: Watchdog | None = None
-        self._namespace: dict[str, Any] = {}
 
     def install(self) -> None:
         """Put every hook in its place, or in wait for the import it needs."""
@@ -141,8 +142,7 @@ class Trace:
         if not sys.flags.safe_path:
             sys.path[0] = str(Path(script).resolve().parent)
         try:
-            # Kept: a script's globals live until its exit handlers have run.
-            self._namespace = runpy.run_path(script, run_name="__main__")
+            _run_as_main(script)
         except SystemExit as end:
             self._end(_status(end.code), None)
             raise
@@ -188,6 +188,8 @@ class Trace:
     def _end(self, status: int, error: BaseException | None) -> None:
         if self._recorder.is_child:
             return
+        if self._watchdog is not None:
+            self._watchdog.hold()
         self._loaders.close()
         self._training.close()
         failure = None
@@ -215,7 +217,23 @@ class Trace:
         begin = tb
         while begin is not None and not self._sites.is_user(begin.tb_frame.f_code.co_filename):
             begin = begin.tb_next
-        return begin if begin is not None else tb
+        return begin
+
+
+def _run_as_main(script: str) -> None:
+    """Execute a script in a new ``__main__`` that stays, as the interpreter itself would.
+
+    runpy.run_path differs: it changes sys.argv[0] or __file__, leaves no __loader__, and takes
+    ``__main__`` away before the exit handlers run.
+    """
+    path = os.path.abspath(script)  # noqa: PTH100  (normalised, as the interpreter does)
+    loader = SourceFileLoader("__main__", path)
+    module = ModuleType("__main__")
+    vars(module).update(__file__=path, __loader__=loader, __builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = module
+    with io.open_code(path) as file:
+        code = loader.source_to_code(file.read(), path)
+    exec(code, vars(module))
 
 
 def _status(code: object) -> int:

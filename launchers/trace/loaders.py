@@ -23,6 +23,9 @@ ENDLESS = 10_000
 """Empty training passes in a row after which a script is taken to wait for data for ever."""
 
 
+_Looks = tuple[Site | None, str, int | None]  # where it is iterated, dataset class and length
+
+
 @define(eq=False)
 class _Loader:
     number: int
@@ -36,7 +39,7 @@ class _Live:
 
     number: int
     loader: _Loader
-    looks: tuple[Site | None, str, int | None]
+    looks: _Looks
     drawn: deque[list[int | None]] = field(factory=deque)
     draws: int = 0
     batches: int = 0
@@ -73,7 +76,7 @@ class Loaders:
         self._loader_count = 0
         # A loader made anew for each epoch is known by where it is iterated and what it holds: one
         # loop may serve both training and evaluation.
-        self._trained: set[tuple[Site | None, str, int | None]] = set()
+        self._trained: set[_Looks] = set()
         self._empty_in_a_row = 0
         self._armed: Callable[[], None] | None = None
 
@@ -118,8 +121,7 @@ class Loaders:
     def _iter(self, original: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
         if self._limits.training_over is not None and not self._recorder.is_child:
             looks = _looks(self._sites.here(), loader)
-            known = self._loaders.get(loader)
-            if (known is not None and known.trains) or looks in self._trained:
+            if self._is_training(self._loaders.get(loader), looks):
                 self._nothing_left()
                 # No workers are started for an empty pass.
                 return iter(())
@@ -199,9 +201,14 @@ class Loaders:
         return data
 
     def _limit(self, live: _Live) -> str | None:
-        if live.backwards or live.looks in self._trained:
+        before = live.loader if live.loader.passes > 1 or live.backwards else None
+        if self._is_training(before, live.looks):
             return self._limits.training_over
         return self._limits.evaluation_over(live.batches) if live.evaluates else None
+
+    def _is_training(self, loader: _Loader | None, looks: _Looks) -> bool:
+        """Whether a pass trains: as the loader did before, or, if new, one that looks like it."""
+        return loader.trains if loader is not None else looks in self._trained
 
     def _hand_out(self, live: _Live) -> None:
         if not self._stack or self._stack[-1] is not live:
@@ -259,7 +266,7 @@ class Loaders:
             self._limits.note_epoch()
 
 
-def _looks(site: Site | None, loader: Any) -> tuple[Site | None, str, int | None]:
+def _looks(site: Site | None, loader: Any) -> _Looks:
     return site, type(loader.dataset).__name__, _length(loader.dataset)
 
 

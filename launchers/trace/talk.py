@@ -17,7 +17,10 @@ from .sites import Sites
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b"
 # A key alone on its line may have spaces ("Num examples = 12"); several are words ("a: 1, b: 2").
 _WHOLE = re.compile(rf"\W*([A-Za-z][\w @./%()-]*?)\s*[=:]\s*({_NUMBER})\W*")
-_PAIR = re.compile(rf"(?<![\w.])([A-Za-z][\w@./-]*)\s*[=:]\s*({_NUMBER})(?![\w.:/-])")
+_PAIR = re.compile(
+    rf"(?<![\w.])([A-Za-z][\w@./-]*)\s*[=:]\s*({_NUMBER})"
+    r"(?=\s*(?:$|[,;|)\]}]|[A-Za-z][\w@./-]*\s*[=:]))"
+)
 _LONGEST = 2000
 
 
@@ -102,9 +105,7 @@ class Metrics:
             return
         site = self._sites.here()
         for key, value in numbers(text) if site is not None else ():
-            self._recorder.emit(
-                Metric(key=key, value=value, logger=logger, shown=shown, site=site)
-            )
+            self._recorder.emit(Metric(key=key, value=value, logger=logger, shown=shown, site=site))
 
 
 def numbers(text: str) -> list[tuple[str, float]]:

@@ -85,9 +85,9 @@ class Training:
         scaler = torch.amp.GradScaler
         scaler.scale = self._around_scale(scaler.scale)
         # torch.optim deletes its own attribute of this name.
-        hooks = sys.modules["torch.optim.optimizer"]
-        hooks.register_optimizer_step_pre_hook(self._before_step)  # type: ignore[attr-defined]
-        hooks.register_optimizer_step_post_hook(self._after_step)  # type: ignore[attr-defined]
+        hooks: Any = sys.modules["torch.optim.optimizer"]
+        hooks.register_optimizer_step_pre_hook(self._before_step)
+        hooks.register_optimizer_step_post_hook(self._after_step)
 
     def close(self) -> None:
         """Record the parameters as the script leaves them."""

@@ -24,7 +24,14 @@ _POLL = 0.2
 _GRACE = 5.0
 _DEEPEST = 60
 # Wrappers between what the script calls and what it means.
-_THROUGH = {"wrapper", "_no_grad_wrapper", "inner", "decorate_context"}
+_THROUGH = {
+    "wrapper",
+    "inner",
+    "decorate_context",
+    "_no_grad_wrapper",
+    "_wrapped_call_impl",
+    "_call_impl",
+}
 
 
 class Watchdog:
@@ -43,6 +50,7 @@ class Watchdog:
         self._main = threading.main_thread().ident
         self._began = time.time()
         self._done = threading.Event()
+        self._reporting = False
 
     def start(self) -> None:
         """Begin to watch."""
@@ -51,6 +59,14 @@ class Watchdog:
     def stop(self) -> None:
         """The process is about to end well."""
         self._done.set()
+
+    def hold(self) -> None:
+        """Do not return once a hang is being reported.
+
+        When the first rank leaves, the others' collectives fail: that is no end of their script.
+        """
+        if self._reporting:
+            time.sleep(2 * _GRACE)
 
     def _watch(self) -> None:
         while not self._done.wait(_POLL):
@@ -75,6 +91,7 @@ class Watchdog:
         return list(self._recorder.folder.glob("rank*.hang"))
 
     def _report(self, silent: float, cause: str) -> None:
+        self._reporting = True
         frames = sys._current_frames()
         main = frames.get(self._main or 0)
         where, operation = self._where(main)
