@@ -19,6 +19,17 @@ from .facts import Module
 from .inserted import helper_code, helper_imports
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+BLOCKS = (
+    cst.Module,
+    cst.IndentedBlock,
+    cst.SimpleStatementSuite,
+    cst.SimpleStatementLine,
+    cst.Else,
+    cst.Finally,
+    cst.ExceptHandler,
+    cst.ExceptStarHandler,
+    cst.MatchCase,
+)
 HEADS = ("test", "iter")  # the parts of a compound statement's first line
 
 
@@ -70,16 +81,11 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
     helpers = [name for name in helpers if name not in module.functions]
     for name in helpers:
         imports += [Import(wanted) for wanted in helper_imports(name)]
-    by_node = {
-        pair: plans[stmt] for stmt, pair in pairs(module.tree.body, tree.body) if stmt in plans
-    }
-    if len(by_node) < len(plans):
-        missing = next(
-            stmt for stmt in plans if stmt not in dict(pairs(module.tree.body, tree.body))
-        )
-        raise RefusedError(f"line {missing.lineno}: the statement was not found in the syntax tree")
-    stmts = {pair: stmt for stmt, pair in pairs(module.tree.body, tree.body) if stmt in plans}
-    changed = tree.visit(_Editor(module, tree, by_node, stmts))
+    nodes = dict(pairs(module.tree.body, tree.body))
+    by_node = {nodes[stmt]: plan for stmt, plan in plans.items()}
+    stmts = {nodes[stmt]: stmt for stmt in plans}
+    inside = {nodes[up] for stmt in plans for up in module.ancestors(stmt) if up in nodes}
+    changed = tree.visit(_Editor(module, tree, by_node, stmts, inside))
     changed = with_helpers(changed, helpers)
     changed = with_imports(changed, module, imports)
     return changed.code
@@ -146,9 +152,15 @@ class _Editor(cst.CSTTransformer):
         tree: cst.Module,
         plans: dict[cst.CSTNode, Plan],
         statements: dict[cst.CSTNode, ast.stmt],
+        inside: set[cst.CSTNode],
     ) -> None:
         super().__init__()
         self.module, self.tree, self.plans, self.statements = module, tree, plans, statements
+        self.inside = inside
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Go only where a plan is: most of a tree is expressions, and visiting them all is slow."""
+        return node in self.inside or node in self.plans or isinstance(node, BLOCKS)
 
     def parse(self, code: str) -> list[Statement]:
         return list(cst.parse_module(code, config=self.tree.config_for_parsing).body)

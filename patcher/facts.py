@@ -43,6 +43,8 @@ class Module:
         self.parents: dict[ast.AST, ast.AST] = {}
         self.functions: dict[str, Function] = {}
         self.aliases: dict[str, str] = {}
+        self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
+        self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         self._nodes: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         pending: list[ast.AST] = [self.tree]
@@ -70,6 +72,17 @@ class Module:
     @cached_property
     def _lines(self) -> list[bytes]:
         return [line.encode() for line in self.source.text.splitlines(keepends=True)]
+
+    def names(self, node: ast.AST) -> tuple[list[ast.Name], frozenset[str]]:
+        """Names that a statement or expression reads, as nodes, and names that it binds."""
+        if node not in self._names:
+            reads = [
+                item
+                for item in walk(node)
+                if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load)
+            ]
+            self._names[node] = reads, frozenset(bound_names(node))
+        return self._names[node]
 
     def text(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> str:
         """The source text of ``node``."""

@@ -68,16 +68,14 @@ class _Walk:
         return bound
 
     def expression(self, node: ast.AST, bound: set[str]) -> None:
-        for item in walk(node):
+        for name in self.module.names(node)[0]:
             if (
-                isinstance(item, ast.Name)
-                and isinstance(item.ctx, ast.Load)
-                and item.id in self.local
-                and item.id not in bound
-                and not self._comprehension_name(item, node)
-                and item not in self.reads
+                name.id in self.local
+                and name.id not in bound
+                and not self._comprehension_name(name, node)
+                and name not in self.reads
             ):
-                self.reads.append(item)
+                self.reads.append(name)
 
     def _comprehension_name(self, name: ast.Name, top: ast.AST) -> bool:
         return any(
@@ -102,7 +100,7 @@ class _Walk:
                 head = stmt.test if isinstance(stmt, ast.While) else stmt.iter
                 self.expression(head, bound)
                 inside = bound | (
-                    set() if isinstance(stmt, ast.While) else bound_names(stmt.target)
+                    set() if isinstance(stmt, ast.While) else set(self.module.names(stmt.target)[1])
                 )
                 # A later round may read what an earlier one bound, in any branch this role takes.
                 quiet = _Walk(self.module, self.local, self.role, [])
@@ -135,7 +133,7 @@ class _Walk:
                 self.expression(stmt.subject, bound)
                 return bound | bound_names(stmt)
         self.expression(stmt, bound)
-        return bound | bound_names(stmt)
+        return bound | self.module.names(stmt)[1]
 
     def _taken(self, body: list[ast.stmt]) -> set[str]:
         """Names bound anywhere in ``body`` except in branches that this role never takes."""
@@ -153,7 +151,7 @@ class _Walk:
                 parts = [stmt.body, stmt.orelse, stmt.finalbody, *(h.body for h in stmt.handlers)]
                 names |= set().union(*(self._taken(part) for part in parts))
             else:
-                names |= bound_names(stmt)
+                names |= self.module.names(stmt)[1]
         return names
 
 

@@ -58,6 +58,15 @@ def value(module: Module, node: ast.expr, role: Role, depth: int = 0) -> Any:
     """What ``node`` is for a process of this role, or UNKNOWN."""
     if depth > 8:
         return UNKNOWN
+    if depth:
+        return _value(module, node, role, depth)
+    key = node, role
+    if key not in module.values:
+        module.values[key] = _value(module, node, role, depth)
+    return module.values[key]
+
+
+def _value(module: Module, node: ast.expr, role: Role, depth: int) -> Any:
     match node:
         case ast.Constant():
             return node.value

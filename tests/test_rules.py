@@ -173,6 +173,14 @@ def added_and_removed(before: str, after: str) -> list[str]:
     return [f"{line[0]}{line[1:].strip()}" for line in lines if line[0] in "+-"]
 
 
+HELPER = [
+    "+import torch",
+    "+",
+    "+",
+    "+def is_main_process():",
+    '+"""Tell whether this process is rank 0, or the only one."""',
+    "+return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0",
+]
 FIX = [
     ("DF101", "the rank is taken from the environment", """
         import os
@@ -210,6 +218,11 @@ FIX = [
         "+model = getattr(model, 'module', model)"]),
     ("DF602", "a folder may be made by another rank", "import os\nos.makedirs(folder)", [
         "-os.makedirs(folder)", "+os.makedirs(folder, exist_ok=True)"]),
+    ("DF602", "rank 0 alone writes",
+        "def f(args):\n    with open(args.p, 'w') as g:\n        g.write('x')\n", [
+        "-with open(args.p, 'w') as g:", "-g.write('x')",
+        "+if is_main_process():", "+with open(args.p, 'w') as g:", "+g.write('x')",
+        *HELPER]),
     ("DF604", "loaded to the CPU", "import torch\nm.load_state_dict(torch.load(path))", [
         "-m.load_state_dict(torch.load(path))",
         "+m.load_state_dict(torch.load(path, map_location='cpu'))"]),
@@ -268,6 +281,20 @@ def test_repaired(code: str, text: str, diff: list[str]) -> None:
 
 
 REPORTED = [
+    ("DF602", "a file that every rank reads afterwards", """
+        def f(args):
+            name = args.folder + "/dev.gold"
+            with open(name, "w") as file:
+                file.write("x")
+            return score(name)
+        """),
+    ("DF602", "a file that a later line names again", """
+        import os
+        def f(args):
+            with open(os.path.join(args.folder, "dev.gold"), "w") as file:
+                file.write("x")
+            return score(os.path.join(args.folder, "dev.gold"))
+        """),
     ("DF201", "DataParallel and no group", training(head="model = torch.nn.DataParallel(model)")),
     ("DF301", "a group and no wrapper",
         "import torch\ntorch.distributed.init_process_group('gloo')\n" + training(head="pass")),

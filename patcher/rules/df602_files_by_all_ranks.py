@@ -55,22 +55,33 @@ def everyone_writes(unit: Unit, module: Module, call: ast.Call) -> bool:
 
 
 def one_writer(module: Module, call: ast.Call) -> Iterator[Finding]:
+    """Guard the statement, unless what it binds or writes is wanted by every rank behind it."""
     stmt = module.statement(call)
     because = "every rank writes it"
     if isinstance(stmt, ast.With):
         body = module.body(stmt)
-        behind = body[body.index(stmt) + 1 :]
-        read = {
-            node.id
-            for node in walk(behind)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        if not bound_names(stmt) & read:
-            yield Finding(
-                module,
-                call,
-                because,
-                (Guard(stmt, "is_main_process()"), Define("is_main_process")),
-            )
+        behind = list(walk(body[body.index(stmt) + 1 :]))
+        read = {n.id for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        texts = {n.value for n in behind if isinstance(n, ast.Constant)}
+        wanted = bound_names(stmt) | path_names(module, call)
+        if not wanted & read and not path_texts(call) & texts:
+            guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+            yield Finding(module, call, because, guard)
             return
+        because += ", and it is used behind"
     yield Finding(module, call, because)
+
+
+def path_names(module: Module, call: ast.Call) -> set[str]:
+    """Names in the path that belong to this function alone."""
+    function = module.function(call)
+    if function is None:
+        return set()
+    parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
+    names = {node.id for node in ast.walk(call.args[0]) if isinstance(node, ast.Name)}
+    return names & bound_names(function.body) - parameters
+
+
+def path_texts(call: ast.Call) -> set[object]:
+    """Literals in the path, by which a later line may open it again."""
+    return {n.value for n in ast.walk(call.args[0]) if isinstance(n, ast.Constant) and n.value}
