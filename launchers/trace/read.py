@@ -130,15 +130,14 @@ class RankTrace:
     def phases(self) -> dict[str, float]:
         """Wall time in seconds of ``import``, ``set-up``, ``train``, ``eval`` and ``rest``.
 
-        ``import`` is the time in the imports of large libraries; ``set-up`` what else came before
-        the first loader pass; ``train`` and ``eval`` the time in passes of that kind, an evaluation
-        in mid-training counting as evaluation only; ``rest`` is all other time.
+        ``import`` is the time in the imports of large libraries before the first loader pass, and
+        ``set-up`` what else came before it; ``train`` and ``eval`` are the time in passes of that
+        kind, an evaluation in mid-training counting as evaluation only; ``rest`` is all other time.
         """
         total = self.events[-1].t if self.events else 0.0
-        imports = sum(event.seconds for event in self.of(Imported))
         passes = self.passes
-        # Imports may come later than the first pass; they cannot make set-up negative.
         begin = passes[0].begin.t if passes else total
+        imports = sum(event.seconds for event in self.of(Imported) if event.t <= begin)
         setup = max(0.0, begin - imports)
         spent = {"train": 0.0, "eval": 0.0}
         for kind, seconds in _own_time(passes, total):

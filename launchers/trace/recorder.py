@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 import attrs
 
 from .events import SCHEMA, Child, Command, Event, File
+
+_OWN_FILES = re.compile(r"rank\d+(\.pid\d+)?\.(jsonl|hang)|rank\d+\.optimizer.*\.npz")
 
 
 class Recorder:
@@ -33,8 +36,9 @@ class Recorder:
         self._local = threading.local()
         self._fd: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        for stale in (*folder.glob(f"rank{rank}.*"),):
-            stale.unlink(missing_ok=True)
+        for stale in folder.glob(f"rank{rank}.*"):
+            if self.owns(str(stale)):
+                stale.unlink(missing_ok=True)
         self._fd = self._open(folder / f"rank{rank}.jsonl")
         os.register_at_fork(after_in_child=self._forked)
 
@@ -76,7 +80,7 @@ class Recorder:
     def owns(self, path: str) -> bool:
         """Whether ``path`` (absolute) is one of the tracer's own files."""
         folder, name = os.path.split(path)
-        return folder == str(self.folder) and name.startswith("rank")
+        return folder == str(self.folder) and _OWN_FILES.fullmatch(name) is not None
 
     def _write(self, event: Event) -> None:
         assert self._fd is not None
