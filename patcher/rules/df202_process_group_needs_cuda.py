@@ -15,6 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/distributed.html
 import ast
 from collections.abc import Iterator
 
+from ..distributed import on_cuda, use_cuda
 from ..edits import Edit, Guard, Import, Insert, Rewrite
 from ..facts import Module, Unit, keyword, last_argument, mentions, within
 from ..findings import Finding, Safety, Severity
@@ -74,11 +75,8 @@ def back_end(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
             text = f"{module.text(stmt.value)} if use_cuda else torch.device('cpu')"
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=lambda s: s.lineno)
-    test = "torch.cuda.is_available()"
-    if "no_cuda" in unit.options:
-        args = next((name for where, _, name in unit.parses if where is module), "args")
-        test += f" and not {args}.no_cuda"
-    edits.append(Insert(first, f"use_cuda = {test}"))
+    args = next((name for where, _, name in unit.parses if where is module), "args")
+    edits.append(Insert(first, f"use_cuda = {use_cuda(unit, args)}"))
     yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
 
 
@@ -127,18 +125,6 @@ def ddp_on_cpu(unit: Unit, module: Module) -> Iterator[Finding]:
         yield Finding(
             module, call, "device_ids names a card on a machine without one", tuple(edits)
         )
-
-
-def on_cuda(unit: Unit) -> str:
-    """An expression that tells whether this process computes on a card."""
-    for module, _, args in unit.parses:
-        if any(
-            isinstance(target, ast.Attribute) and module.text(target) == f"{args}.device"
-            for stmt in module.nodes(ast.Assign)
-            for target in stmt.targets
-        ):
-            return f"{args}.device.type == 'cuda'"
-    return "torch.cuda.is_available()"
 
 
 def never_destroyed(module: Module) -> Iterator[Finding]:

@@ -5,17 +5,23 @@ What         A process group is made and the model is never wrapped by Distribut
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
-Fix          Wrap the model with torch's DistributedDataParallel before the optimizer is made.
-Fix safety   Report only, for now: where the model is complete cannot be told in every script.
+Fix          torch's DistributedDataParallel: behind the place where a lone process would use
+             DataParallel, or in the place of apex's.
+Fix safety   Safe: only a rank of a process group reaches the line. Without a DataParallel to show
+             where the model is complete, it is reported only.
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
 """
 
+import ast
 from collections.abc import Iterator
 
-from ..facts import Unit
+from ..distributed import WRAP, arguments_name, ddp_options, is_in_scope
+from ..edits import Edit, Insert, Replace, Rewrite
+from ..facts import Module, Unit, bound_names, within
 from ..findings import Finding, Safety, Severity
+from ..roles import RANKS, reached_in_function
 
-CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.REPORT
+CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -23,12 +29,79 @@ def findings(unit: Unit) -> Iterator[Finding]:
     if not groups or not unit.train_loops:
         return
     wraps = [(m, call) for m in unit.modules for call in m.calls_to("DistributedDataParallel")]
-    native = [call for m, call in wraps if not m.dotted(call.func).startswith("apex.")]
-    if native:
+    if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         return
-    if wraps:
-        for module, call in wraps:
-            yield Finding(module, call, "the only wrapper is apex's")
-    else:
+    for module, call in wraps:
+        yield Finding(module, call, "the only wrapper is apex's", native(unit, module, call))
+    if not wraps:
         module, call = groups[0]
-        yield Finding(module, call, "no model is wrapped after it")
+        yield Finding(module, call, "no model is wrapped after it", wrap(unit))
+
+
+def wrap(unit: Unit) -> tuple[Edit, ...]:
+    """DDP behind the one place where a lone process wraps the model in DataParallel."""
+    args = arguments_name(unit)
+    places = [
+        (module, stmt)
+        for module in unit.modules
+        for call in module.calls_to("DataParallel")
+        for stmt in [module.statement(call)]
+        if unit.evaluation_of(module, call) is None
+    ]
+    if len(places) != 1 or not args:
+        return ()
+    module, stmt = places[0]
+    gate = module.parents[stmt]
+    if not (
+        isinstance(stmt, ast.Assign)
+        and isinstance(stmt.targets[0], ast.Name)
+        and isinstance(gate, ast.If)
+        and gate.body == [stmt]
+        and not reached_in_function(module, stmt) & RANKS
+        and is_in_scope(module, stmt, args)
+    ):
+        return ()
+    model = stmt.targets[0].id
+    if not is_moved(module, stmt, model):
+        return ()
+    code = WRAP.format(args=args, model=model, options=ddp_options(unit, args))
+    return (Insert(gate, code, "after"),)
+
+
+def is_moved(module: Module, stmt: ast.stmt, model: str) -> bool:
+    """Whether the model goes to its device above ``stmt``, as DDP wants it there."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("to", "cuda")
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == model
+        and call.lineno < stmt.lineno
+        for call in within(module.scope_statements(stmt), ast.Call)
+    )
+
+
+def native(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Torch's class in the place of apex's, import and call."""
+    args = arguments_name(unit)
+    local = module.text(call.func)
+    imports = [
+        stmt
+        for stmt in module.nodes(ast.ImportFrom)
+        if stmt.module == "apex.parallel" and bound_names(stmt) == {local}
+    ]
+    if len(imports) != 1 or len(call.args) != 1 or call.keywords or not args:
+        return ()
+    if not is_in_scope(module, call, args):
+        return ()
+    attempt = module.parents[imports[0]]
+    place = imports[0]
+    if isinstance(attempt, ast.Try):
+        if attempt.body != [place] or attempt.orelse or attempt.finalbody:
+            return ()
+        target: ast.stmt = attempt
+    else:
+        target = place
+    name = "DistributedDataParallel"
+    line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
+    options = f", {ddp_options(unit, args)}"
+    return (Replace(target, line), Rewrite(call.args[0], options, after=True))

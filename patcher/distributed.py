@@ -1,0 +1,65 @@
+"""What rules that put a process group into a script have in common: names, and the code."""
+
+from __future__ import annotations
+
+import ast
+
+from .facts import Module, Unit, bound_names
+
+SET_UP = """\
+{args}.local_rank = -1
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    {args}.local_rank = int(os.environ['LOCAL_RANK'])
+    use_cuda = {use_cuda}
+    if use_cuda:
+        torch.cuda.set_device({args}.local_rank)
+    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+                                         timeout=datetime.timedelta(hours=1))
+    {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
+    {args}.n_gpu = 1"""
+
+WRAP = """\
+if {args}.local_rank != -1:
+    {model} = torch.nn.parallel.DistributedDataParallel({model}, {options})"""
+
+
+def arguments_name(unit: Unit) -> str:
+    """The name that the parsed command line goes by; the empty string when nothing parses one."""
+    return unit.parses[0][2] if unit.parses else ""
+
+
+def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether ``name`` is a parameter or a variable of the function around ``node``, or global."""
+    function = module.function(node)
+    if function is None:
+        return name in module.module_names
+    parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
+    return name in parameters | bound_names(function.body) | module.module_names
+
+
+def use_cuda(unit: Unit, args: str) -> str:
+    """An expression that tells whether ranks are to compute on cards."""
+    test = "torch.cuda.is_available()"
+    return f"{test} and not {args}.no_cuda" if "no_cuda" in unit.options else test
+
+
+def on_cuda(unit: Unit) -> str:
+    """An expression that tells whether this process computes on a card."""
+    for module, _, args in unit.parses:
+        if any(
+            isinstance(target, ast.Attribute) and module.text(target) == f"{args}.device"
+            for stmt in module.nodes(ast.Assign)
+            for target in stmt.targets
+        ):
+            return f"{args}.device.type == 'cuda'"
+    return "torch.cuda.is_available()"
+
+
+def ddp_options(unit: Unit, args: str) -> str:
+    """Arguments of DistributedDataParallel behind the model.
+
+    Unused parameters are looked for, as torch stops at the second step where there are any (a
+    RoBERTa's pooler) and whether there are cannot be told from the text.
+    """
+    card = f"[{args}.local_rank] if {on_cuda(unit)} else None"
+    return f"device_ids={card}, find_unused_parameters=True"
