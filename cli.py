@@ -22,6 +22,7 @@ COMMANDS = {
     "gpus": ("launchers.cli", "the cards of this machine, and which can be used"),
     "plan": ("launchers.cli", "the batch plan for a recipe on these cards"),
     "launch": ("launchers.cli", "run a script on every card"),
+    "verify": ("launchers.verify_cli", "proof that the patched script trains the same"),
     "demo": ("launchers.demo", "the whole story on a tiny model, offline, in three minutes"),
 }
 

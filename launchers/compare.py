@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from .trace.events import Collective, Exit, Step
+from .trace.events import Backward, Batch, Collective, Exit, Step
 from .trace.read import RankTrace
 
 WRITES = {"write", "append", "update", "create", "truncate"}
@@ -35,6 +36,24 @@ class Deviation:
 
     largest: float
     step: int
+
+
+@frozen
+class Draw:
+    """The examples that went into one optimizer step of a whole run, over all ranks.
+
+    ``indices`` are in the dataset, sorted, repeated as often as they were drawn; ``epochs`` are the
+    training passes (from 0) that they come from, of which there should be one. ``last``: the step
+    is the last one of its epoch.
+    """
+
+    indices: tuple[int, ...]
+    epochs: tuple[int, ...]
+    last: bool
+
+    def lacks(self, other: Draw) -> list[int]:
+        """What ``other`` has drawn and this has not, with repetitions."""
+        return sorted((Counter(other.indices) - Counter(self.indices)).elements())
 
 
 @frozen
@@ -91,24 +110,84 @@ def deviation(
     return worst
 
 
+def draws(run: Run) -> list[Draw]:
+    """What every optimizer step of a run trained on; the examples of ranks are put together."""
+    per_rank = [_draws_of(trace) for trace in run]
+    together = [
+        (
+            tuple(sorted(index for indices, _ in ranks for index in indices)),
+            tuple(sorted({epoch for _, epochs in ranks for epoch in epochs})),
+        )
+        for ranks in zip(*per_rank, strict=False)
+    ]
+    following = [epochs for _, epochs in together[1:]] + [()]
+    return [
+        Draw(indices, epochs, last=not set(epochs[-1:]) & set(after))
+        for (indices, epochs), after in zip(together, following, strict=True)
+    ]
+
+
+def _draws_of(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
+    epochs: dict[int, int] = {}
+    for one in trace.passes:
+        if one.kind == "train" or (one.end is None and one.begin.pass_id in _trained(trace)):
+            epochs[one.begin.pass_id] = len(epochs)
+    found: list[tuple[list[int], set[int]]] = []
+    indices: list[int] = []
+    seen: set[int] = set()
+    for event in trace.events:
+        if isinstance(event, Batch) and event.pass_id in epochs:
+            indices += [index for index in event.indices if index is not None]
+            seen.add(epochs[event.pass_id])
+        elif isinstance(event, Step):
+            found.append((indices, seen))
+            indices, seen = [], set()
+    return found
+
+
+def _trained(trace: RankTrace) -> set[int | None]:
+    return {event.pass_id for event in trace.of(Backward)}
+
+
+def ranks_part(run: Run) -> int:
+    """The first step (from 1) after which the ranks' parameters differ; 0 when they never do."""
+    for number, ranks in enumerate(zip(*(trace.steps for trace in run), strict=False), 1):
+        sums = {step.checksum.sha256 for step in ranks if step.checksum is not None}
+        if len(sums) > 1:
+            return number
+    return 0
+
+
+def first_beyond(
+    first: Sequence[StepNumbers], second: Sequence[StepNumbers], quantity: str, tolerance: float
+) -> int:
+    """The first step (from 1) where two runs are further apart than ``tolerance``; 0 for none."""
+    for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        if not deviation([one], [other], quantity).largest <= tolerance:
+            return number
+    return 0
+
+
 def evaluations(run: Run) -> list[Coverage]:
     """Every evaluation of a run, the ranks' shares joined in rank order.
 
     A rank whose share is empty has no batch and so no kind of its own: its pass at the same place
-    of the same loader counts as the evaluation's.
+    of the same loader counts as the evaluation's. Where every rank scores the whole set by itself,
+    that is the coverage.
     """
     shares = [
         [p for p in trace.passes if p.kind == "eval" or (p.kind == "other" and not p.batches)]
         for trace in run
     ]
-    return [
-        Coverage(
-            ranks[0].begin.dataset,
-            ranks[0].begin.length or 0,
-            tuple(index for share in ranks for index in share.indices if index is not None),
-        )
-        for ranks in zip(*shares, strict=False)
-    ]
+    found = []
+    for ranks in itertools.zip_longest(*shares):
+        here = [share for share in ranks if share is not None]
+        drawn = [tuple(i for i in share.indices if i is not None) for share in here]
+        length = here[0].begin.length or 0
+        whole = len(here) > 1 and all(each == tuple(range(length)) for each in drawn)
+        joined = drawn[0] if whole else tuple(itertools.chain.from_iterable(drawn))
+        found.append(Coverage(here[0].begin.dataset, length, joined))
+    return found
 
 
 def writers(run: Run, folder: Path) -> dict[str, set[int]]:
@@ -122,6 +201,32 @@ def writers(run: Run, folder: Path) -> dict[str, set[int]]:
                 if inside:
                     found.setdefault(inside, set()).add(trace.rank)
     return {name: found[name] for name in sorted(found) if ".partial/" not in name}
+
+
+def writers_outside(run: Run, folder: Path) -> dict[str, set[int]]:
+    """The ranks that wrote each file of the script's own that is not below ``folder``."""
+    found: dict[str, set[int]] = {}
+    for trace in run:
+        for event in trace.files:
+            path = event.to if event.op == "rename" else event.path
+            own = event.site is not None and (event.op in WRITES or event.op == "rename")
+            if path and own and "/.cache/" not in path and not _below(Path(path), folder):
+                found.setdefault(path, set()).add(trace.rank)
+    return found
+
+
+SAVERS = {"torch.save", "safetensors"}
+
+
+def written_in_place(run: Run) -> list[str]:
+    """Checkpoints that are written under their own name, so that a reader may meet half of one."""
+    found = []
+    for trace in run:
+        renamed = {event.path for event in trace.files if event.op == "rename"}
+        for event in trace.files:
+            if event.via in SAVERS and event.op == "write" and event.path not in renamed:
+                found.append(f"{Path(event.path).name} is written in place ({event.site})")
+    return list(dict.fromkeys(found))
 
 
 def _below(path: Path, folder: Path) -> str:

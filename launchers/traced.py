@@ -30,9 +30,13 @@ class TracedRun:
         return (self.folder / LOG).read_text("utf-8", errors="replace")
 
 
-def prefix(folder: Path, options: Sequence[str] = ()) -> tuple[str, ...]:
-    """What stands before a script so that it is traced into ``folder``."""
-    return ("-m", f"{__package__}.trace", "--out", str(folder / TRACE), *options)
+def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -> tuple[str, ...]:
+    """What stands before a script so that it is traced into ``folder``.
+
+    ``sealed``: importing ddpfix fails in it.
+    """
+    tracer = f"{__package__}.trace" + (".sealed" if sealed else "")
+    return ("-m", tracer, "--out", str(folder / TRACE), *options)
 
 
 def command(
@@ -43,6 +47,7 @@ def command(
     world: int | None,
     options: Sequence[str] = (),
     cpu: bool = True,
+    sealed: bool = False,
 ) -> Command:
     """The command that traces ``script`` in a process group of ``world``, or alone for None.
 
@@ -57,7 +62,7 @@ def command(
     if cpu:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return Command(
-        argv=(*python, *prefix(folder, options), str(script), *arguments),
+        argv=(*python, *prefix(folder, options, sealed=sealed), str(script), *arguments),
         env=variables,
         unset=tuple(sorted(stale)),
     )

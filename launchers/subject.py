@@ -1,0 +1,156 @@
+"""The scripts that a verdict is about: copies of the original and of the patched one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from attrs import frozen
+
+from ..errors import InputError
+from ..patcher.engine import patch
+from ..patcher.findings import Severity
+from ..patcher.sources import decode
+from .verdict import Row
+
+_HIDDEN = {"__pycache__", ".git"}
+
+
+@frozen
+class Subject:
+    """Copies to run: ``patched`` is judged, ``original`` (None where there is none) is its model.
+
+    ``said`` tells in a sentence what was taken for what. ``patching`` is the row of C9.
+    """
+
+    original: Path | None
+    patched: Path
+    said: str
+    patching: Row
+
+
+def prepare(script: Path, folder: Path, original: Path | None, rev: str | None) -> Subject:
+    """Copy a script and what lies beside it below ``folder``, with its original.
+
+    That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
+    `ddpfix patch` would change, the script itself: then its patched copy is judged.
+    Raises InputError when a script cannot be read, is refused by the patcher, or git has none.
+    """
+    if not script.is_file():
+        raise InputError(f"{script}: no such script")
+    judged = copy(script, folder / "patched")
+    if original is not None or rev is not None:
+        model = folder / "original" / script.name
+        copy(original or script, folder / "original", as_name=script.name)
+        if rev is not None:
+            _at_revision(script, rev, model)
+        source = f"{script} at {rev}" if rev is not None else str(original)
+        return Subject(
+            model, judged, f"original: {source}; judged: {script}", patching(judged, model)
+        )
+    change = patch(judged)
+    if change.refusal:
+        raise InputError(f"{script}: {change.refusal}")
+    if not change.changes:
+        said = f"{script} needs no patch, and no original is given (--original or --rev)"
+        return Subject(None, judged, said, patching(judged, None))
+    model = copy(script, folder / "original")
+    change.write()
+    said = f"original: {script}; judged: a copy of it, patched for this run"
+    return Subject(model, judged, said, patching(judged, model))
+
+
+def copy(script: Path, folder: Path, *, as_name: str | None = None) -> Path:
+    """Copy a script's folder: Python files as they are, all else as links. Returns the script."""
+    home = script.resolve().parent
+    _copy_folder(home, folder, top=True)
+    target = folder / (as_name or script.name)
+    target.unlink(missing_ok=True)
+    shutil.copyfile(script, target)
+    return target
+
+
+def _copy_folder(source: Path, target: Path, *, top: bool = False) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir()):
+        if path.name in _HIDDEN:
+            continue
+        if path.is_dir() and not path.is_symlink() and _holds_python(path, top):
+            _copy_folder(path, target / path.name)
+        elif path.suffix == ".py" and path.is_file():
+            shutil.copyfile(path, target / path.name)
+        else:
+            (target / path.name).symlink_to(path)
+
+
+def _holds_python(folder: Path, top: bool) -> bool:
+    # A package, or a folder of modules: one look below is enough, as data may be millions of files.
+    return any(folder.glob("*.py")) or (top and any(folder.glob("*/__init__.py")))
+
+
+def _at_revision(script: Path, rev: str, model: Path) -> None:
+    """Put the Python files of the script's folder at ``rev`` over the copies."""
+    home = script.resolve().parent
+    names = _git(home, script, "ls-tree", "-r", "--name-only", rev, ".").splitlines()
+    if script.name not in names:
+        raise InputError(f"{script}: git has no such file at {rev}; name another --rev")
+    for name in names:
+        if name.endswith(".py"):
+            target = model.parent / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.write_bytes(_git_bytes(home, script, "show", f"{rev}:./{name}"))
+
+
+def _git(home: Path, script: Path, *arguments: str) -> str:
+    return _git_bytes(home, script, *arguments).decode("utf-8", "surrogateescape")
+
+
+def _git_bytes(home: Path, script: Path, *arguments: str) -> bytes:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=home, capture_output=True, check=False)
+    except OSError as error:
+        raise InputError(f"{script}: --rev needs git: {error.strerror}") from None
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise InputError(f"{script}: git: {words[-1] if words else done.returncode}; see --rev")
+    return done.stdout
+
+
+def patching(judged: Path, original: Path | None) -> Row:
+    """C9: patching the original gives what is judged; a second patch and a check are silent."""
+    second = patch(judged)
+    if second.changes:
+        return Row("C9", "broken", f"patching again changes {len(second.changes)} files")
+    left = [finding for finding in second.found if finding.severity is Severity.ERROR]
+    if left:
+        first = left[0]
+        return Row("C9", "broken", f"check finds {first.code} line {first.line}: {first.because}")
+    if original is None:
+        return Row("C9", "unproven", "no original to compare the lines with")
+    change = patch(original)
+    texts = {each.source.path.resolve(): each.source.encode(each.text) for each in change.changes}
+    edited = []
+    for path in sorted(original.parent.rglob("*.py")):
+        other = judged.parent / path.relative_to(original.parent)
+        if not other.is_file() or other.read_bytes() != texts.get(
+            path.resolve(), path.read_bytes()
+        ):
+            edited.append(path.relative_to(original.parent).as_posix())
+    if edited:
+        return Row(
+            "C9",
+            "unproven",
+            f"{', '.join(edited)}: not what `ddpfix patch` makes of the original; edited by hand?",
+        )
+    kept, new = (decode(path, path.read_bytes()) for path in (original, judged))
+    lines = kept.text.splitlines(keepends=True)
+    same = sum(1 for line in set(lines) & set(new.text.splitlines(keepends=True)))
+    note = f", {len(second.found)} findings without an edit" if second.found else ""
+    return Row(
+        "C9",
+        "holds",
+        f"exactly what `ddpfix patch` announces; {same} of {len(set(lines))} distinct lines "
+        f"untouched; a second patch changes nothing{note}",
+    )

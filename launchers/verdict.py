@@ -1,0 +1,707 @@
+"""The contract's rows, judged by what traced runs did. Runs nothing and imports no torch.
+
+C1-C9 are the promises of a patched script:
+
+    C1  stands on its own, without ddpfix     C6  no rank hangs, all end well
+    C2  one process computes what it did      C7  the schedule spans the real optimizer steps
+    C3  world size and accumulation change    C8  a flag that is passed is obeyed
+        no step at one global batch           C9  only the announced lines differ
+    C4  evaluation scores every example once
+    C5  every file has one writer, and appears whole
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from attrs import field, frozen
+
+from . import compare
+from .run import Outcome
+from .trace.events import Collective, Exit, Metric, Parameters
+from .trace.read import RankTrace, disagreement
+
+LOSS_TOLERANCE = 1e-6  # these three are relative, for fp32
+NORM_TOLERANCE = 1e-5
+WEIGHT_TOLERANCE = 1e-5
+ROUNDING = 1.01e-4
+"""How far two losses may be apart that are logged with four decimals: one in the last."""
+
+Status = Literal["holds", "broken", "unproven", "not judged"]
+TITLES = {
+    "C1": "stands on its own",
+    "C2": "one process computes what the original did",
+    "C3": "every world size and accumulation trains the same",
+    "C4": "evaluation scores every example once",
+    "C5": "every file has one writer and appears whole",
+    "C6": "no rank hangs, all end well",
+    "C7": "the schedule spans the real optimizer steps",
+    "C8": "a flag that is passed is obeyed",
+    "C9": "only the announced lines differ",
+}
+
+
+@frozen
+class Row:
+    """One promise of the contract, and the evidence in a sentence."""
+
+    code: str
+    status: Status
+    evidence: str
+
+    @property
+    def title(self) -> str:
+        """The promise in a few words."""
+        return TITLES[self.code]
+
+
+@frozen
+class Observed:
+    """One traced run. ``world`` is None for a script on its own, outside any process group.
+
+    ``wrote`` is its output folder while it ran, ``output`` where that lies now, ``trace`` the
+    folder of its trace. ``global_batch`` = batch x accumulation x world.
+    """
+
+    name: str
+    world: int | None
+    accumulation: int
+    outcome: Outcome
+    ranks: tuple[RankTrace, ...]
+    wrote: Path
+    output: Path
+    trace: Path
+
+    @property
+    def ended_well(self) -> bool:
+        """All ranks, and what started them, exited with 0."""
+        return self.outcome.status == 0 and set(compare.statuses(self.ranks)) == {0}
+
+    @property
+    def why(self) -> str:
+        """How it ended, when that was not well: who hung where, or who failed with what."""
+        return (
+            disagreement(self.ranks)
+            or next(_failures(self.ranks), "")
+            or f"{self.outcome.cause}; ranks exited with {_list(compare.statuses(self.ranks))}"
+        )
+
+
+@frozen
+class Evidence:
+    """All runs that a verdict rests on.
+
+    ``original`` is None where it was not or could not be run, for the reason ``no_original``.
+    ``groups`` holds the group of one first: the reference for all others. ``again``: for a name in
+    ``groups`` whose weights differ by padding, a group of one that scored its checkpoint.
+    ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
+    ``patching`` is C9's row, which needs no run.
+    """
+
+    original: Observed | None
+    no_original: str
+    alone: Observed
+    groups: tuple[Observed, ...]
+    patching: Row
+    cut: bool = False
+    again: dict[str, Observed] = field(factory=dict)
+    skipped: tuple[str, ...] = ()
+
+
+def judge(evidence: Evidence) -> list[Row]:
+    """The rows of the verdict, C1 to C9."""
+    return [
+        stands_alone(evidence),
+        computes_the_same(evidence),
+        trains_the_same(evidence),
+        scores_once(evidence),
+        writes_once(evidence),
+        ends_well(evidence),
+        schedules_right(evidence),
+        Row("C8", "not judged", "no rule looks for flags that the script overwrites"),
+        evidence.patching,
+    ]
+
+
+def stands_alone(evidence: Evidence) -> Row:
+    """C1: the runs ended although importing ddpfix failed in them."""
+    for run in (evidence.alone, *evidence.groups):
+        for trace in run.ranks:
+            end = trace.last(Exit)
+            if end and end.failure and "No module named 'ddpfix" in end.failure.message:
+                return Row("C1", "broken", f"{run.name}: it imports ddpfix ({end.failure.site})")
+    if not evidence.alone.ended_well:
+        return Row("C1", "unproven", f"{evidence.alone.name}: {evidence.alone.why}")
+    count = 1 + len(evidence.groups)
+    return Row("C1", "holds", f"in all {count} runs `import ddpfix` would have failed")
+
+
+def computes_the_same(evidence: Evidence) -> Row:
+    """C2: bit for bit what the original computed, and the same bytes in its files."""
+    before, after = evidence.original, evidence.alone
+    if before is None:
+        return Row("C2", "unproven", evidence.no_original)
+    if not after.ended_well:
+        return Row("C2", "broken", f"patched, it fails where the original does not: {after.why}")
+    (one,), (other,) = before.ranks, after.ranks
+    if len(one.steps) != len(other.steps):
+        return Row(
+            "C2", "broken", f"{len(other.steps)} optimizer steps, {len(one.steps)} originally"
+        )
+    for number, (a, b) in enumerate(zip(one.steps, other.steps, strict=True), 1):
+        for what, x, y in (
+            ("loss", a.losses, b.losses),
+            ("gradient norm", a.norm_before, b.norm_before),
+            ("learning rate", a.lrs, b.lrs),
+            ("parameters", a.checksum, b.checksum),
+        ):
+            if x != y and not (x != x and y != y):
+                return Row("C2", "broken", f"step {number}: another {what} ({_short(x, y)})")
+    values = [[(m.key, m.value) for m in trace.metrics] for trace in (one, other)]
+    if values[0] != values[1]:
+        key, *_ = _first_difference(*values)
+        return Row("C2", "broken", f"another value is logged for {key!r}")
+    different = different_files(before.output, after.output, text_only=False)
+    if different:
+        return Row("C2", "broken", f"files differ: {_some(different)}")
+    files = sum(1 for _ in _files(before.output))
+    return Row(
+        "C2",
+        "holds",
+        f"{len(one.steps)} steps bit for bit (loss, norm, rate, parameters), "
+        f"{len(values[0])} logged numbers and {files} files the same",
+    )
+
+
+@frozen
+class Match:
+    """How far one run follows another; ``padded`` is the first step with repeated examples, or 0.
+
+    ``problem`` is empty when it follows; ``unproven`` says why nothing can be said.
+    """
+
+    steps: int = 0
+    loss: float = 0.0
+    norm: float = 0.0
+    weights: float | None = None
+    padded: int = 0
+    padding: str = ""
+    problem: str = ""
+    unproven: str = ""
+
+
+def trains_the_same(evidence: Evidence) -> Row:
+    """C3: each group against the group of one, each accumulation against the same world's first."""
+    problems, unproven, said, matches = [], list(evidence.skipped), [], []
+    reference = evidence.groups[0]
+    repeats = repeated_order(evidence)
+    if repeats:
+        problems.append(repeats)
+    for run in evidence.groups:
+        part = compare.ranks_part(run.ranks)
+        if part:
+            problems.append(f"{run.name}: the ranks' parameters differ after step {part}")
+    if len(evidence.groups) == 1:
+        unproven.append("no run to hold against the group of one")
+    for run, base in pairs(evidence.groups):
+        found = match(base, run)
+        if found.problem:
+            problems.append(f"{run.name}: {found.problem}")
+        elif found.unproven:
+            unproven.append(f"{run.name}: {found.unproven}")
+        else:
+            matches.append(found)
+        if found.padding:
+            said.append(f"{run.name}: {found.padding}")
+    if problems:
+        return Row("C3", "broken", _some(problems, 3))
+    if not reference.ranks[0].steps:
+        return Row("C3", "unproven", f"{reference.name} took no optimizer step")
+    if unproven:
+        return Row("C3", "unproven", _some(unproven, 3))
+    weights = [found.weights for found in matches if found.weights is not None]
+    sentence = (
+        f"{len(matches)} runs of {matches[0].steps} steps: at most "
+        f"{max(found.loss for found in matches):.1e} apart in the loss, "
+        f"{max(found.norm for found in matches):.1e} in the gradient norm"
+        + (f", {max(weights):.1e} in the final parameters" if weights else "")
+    )
+    return Row("C3", "holds", "; ".join([sentence, *said]))
+
+
+def pairs(groups: Sequence[Observed]) -> Iterator[tuple[Observed, Observed]]:
+    """Each run but the first with the one that it must follow step by step.
+
+    That is the run of the same world with another accumulation, for then padding is the same too,
+    else the group of one.
+    """
+    for number, run in enumerate(groups[1:], 1):
+        same_world = [other for other in groups[:number] if other.world == run.world]
+        yield run, (same_world or groups)[0]
+
+
+def match(base: Observed, run: Observed) -> Match:
+    """Compare the examples, losses, norms and final parameters of two runs of one global batch.
+
+    Steps are held to the tolerances up to the first padded one. From then on the weights differ
+    rightfully, so only the examples of each step are compared.
+    """
+    first, second = compare.steps(base.ranks), compare.steps(run.ranks)
+    drawn = compare.draws(base.ranks), compare.draws(run.ranks)
+    padded, padding, problem = _same_examples(*drawn, run)
+    strict = padded - 1 if padded else min(len(first), len(second))
+    one, other = first[:strict], second[:strict]
+    if not problem:
+        for what, quantity, tolerance in (
+            ("loss", "loss", LOSS_TOLERANCE),
+            ("gradient norm", "norm", NORM_TOLERANCE),
+        ):
+            number = compare.first_beyond(one, other, quantity, tolerance)
+            if number and not problem:
+                off = compare.deviation(
+                    one[number - 1 : number], other[number - 1 : number], quantity
+                )
+                largest = compare.deviation(one, other, quantity)
+                problem = (
+                    f"the {what} of step {number} is {off.largest:.1e} off {base.name}"
+                    f" (at most {largest.largest:.1e}, step {largest.step})"
+                )
+    if not problem and len(first) != len(second):
+        if run.ended_well and base.ended_well:
+            problem = f"{len(second)} optimizer steps, {base.name} takes {len(first)}"
+        else:
+            return Match(unproven=f"ended after {len(second)} of {len(first)} steps", padded=padded)
+    weights = None if padded or problem else parameters_apart(base, run)
+    if weights is not None and not weights <= WEIGHT_TOLERANCE:
+        problem = f"the final parameters are {weights:.1e} off those of {base.name}"
+    return Match(
+        steps=len(second),
+        loss=compare.deviation(one, other, "loss").largest,
+        norm=compare.deviation(one, other, "norm").largest,
+        weights=weights,
+        padded=padded,
+        padding=padding,
+        problem=problem,
+    )
+
+
+def _same_examples(
+    first: Sequence[compare.Draw], second: Sequence[compare.Draw], run: Observed
+) -> tuple[int, str, str]:
+    """First padded step, what is said of padding, and the first step with other examples."""
+    padded, said = 0, ""
+    for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        if one.indices == other.indices:
+            if len(other.epochs) > 1:
+                return padded, said, f"step {number} mixes examples of two epochs"
+            continue
+        missing, extra = other.lacks(one), one.lacks(other)
+        if not missing and one.last and other.last and len(extra) < (run.world or 1):
+            if not padded:
+                epochs = max(1, sum(draw.last for draw in first))
+                padded = number
+                said = (
+                    f"step {number} (last of its epoch) repeats {len(extra)} example"
+                    f"{'s' if len(extra) > 1 else ''} as padding; the losses from there on are not "
+                    f"compared, the examples of every step of {epochs} epochs are"
+                )
+            continue
+        if len(other.epochs) > 1 >= len(one.epochs):
+            return padded, said, f"step {number} mixes examples of two epochs"
+        twice = sum(count - 1 for count in Counter(other.indices).values())
+        return (
+            padded,
+            said,
+            f"step {number} trains on other examples: {_count(len(missing), 'missing')}, "
+            f"{_count(len(extra), 'foreign or repeated')}"
+            + (f", {twice} drawn more than once" if twice else ""),
+        )
+    return padded, said, ""
+
+
+def repeated_order(evidence: Evidence) -> str:
+    """Whether epochs repeat each other's order in a group, while alone they do not."""
+    if not evidence.alone.ranks[0].steps:
+        return ""
+
+    def orders(run: Observed) -> list[list[int | None]]:
+        passes = [p for p in run.ranks[0].passes if p.kind == "train" and p.end and p.end.complete]
+        return [p.indices for p in passes if len(p.indices) > 3]
+
+    def repeats(run: Observed) -> bool:
+        found = orders(run)
+        return any(a == b for a, b in itertools.pairwise(found))
+
+    for run in evidence.groups:
+        if repeats(run) and not repeats(evidence.alone):
+            return f"{run.name}: an epoch repeats the order of the one before (set_epoch)"
+    return ""
+
+
+def parameters_apart(base: Observed, run: Observed) -> float | None:
+    """|a - b| / |a| over all trained parameters of two runs; None where they were not kept."""
+    import numpy
+
+    one, other = _parameters(base), _parameters(run)
+    if one is None or other is None:
+        return None
+    with numpy.load(one) as a, numpy.load(other) as b:
+        if set(a.files) != set(b.files):
+            return math.inf
+        off = math.fsum(float(numpy.square(a[n] - b[n], dtype="f8").sum()) for n in a.files)
+        size = math.fsum(float(numpy.square(a[n], dtype="f8").sum()) for n in a.files)
+    return math.sqrt(off / size) if size else 0.0
+
+
+def _parameters(run: Observed) -> Path | None:
+    """Parameters after the last step, before a checkpoint was loaded over them."""
+    kept = [event for event in run.ranks[0].of(Parameters) if event.file]
+    last = max((event.after_step for event in kept), default=0)
+    return next((run.trace / str(e.file) for e in kept if e.after_step == last), None)
+
+
+def scores_once(evidence: Evidence) -> Row:
+    """C4: coverage of every evaluation, metrics on every rank, prediction files byte for byte."""
+    problems: list[str] = []
+    unproven: list[str] = list(evidence.skipped)
+    reference = evidence.groups[0]
+    model = evidence.alone if evidence.alone.ended_well else reference
+    expected = compare.evaluations(model.ranks)
+    if not expected:
+        return Row("C4", "not judged", f"{model.name} evaluated nothing")
+    for run in evidence.groups:
+        problems += [f"{run.name}: {each}" for each in _coverage(run, expected, evidence.cut)]
+        problems += [f"{run.name}: {each}" for each in _ranks_disagree(run)]
+        if not run.ended_well:
+            unproven.append(f"{run.name} did not end well: {run.why}")
+    for run, _ in pairs(evidence.groups):
+        if evidence.cut or not (run.ended_well and reference.ended_well):
+            continue
+        different = scores_differ(reference, run)
+        if not different:
+            continue
+        if match(reference, run).padded:
+            again = evidence.again.get(run.name)
+            if again is None or not again.ended_well:
+                unproven.append(f"{run.name}: {different}, but so do the weights since the padding")
+                continue
+            different = scores_differ(again, run, last_only=True)
+        if different:
+            problems.append(f"{run.name}: {different}")
+    if problems:
+        return Row("C4", "broken", _some(problems, 3))
+    if evidence.cut:
+        return Row("C4", "not judged", "evaluations were cut short; no example was scored twice")
+    if unproven:
+        return Row("C4", "unproven", _some(unproven, 3))
+    sizes = sorted({coverage.length for coverage in expected})
+    texts = _texts(reference.output)
+    return Row(
+        "C4",
+        "holds",
+        f"{len(expected)} evaluations ({_list(sizes)} examples) in each of "
+        f"{len(evidence.groups)} groups: each example once; the same scores on every rank; "
+        + (f"the same bytes in {_some(texts)}" if texts else "no text file to compare"),
+    )
+
+
+def _coverage(run: Observed, expected: Sequence[compare.Coverage], cut: bool) -> Iterator[str]:
+    found = compare.evaluations(run.ranks)
+    if len(found) < len(expected) and run.ended_well:
+        yield f"{len(found)} evaluations where one process makes {len(expected)}"
+    for number, (coverage, should) in enumerate(zip(found, expected, strict=False), 1):
+        if sorted(coverage.drawn) == sorted(should.drawn):
+            continue
+        seen = Counter(coverage.drawn)
+        missing = [index for index in should.drawn if index not in seen]
+        twice = [index for index, count in seen.items() if count > 1]
+        if (cut and not twice) or (not run.ended_well and number >= len(found)):
+            continue
+        yield (
+            f"evaluation {number} scores {len(seen)} of {coverage.length} examples"
+            + (f", missing {_some(missing)}" if missing else "")
+            + (f", repeating {_some(twice)}" if twice else "")
+        )
+
+
+def _ranks_disagree(run: Observed) -> Iterator[str]:
+    first, *others = [scores(run.ranks, trace) for trace in run.ranks]
+    for trace, other in zip(run.ranks[1:], others, strict=True):
+        for (key, value), (name, theirs) in zip(first, other, strict=False):
+            if key != name or not _close(key, value, theirs):
+                yield f"rank {trace.rank} has {name} {theirs:g}, rank 0 {key} {value:g}"
+                return
+
+
+# What numbers that an evaluation gives are usually called.
+_SCORE = re.compile(
+    r"^(eval|test|dev|valid|best)|\b(acc|accuracy|f1|precision|recall|mrr|map|bleu|em|ppl|"
+    r"perplexity|exact match)\b",
+    re.IGNORECASE,
+)
+_SETTING = re.compile(r"batch|world|rank|process|worker|gpu", re.IGNORECASE)
+
+
+def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, float]]:
+    """Metrics of one rank that come from evaluations: by name, or logged where one loops.
+
+    All ``ranks`` are asked where that is, as a rank's own share may be empty.
+    """
+    places = {
+        one.begin.site.function
+        for each in ranks
+        for one in each.passes
+        if one.kind == "eval" and one.begin.site is not None
+    } - {"<module>", "main", "train"}
+    return [
+        (event.key, event.value)
+        for event in trace.of(Metric)
+        if not _SETTING.search(event.key)
+        and (_SCORE.search(event.key) or (event.site and event.site.function in places))
+    ]
+
+
+def scores_differ(base: Observed, run: Observed, *, last_only: bool = False) -> str:
+    """The first score or prediction file in which two runs differ; empty when there is none.
+
+    ``last_only``: ``base`` made only the last evaluations of ``run``.
+    """
+    one, other = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
+    if last_only:
+        other = other[len(other) - len(one) :] if len(one) <= len(other) else other
+    if len(one) != len(other):
+        return f"{len(other)} scores are logged, {base.name} logs {len(one)}"
+    for (key, value), (name, theirs) in zip(one, other, strict=True):
+        if key != name or not _close(key, value, theirs):
+            return f"{name} is {theirs:g}, in {base.name} {key} {value:g}"
+    files = different_files(base.output, run.output, text_only=True)
+    if files:
+        return f"other contents than in {base.name}: {_some(files)}"
+    return ""
+
+
+def _close(key: str, value: float, other: float) -> bool:
+    if "loss" in key.lower() or "perplexity" in key.lower() or "ppl" in key.lower():
+        return math.isclose(value, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
+    return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-9) or value != value
+
+
+def writes_once(evidence: Evidence) -> Row:
+    """C5: who wrote each file, and whether checkpoints were renamed into place."""
+    problems: list[str] = []
+    names: set[str] = set()
+    for run in evidence.groups:
+        files = compare.writers(run.ranks, run.wrote) | compare.writers_outside(
+            run.ranks, run.wrote
+        )
+        names |= set(files)
+        problems += [
+            f"{run.name}: {name} is written by ranks {_list(sorted(ranks))}"
+            for name, ranks in files.items()
+            if len(ranks) > 1
+        ]
+        problems += [f"{run.name}: {each}" for each in compare.written_in_place(run.ranks)]
+    if problems:
+        return Row("C5", "broken", _some(problems, 3))
+    ended = all(run.ended_well for run in evidence.groups)
+    if not names:
+        return Row("C5", "not judged", "no file was written")
+    if not ended or evidence.skipped:
+        return Row("C5", "unproven", "not every run came to its end")
+    return Row("C5", "holds", f"{_some(sorted(names))}: one writer each")
+
+
+def ends_well(evidence: Evidence) -> Row:
+    """C6: exit statuses, process groups, and the same collectives on every rank."""
+    problems = []
+    for run in evidence.groups:
+        if not run.ended_well:
+            problems.append(f"{run.name}: {run.why}")
+        uneven = uneven_collectives(run.ranks)
+        if uneven:
+            problems.append(f"{run.name}: {uneven}")
+        alive = [trace.rank for trace in run.ranks if trace.group_destroyed is False]
+        if run.ended_well and alive:
+            problems.append(f"{run.name}: ranks {_list(alive)} leave their process group open")
+        if run.outcome.left_behind and run.ended_well:
+            problems.append(f"{run.name}: {run.outcome.left_behind} processes were left behind")
+    if problems:
+        return Row("C6", "broken", _some(problems, 3))
+    total = sum(len(run.ranks) for run in evidence.groups)
+    return Row(
+        "C6",
+        "holds",
+        f"{total} ranks in {len(evidence.groups)} groups exit 0, end their group and take part in "
+        "the same collectives",
+    )
+
+
+def uneven_collectives(ranks: Sequence[RankTrace]) -> str:
+    """The first place where the ranks' collectives over the whole group part; empty for none.
+
+    A run can survive this by luck, when a later collective happens to pair with an earlier one.
+    """
+    lists = [
+        [
+            event
+            for event in trace.of(Collective)
+            if event.group_size in (None, trace.world_size) and event.op not in _POINT_TO_POINT
+        ]
+        for trace in ranks
+    ]
+    for number, events in enumerate(itertools.zip_longest(*lists), 1):
+        ops = {event.op if event else None for event in events}
+        if len(ops) > 1:
+            told = [
+                f"rank {trace.rank} {f'{e.op} in {e.site}' if e else 'has ended'}"
+                for trace, e in zip(ranks, events, strict=True)
+            ]
+            return f"collective {number} is not the same on all ranks: {', '.join(told)}"
+    return ""
+
+
+_POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
+
+
+def schedules_right(evidence: Evidence) -> Row:
+    """C7: the learning rates of every group are those of the group of one."""
+    reference = compare.steps(evidence.groups[0].ranks)
+    for run in evidence.groups[1:]:
+        rates = compare.steps(run.ranks)
+        number = compare.first_beyond(reference, rates, "lr", 1e-12)
+        if number:
+            return Row(
+                "C7",
+                "broken",
+                f"{run.name}: the rate of step {number} is {rates[number - 1].lr:g}, in "
+                f"{evidence.groups[0].name} {reference[number - 1].lr:g}",
+            )
+    if not reference:
+        return Row("C7", "unproven", "no optimizer step was taken")
+    accumulations = {run.accumulation for run in evidence.groups}
+    if len(accumulations) < 2:
+        return Row("C7", "unproven", "only one accumulation was run: it takes two to tell")
+    if any(len(compare.steps(run.ranks)) < len(reference) for run in evidence.groups):
+        return Row("C7", "unproven", "a run ended before its last step")
+    peak = max(step.lr for step in reference)
+    return Row(
+        "C7",
+        "holds",
+        f"the same rates at accumulation {_list(sorted(accumulations))}: {len(reference)} steps, "
+        f"peak {peak:g}, last {reference[-1].lr:g}",
+    )
+
+
+def warnings(evidence: Evidence) -> list[str]:
+    """What weakens the verdict or is worth knowing, a sentence each."""
+    said = list(evidence.skipped)
+    for path in sorted(evidence.groups[0].output.rglob("*pred*")):
+        labels = one_class(path) if path.is_file() else None
+        if labels is not None:
+            said.append(
+                f"{path.name}: only {labels!r} is ever predicted, so a wrong order would not show; "
+                "train longer or on other data"
+            )
+    return said
+
+
+def one_class(path: Path) -> str | None:
+    """The one label that ends every line of a prediction file, or None where there are more."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    labels = {line.split()[-1] for line in lines if line.split()}
+    return labels.pop() if len(labels) == 1 and len(lines) > 1 else None
+
+
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d(?:[.,]\d+)?")
+_LOG = re.compile(r"\.log$|log|config|args|events\.out\.", re.IGNORECASE)
+
+
+def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
+    """Files below two folders that are not in both, or differ in more than dates and times.
+
+    ``text_only``: what a run predicts, so neither binary files nor logs and settings. Event files
+    of TensorBoard bear host, time and process in name and content and are left out.
+    """
+    if text_only:
+        names = set(_texts(first)) | set(_texts(second))
+    else:
+        names = {n for folder in (first, second) for n in _files(folder)}
+    return sorted(name for name in names if _content(first / name) != _content(second / name))
+
+
+def _content(path: Path) -> bytes | None:
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    return data if _is_binary(data) else _STAMP.sub(b"", data)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "events.out.tfevents" not in path.name:
+            yield path.relative_to(folder).as_posix()
+
+
+def _texts(folder: Path) -> list[str]:
+    return [
+        name
+        for name in _files(folder)
+        if not _LOG.search(Path(name).name) and not _is_binary((folder / name).read_bytes())
+    ]
+
+
+def _is_binary(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return b"\0" in data[:8192]
+
+
+def _failures(ranks: Iterable[RankTrace]) -> Iterator[str]:
+    for trace in ranks:
+        end = trace.last(Exit)
+        if end is not None and end.failure is not None:
+            words = f"{end.failure.type}: {end.failure.message}".splitlines()[0]
+            yield f"rank {trace.rank} died in {end.failure.site}: {words}"
+
+
+def _first_difference(
+    first: Sequence[tuple[str, float]], second: Sequence[tuple[str, float]]
+) -> tuple[str, float]:
+    for one, other in itertools.zip_longest(first, second):
+        if one != other:
+            return one or other
+    raise ValueError("they are the same")
+
+
+def _short(first: object, second: object) -> str:
+    texts = [str(getattr(each, "sum", each)) for each in (first, second)]
+    return f"{texts[0]} became {texts[1]}"
+
+
+def _some(items: Sequence[object], most: int = 5) -> str:
+    rest = len(items) - most
+    separator = "; " if items and isinstance(items[0], str) and " " in items[0] else ", "
+    shown = separator.join(str(each) for each in items[:most])
+    return shown + (f" and {rest} more" if rest > 0 else "")
+
+
+def _list(items: Iterable[object]) -> str:
+    return ", ".join(str(each) for each in items)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}"
+
+
+__all__ = ["Evidence", "Match", "Observed", "Row", "Status", "judge", "warnings"]

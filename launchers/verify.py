@@ -1,0 +1,376 @@
+"""Run the original alone and the patched script in 1, 2, 4 … processes, and hold them together."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+from attrs import field, frozen
+
+from ..errors import InputError
+from . import compare, naive, subject
+from .gpus import inventory
+from .script_flags import ScriptFlags, find, replaced, without
+from .subject import Subject
+from .traced import TRACE, TracedRun, command, trace
+from .verdict import Evidence, Observed, Row, judge, match, pairs, scores_differ, warnings
+
+LEGACY_FAILURES = ("cannot import name 'AdamW' from 'transformers", "ZeroDivisionError")
+"""Failures of an untouched script that ``--shim-legacy`` of the tracer takes away."""
+
+Say = Callable[[str], None]
+
+
+@frozen
+class Verdict:
+    """What all runs say about the contract.
+
+    ``said`` is what was compared, ``notes`` what weakens it. ``hang`` is where the ranks of a hung
+    run stood, in one sentence, and ``stacks`` the frames of each rank's main thread.
+    """
+
+    rows: tuple[Row, ...]
+    evidence: Evidence
+    said: str
+    notes: tuple[str, ...]
+    hang: str = ""
+    stacks: dict[str, list[str]] = field(factory=dict)
+
+    def row(self, code: str) -> Row:
+        """The row of one promise, such as "C3"."""
+        return next(row for row in self.rows if row.code == code)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Codes of the promises that are broken."""
+        return tuple(row.code for row in self.rows if row.status == "broken")
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Codes of the promises that the runs could not prove."""
+        return tuple(row.code for row in self.rows if row.status == "unproven")
+
+    @property
+    def holds(self) -> bool:
+        """Nothing is broken, and everything that was judged is proven."""
+        return not self.broken and not self.unproven
+
+    @property
+    def exit_status(self) -> int:
+        """0 when all hold, 1 when something is broken, 2 when something could not be proven."""
+        return 1 if self.broken else (2 if self.unproven else 0)
+
+    @property
+    def runs(self) -> tuple[Observed, ...]:
+        """All runs, in the order of the table's columns."""
+        first = (self.evidence.original,) if self.evidence.original else ()
+        return (*first, self.evidence.alone, *self.evidence.groups)
+
+
+def verify(
+    script: Path | str,
+    arguments: Sequence[str],
+    *,
+    original: Path | str | None = None,
+    rev: str | None = None,
+    world_sizes: Sequence[int] = (1, 2),
+    accumulations: Sequence[int] = (1, 2),
+    global_batch: int | None = None,
+    max_steps: int | None = None,
+    max_eval_batches: int | None = None,
+    max_epochs: int | None = None,
+    timeout: float | None = None,
+    recipe: str | None = None,
+    keep_dropout: bool = False,
+    seed: int | None = None,
+    against_naive: bool = False,
+    folder: Path | None = None,
+    say: Say = lambda _: None,
+) -> Verdict:
+    """Judge a patched script against its original, row by row of the contract.
+
+    ``arguments`` are the script's own, for one process: batch x accumulation is the global batch
+    that all runs share. The original and the patched script run alone, as they are; then the
+    patched one in process groups of one (the reference) and of ``world_sizes``, and of the largest
+    of these with each of ``accumulations``, with dropout off. ``timeout`` in seconds without any
+    event is a hang. ``against_naive`` judges the two usual edits by sed instead of the patched
+    script. ``folder`` (new or empty) keeps all runs; else they are temporary. Scripts run in the
+    current directory, from copies. ``say`` is told what happens.
+
+    Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
+    the script fails alone, original and patched.
+    """
+    with _place(folder) as place:
+        what = subject.prepare(
+            Path(script), place / "code", None if original is None else Path(original), rev
+        )
+        if against_naive:
+            what = _naive(what)
+        say(what.said)
+        text = what.patched.read_text("utf-8", errors="replace")
+        flags = find(arguments, text, recipe=recipe, global_batch=global_batch)
+        limits = {
+            "--max-steps": max_steps,
+            "--max-epochs": max_epochs,
+            "--max-eval-batches": max_eval_batches,
+            "--phase-timeout": timeout,
+        }
+        options = [w for name, value in limits.items() if value for w in (name, str(value))]
+        stage = _Stage(
+            place=place,
+            subject=what,
+            arguments=tuple(arguments),
+            flags=flags,
+            options=tuple(options),
+            alike=() if keep_dropout else ("--no-dropout",),
+            seed=seed,
+            cpu=len(inventory().usable) < max(world_sizes),
+            sealed=not against_naive,
+            say=say,
+        )
+        evidence = _collect(stage, world_sizes, accumulations, cut=bool(max_eval_batches))
+        return _verdict(evidence, what, stage.notes)
+
+
+@frozen
+class _Stage:
+    """What all runs share. ``notes`` gathers what has to be said about them."""
+
+    place: Path
+    subject: Subject
+    arguments: tuple[str, ...]
+    flags: ScriptFlags
+    options: tuple[str, ...]
+    alike: tuple[str, ...]
+    seed: int | None
+    cpu: bool
+    sealed: bool
+    say: Say
+    notes: list[str] = field(factory=list)
+
+    def run(
+        self,
+        name: str,
+        script: Path,
+        world: int | None,
+        accumulation: int,
+        options: Sequence[str] = (),
+        *,
+        sealed: bool = True,
+        change: Callable[[list[str]], list[str]] = lambda words: words,
+        start_from: Path | None = None,
+    ) -> Observed:
+        """One traced run; all runs write to the same path, which then moves to the run's folder."""
+        wrote = self.place / "output"
+        shutil.rmtree(wrote, ignore_errors=True)
+        if start_from is not None:
+            shutil.copytree(start_from, wrote)
+        elif Path(replaced_value(self.arguments, self.flags.output)).is_dir():
+            wrote.mkdir()
+        batch = self.flags.global_batch // ((world or 1) * accumulation)
+        words = self.flags.arguments(self.arguments, str(wrote), batch, accumulation)
+        own = self.place / "runs" / name.replace(", ", "-").replace(" ", "-")
+        threads = ["--threads", "1"] if self.cpu or world is None else []
+        what = command(
+            script,
+            change(words),
+            own,
+            world=world,
+            options=[*threads, *self.options, *options],
+            cpu=self.cpu or world is None,
+            sealed=sealed and self.sealed,
+        )
+        if world is None:
+            # Sets in an order of their own would be a difference that is nobody's fault.
+            what = attrs.evolve(what, env=what.env | {"PYTHONHASHSEED": "0"})
+        self.say(f"running {name} …")
+        done: TracedRun = trace(what, own)
+        output = own / "output"
+        if wrote.exists():
+            wrote.rename(output)
+        else:
+            output.mkdir()
+        seen = Observed(
+            name, world, accumulation, done.outcome, done.ranks, wrote, output, own / TRACE
+        )
+        if not seen.ended_well:
+            self.say(f"{name}: {seen.why}")
+        return seen
+
+    def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> Observed:
+        """The script on its own, as the user has it: dropout on, no process group."""
+        seed = ["--seed", str(self.seed if self.seed is not None else 0)]
+        shims = ["--shim-legacy"] if shim else []
+        return self.run(name, script, None, 1, [*seed, *shims], sealed=sealed)
+
+    def group(self, world: int, accumulation: int, shim: bool) -> Observed:
+        """The judged script in a process group, with nothing random but the seeds."""
+        name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
+        seed = ["--seed", str(self.seed)] if self.seed is not None else []
+        shims = ["--shim-legacy"] if shim else []
+        options = [*self.alike, "--keep-parameters", *seed, *shims]
+        return self.run(name, self.subject.patched, world, accumulation, options)
+
+
+def replaced_value(arguments: Sequence[str], flag: str) -> str:
+    """The value of a flag that is known to be among ``arguments``."""
+    from .command import given
+
+    return given(arguments)[flag] or ""
+
+
+def _collect(
+    stage: _Stage, world_sizes: Sequence[int], accumulations: Sequence[int], *, cut: bool
+) -> Evidence:
+    original, no_original, shim = _original(stage)
+    naive_shim = shim and not stage.sealed
+    alone = stage.alone("patched", stage.subject.patched, naive_shim, sealed=True)
+    if not alone.ended_well and original is None:
+        raise InputError(
+            f"nothing to judge: the script fails in one process, patched as well ({alone.why}); "
+            f"original: {no_original}"
+        )
+    splits, skipped = plan_splits(stage.flags, world_sizes, accumulations)
+    groups: list[Observed] = []
+    missed: list[str] = []
+    for world, accumulation in splits:
+        if groups and any(trace.hang for trace in groups[-1].ranks):
+            missed.append(f"x{world}, accumulation {accumulation}: not run after the hang")
+            continue
+        groups.append(stage.group(world, accumulation, naive_shim))
+    stage.notes.extend(skipped)
+    evidence = Evidence(
+        original=original,
+        no_original=no_original,
+        alone=alone,
+        groups=tuple(groups),
+        patching=stage.subject.patching,
+        cut=cut,
+        skipped=tuple(missed),
+    )
+    return attrs.evolve(evidence, again=_score_again(stage, evidence))
+
+
+def _original(stage: _Stage) -> tuple[Observed | None, str, bool]:
+    """The original's run, why there is none, and whether it needed the legacy shims."""
+    script = stage.subject.original
+    if script is None:
+        return None, "no original: give --original FILE or --rev REVISION", False
+    run = stage.alone("original", script, shim=False, sealed=False)
+    failure = compare.failure(run.ranks)
+    shim = not run.ended_well and any(words in failure for words in LEGACY_FAILURES)
+    if shim:
+        stage.notes.append(
+            f"the original does not run here as it is ({failure}); it ran with transformers.AdamW "
+            "and a count of one card supplied"
+        )
+        run = stage.alone("original shimmed", script, shim=True, sealed=False)
+        run = attrs.evolve(run, name="original")
+    if not run.ended_well:
+        return None, f"the original does not run here: {run.why}", shim
+    return run, "", shim
+
+
+def plan_splits(
+    flags: ScriptFlags, world_sizes: Sequence[int], accumulations: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """The groups to run, as (world size, accumulation), and which were left out and why.
+
+    The group of one comes first; accumulations are varied at the largest world that they fit.
+    """
+    worlds = sorted({1, *world_sizes})
+    skipped = []
+    total = flags.global_batch
+    for world in worlds:
+        if total % world:
+            skipped.append(f"x{world} was left out: {total} examples do not divide by {world}")
+    worlds = [world for world in worlds if total % world == 0]
+    splits = [(world, 1) for world in worlds]
+    for accumulation in sorted({*accumulations} - {1}):
+        if flags.accumulation is None:
+            skipped.append(
+                f"accumulation {accumulation} was left out: the script has no flag for it"
+            )
+            continue
+        fitting = [world for world in worlds if total % (world * accumulation) == 0]
+        if fitting:
+            splits.append((fitting[-1], accumulation))
+        else:
+            skipped.append(
+                f"accumulation {accumulation} was left out: {total} examples do not divide by it"
+            )
+    return splits, skipped
+
+
+def _score_again(stage: _Stage, evidence: Evidence) -> dict[str, Observed]:
+    """Groups of one that score checkpoints whose weights differ from the reference by padding.
+
+    Only so are metrics and predictions comparable there: of the same weights.
+    """
+    found: dict[str, Observed] = {}
+    reference = evidence.groups[0]
+    if evidence.cut or "--do_train" not in stage.arguments:
+        return found
+    for run, _ in pairs(evidence.groups):
+        good = run.ended_well and reference.ended_well
+        if good and scores_differ(reference, run) and match(reference, run).padded:
+            found[run.name] = stage.run(
+                f"{run.name}, scored by one",
+                stage.subject.patched,
+                1,
+                1,
+                stage.alike,
+                change=lambda words: without(words, "--do_train"),
+                start_from=run.output,
+            )
+    return found
+
+
+def _naive(what: Subject) -> Subject:
+    if what.original is None:
+        raise InputError("--against-naive edits the original: give --original or --rev")
+    shutil.copyfile(what.original, what.patched)
+    for path in sorted(what.original.parent.rglob("*.py")):
+        shutil.copyfile(path, what.patched.parent / path.relative_to(what.original.parent))
+    done = naive.rewrite(what.patched)
+    return attrs.evolve(
+        what,
+        said=f"judged: the original with the usual two edits: {'; '.join(done)}",
+        patching=Row("C9", "not judged", "edited by sed, not by ddpfix"),
+    )
+
+
+def _verdict(evidence: Evidence, what: Subject, notes: Sequence[str]) -> Verdict:
+    hung = [run for run in evidence.groups if any(trace.hang for trace in run.ranks)]
+    stacks: dict[str, list[str]] = {}
+    for trace_of in hung[0].ranks if hung else ():
+        if trace_of.hang is not None:
+            frames = trace_of.hang.stacks
+            stacks[f"rank {trace_of.rank}"] = frames.get("MainThread", [])
+    return Verdict(
+        rows=tuple(judge(evidence)),
+        evidence=evidence,
+        said=what.said,
+        notes=(*notes, *warnings(evidence)),
+        hang=f"{hung[0].name}: {hung[0].why}" if hung else "",
+        stacks=stacks,
+    )
+
+
+@contextlib.contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="ddpfix-verify-") as name:
+            yield Path(name).resolve()
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder.resolve()
+
+
+__all__ = ["Verdict", "replaced", "verify"]
