@@ -154,8 +154,8 @@ NOOP = [
         model.from_pretrained(args.path)
         """),
     ("DF702", "divided by the accumulation",
-        training(before="args.max_steps = len(loader) // args.accumulation")),
-    ("DF703", "the tail is stepped", training()),
+        training(before="args.max_steps = -(-len(loader) // args.accumulation)")),
+    ("DF703", "the tail is stepped and synchronised alone", training(head="pass")),
     ("DF706", "the name is bound", training(before="bar = tqdm(loader)", close="bar.close()")),
     ("DF901", "torch's own class", "from torch.optim import AdamW\nAdamW(p, lr=1)"),
 ]  # fmt: skip
@@ -236,11 +236,17 @@ FIX = [
         "-args.max_steps = 3 * len(loader)",
         "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
         "+args.max_steps = 3 * steps_per_epoch"]),
-    ("DF703", "the tail steps, and the last micro-batch alone is synchronised",
-        training(test="(step + 1) % args.accumulation == 0"), [
+    ("DF702", "a horizon that leaves out the last, short step",
+        training(before="args.max_steps = 3 * (len(loader) // args.accumulation)"), [
+        "-args.max_steps = 3 * (len(loader) // args.accumulation)",
+        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
+        "+args.max_steps = 3 * (steps_per_epoch)"]),
+    ("DF703", "the tail steps",
+        training(test="(step + 1) % args.accumulation == 0", head="pass"), [
         "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
-        "+model.require_backward_grad_sync = last_micro_step",
         "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
+    ("DF703", "the last micro-batch alone is synchronised", training(), [
+        "+model.require_backward_grad_sync = last_micro_step"]),
     ("DF703", "clipped once a step",
         training(
             test="(step + 1) % args.accumulation == 0",

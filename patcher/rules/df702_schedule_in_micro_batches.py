@@ -1,7 +1,8 @@
 """The schedule counts micro-batches, the loop counts optimizer steps.
 
-What         A horizon, warm-up, save or logging interval is made of len(train_dataloader), while
-             the counter it is compared with advances once per gradient accumulation.
+What         A horizon, warm-up, save or logging interval is made of len(train_dataloader), or of
+             that rounded down by the accumulation, while the counter it is compared with advances
+             once per gradient accumulation and once more for what is left of an epoch.
 At run time  With accumulation 4 the learning rate ends at 30 % of its peak, still warming up, and
              the first evaluation and the first checkpoint never come.
 Example      args.max_steps = args.epoch * len(train_dataloader)
@@ -14,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Insert, Rewrite
-from ..facts import TrainLoop, Unit, bound_names, keyword, same, within
+from ..facts import TrainLoop, Unit, bound_names, same, within
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
@@ -66,14 +67,14 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         if isinstance(binary.op, ast.Mod) and is_counter(loop, binary.left):
             texts.add(module.text(binary.right))
     for call in within(loop.scope, ast.Call):
-        for name in ("num_training_steps", "num_warmup_steps", "t_total", "warmup_steps"):
-            word = keyword(call, name)
-            if word is not None:
-                texts.update(
-                    module.text(node)
-                    for node in ast.walk(word.value)
-                    if isinstance(node, ast.Attribute | ast.Name)
-                )
+        name = module.dotted(call.func).rpartition(".")[2]
+        if "schedule" in name.lower() or name.endswith("LR"):
+            texts.update(
+                module.text(node)
+                for value in (*call.args, *call.keywords)
+                for node in ast.walk(value)
+                if isinstance(node, ast.Attribute | ast.Name)
+            )
     return texts
 
 
@@ -81,23 +82,38 @@ def is_counter(loop: TrainLoop, node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in loop.counters
 
 
-def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.Call]:
-    """``len(loader)`` in ``value``, unless the accumulation divides somewhere in it."""
-    assert loop.loader is not None
+def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.expr]:
+    """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it.
+
+    ``len(loader) // accumulation`` leaves out the step of the last micro-batches of an epoch.
+    """
     assert loop.accumulation is not None
-    for node in ast.walk(value):
-        if (
-            isinstance(node, ast.BinOp)
-            and isinstance(node.op, ast.FloorDiv | ast.Div)
-            and any(same(part, loop.accumulation) for part in ast.walk(node.right))
-        ):
-            return []
-    return [
+    found: list[ast.expr] = []
+    divided = [
         node
         for node in ast.walk(value)
-        if isinstance(node, ast.Call)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.FloorDiv | ast.Div)
+        and any(same(part, loop.accumulation) for part in ast.walk(node.right))
+    ]
+    for node in divided:
+        floors = isinstance(node.op, ast.FloorDiv) and same(node.right, loop.accumulation)
+        if floors and is_length(loop, node.left):
+            found.append(node)
+    if divided:
+        return found
+    return [
+        node for node in ast.walk(value) if isinstance(node, ast.expr) and is_length(loop, node)
+    ]
+
+
+def is_length(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(loader)``."""
+    assert loop.loader is not None
+    return (
+        isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "len"
         and isinstance(node.args[0], ast.Name)
         and node.args[0].id == loop.loader.name
-    ]
+    )

@@ -34,13 +34,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 module,
                 test,
                 "micro-batches left at the end of an epoch are stepped in the next one",
-                (*tail(loop, test), *synchronisation(unit, loop, test)),
+                tail(loop, test),
             )
             for clip in loop.clips:
                 if not any(same_test(up, test) for up in module.ancestors(clip)):
                     yield Finding(
                         module, clip, "clips after every micro-batch", (Guard(clip, LAST),)
                     )
+        yield from synchronisation(loop)
         for divided in divisions(loop):
             share = f"loss_share({loop.step_name}, {loop.loader.name}, {text(loop)})"
             assert isinstance(divided.value, ast.BinOp)
@@ -84,13 +85,18 @@ def tail(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
     )
 
 
-def synchronisation(unit: Unit, loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
-    """All-reduce on the last micro-batch only, where the loop's model is wrapped by name."""
-    models = wrapped_models(loop.module, loop)
-    return tuple(
-        Insert(loop.steps, f"{model}.require_backward_grad_sync = {LAST}", "first")
-        for model in models
-    )
+def synchronisation(loop: TrainLoop) -> Iterator[Finding]:
+    """All-reduce on the last micro-batch only, once the loop has a name for it."""
+    module = loop.module
+    named = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
+    handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
+    if not named or handled & {"require_backward_grad_sync", "no_sync"}:
+        return
+    for model in wrapped_models(module, loop):
+        code = f"{model}.require_backward_grad_sync = {LAST}"
+        yield Finding(
+            module, loop.steps, "an all-reduce per micro-batch", (Insert(named[0], code, "after"),)
+        )
 
 
 def wrapped_models(module: Module, loop: TrainLoop) -> list[str]:
