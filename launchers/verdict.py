@@ -198,21 +198,20 @@ class Match:
 
 def trains_the_same(evidence: Evidence) -> Row:
     """C3: each group against the group of one, each accumulation against the same world's first."""
-    problems, unproven, said, matches = [], list(evidence.skipped), [], []
+    problems: list[tuple[str, str]] = []
+    unproven, said, matches = list(evidence.skipped), [], []
     reference = evidence.groups[0]
-    repeats = repeated_order(evidence)
-    if repeats:
-        problems.append(repeats)
+    problems += repeated_order(evidence)
     for run in evidence.groups:
         part = compare.ranks_part(run.ranks)
         if part:
-            problems.append(f"{run.name}: the ranks' parameters differ after step {part}")
+            problems.append((run.name, f"the ranks' parameters differ after step {part}"))
     if len(evidence.groups) == 1:
         unproven.append("no run to hold against the group of one")
     for run, base in pairs(evidence.groups):
         found = match(base, run)
         if found.problem:
-            problems.append(f"{run.name}: {found.problem}")
+            problems.append((run.name, found.problem))
         elif found.unproven:
             unproven.append(f"{run.name}: {found.unproven}")
         else:
@@ -220,7 +219,7 @@ def trains_the_same(evidence: Evidence) -> Row:
         if found.padding:
             said.append(f"{run.name}: {found.padding}")
     if problems:
-        return Row("C3", "broken", _some(problems, 3))
+        return Row("C3", "broken", _grouped(problems))
     if not reference.ranks[0].steps:
         return Row("C3", "unproven", f"{reference.name} took no optimizer step")
     if unproven:
@@ -325,10 +324,10 @@ def _same_examples(
     return padded, said, ""
 
 
-def repeated_order(evidence: Evidence) -> str:
-    """Whether epochs repeat each other's order in a group, while alone they do not."""
+def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
+    """Groups whose epochs repeat each other's order in a group, while alone they do not."""
     if not evidence.alone.ranks[0].steps:
-        return ""
+        return []
 
     def orders(run: Observed) -> list[list[int | None]]:
         passes = [p for p in run.ranks[0].passes if p.kind == "train" and p.end and p.end.complete]
@@ -338,10 +337,10 @@ def repeated_order(evidence: Evidence) -> str:
         found = orders(run)
         return any(a == b for a, b in itertools.pairwise(found))
 
-    for run in evidence.groups:
-        if repeats(run) and not repeats(evidence.alone):
-            return f"{run.name}: an epoch repeats the order of the one before (set_epoch)"
-    return ""
+    if repeats(evidence.alone):
+        return []
+    sentence = "an epoch repeats the order of the one before (set_epoch)"
+    return [(run.name, sentence) for run in evidence.groups if repeats(run)]
 
 
 def parameters_apart(base: Observed, run: Observed) -> float | None:
@@ -368,7 +367,7 @@ def _parameters(run: Observed) -> Path | None:
 
 def scores_once(evidence: Evidence) -> Row:
     """C4: coverage of every evaluation, metrics on every rank, prediction files byte for byte."""
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     unproven: list[str] = list(evidence.skipped)
     reference = evidence.groups[0]
     model = evidence.alone if evidence.alone.ended_well else reference
@@ -376,8 +375,8 @@ def scores_once(evidence: Evidence) -> Row:
     if not expected:
         return Row("C4", "not judged", f"{model.name} evaluated nothing")
     for run in evidence.groups:
-        problems += [f"{run.name}: {each}" for each in _coverage(run, expected, evidence.cut)]
-        problems += [f"{run.name}: {each}" for each in _ranks_disagree(run)]
+        problems += [(run.name, each) for each in _coverage(run, expected, evidence.cut)]
+        problems += [(run.name, each) for each in _ranks_disagree(run)]
         if not run.ended_well:
             unproven.append(f"{run.name} did not end well: {run.why}")
     for run, _ in pairs(evidence.groups):
@@ -393,9 +392,9 @@ def scores_once(evidence: Evidence) -> Row:
                 continue
             different = scores_differ(again, run, last_only=True)
         if different:
-            problems.append(f"{run.name}: {different}")
+            problems.append((run.name, different))
     if problems:
-        return Row("C4", "broken", _some(problems, 3))
+        return Row("C4", "broken", _grouped(problems))
     if evidence.cut:
         return Row("C4", "not judged", "evaluations were cut short; no example was scored twice")
     if unproven:
@@ -415,6 +414,7 @@ def _coverage(run: Observed, expected: Sequence[compare.Coverage], cut: bool) ->
     found = compare.evaluations(run.ranks)
     if len(found) < len(expected) and run.ended_well:
         yield f"{len(found)} evaluations where one process makes {len(expected)}"
+    wrong = []
     for number, (coverage, should) in enumerate(zip(found, expected, strict=False), 1):
         if sorted(coverage.drawn) == sorted(should.drawn):
             continue
@@ -423,11 +423,14 @@ def _coverage(run: Observed, expected: Sequence[compare.Coverage], cut: bool) ->
         twice = [index for index, count in seen.items() if count > 1]
         if (cut and not twice) or (not run.ended_well and number >= len(found)):
             continue
-        yield (
+        wrong.append(
             f"evaluation {number} scores {len(seen)} of {coverage.length} examples"
             + (f", missing {_some(missing)}" if missing else "")
             + (f", repeating {_some(twice)}" if twice else "")
         )
+    if wrong:
+        rest = f" ({len(wrong)} of {len(found)} evaluations like this)" if len(wrong) > 1 else ""
+        yield wrong[0] + rest
 
 
 def _ranks_disagree(run: Observed) -> Iterator[str]:
@@ -475,15 +478,29 @@ def scores_differ(base: Observed, run: Observed, *, last_only: bool = False) -> 
     one, other = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
     if last_only:
         other = other[len(other) - len(one) :] if len(one) <= len(other) else other
+    found = []
     if len(one) != len(other):
-        return f"{len(other)} scores are logged, {base.name} logs {len(one)}"
-    for (key, value), (name, theirs) in zip(one, other, strict=True):
+        found.append(f"{len(other)} scores are logged, {base.name} logs {len(one)}")
+    for (key, value), (name, theirs) in zip(one, other, strict=False):
         if key != name or not _close(key, value, theirs):
-            return f"{name} is {theirs:g}, in {base.name} {key} {value:g}"
-    files = different_files(base.output, run.output, text_only=True)
-    if files:
-        return f"other contents than in {base.name}: {_some(files)}"
-    return ""
+            found.append(f"{name} is {theirs:g}, in {base.name} {key} is {value:g}")
+            break
+    for file in different_files(base.output, run.output, text_only=True)[:2]:
+        found.append(_lines_differ(base, run, file))
+    return " and ".join(found)
+
+
+def _lines_differ(base: Observed, run: Observed, name: str) -> str:
+    paths = base.output / name, run.output / name
+    if not all(path.is_file() for path in paths):
+        here, there = (run, base) if paths[1].is_file() else (base, run)
+        return f"{name} is there in {here.name}, but not in {there.name}"
+    one, other = (path.read_text("utf-8").splitlines() for path in paths)
+    same = sum(a == b for a, b in zip(one, other, strict=False))
+    return (
+        f"{name} has {len(other)} lines, of which {same} are the {len(one)} of {base.name} at "
+        "their place"
+    )
 
 
 def _close(key: str, value: float, other: float) -> bool:
@@ -494,7 +511,7 @@ def _close(key: str, value: float, other: float) -> bool:
 
 def writes_once(evidence: Evidence) -> Row:
     """C5: who wrote each file, and whether checkpoints were renamed into place."""
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     names: set[str] = set()
     for run in evidence.groups:
         files = compare.writers(run.ranks, run.wrote) | compare.writers_outside(
@@ -502,13 +519,13 @@ def writes_once(evidence: Evidence) -> Row:
         )
         names |= set(files)
         problems += [
-            f"{run.name}: {name} is written by ranks {_list(sorted(ranks))}"
+            (run.name, f"{name} is written by ranks {_list(sorted(ranks))}")
             for name, ranks in files.items()
             if len(ranks) > 1
         ]
-        problems += [f"{run.name}: {each}" for each in compare.written_in_place(run.ranks)]
+        problems += [(run.name, each) for each in compare.written_in_place(run.ranks)]
     if problems:
-        return Row("C5", "broken", _some(problems, 3))
+        return Row("C5", "broken", _grouped(problems))
     ended = all(run.ended_well for run in evidence.groups)
     if not names:
         return Row("C5", "not judged", "no file was written")
@@ -519,20 +536,20 @@ def writes_once(evidence: Evidence) -> Row:
 
 def ends_well(evidence: Evidence) -> Row:
     """C6: exit statuses, process groups, and the same collectives on every rank."""
-    problems = []
+    problems: list[tuple[str, str]] = []
     for run in evidence.groups:
         if not run.ended_well:
-            problems.append(f"{run.name}: {run.why}")
+            problems.append((run.name, run.why))
         uneven = uneven_collectives(run.ranks)
         if uneven:
-            problems.append(f"{run.name}: {uneven}")
+            problems.append((run.name, uneven))
         alive = [trace.rank for trace in run.ranks if trace.group_destroyed is False]
         if run.ended_well and alive:
-            problems.append(f"{run.name}: ranks {_list(alive)} leave their process group open")
+            problems.append((run.name, f"rank {_list(alive)} leaves its process group open"))
         if run.outcome.left_behind and run.ended_well:
-            problems.append(f"{run.name}: {run.outcome.left_behind} processes were left behind")
+            problems.append((run.name, f"{run.outcome.left_behind} processes were left behind"))
     if problems:
-        return Row("C6", "broken", _some(problems, 3))
+        return Row("C6", "broken", _grouped(problems))
     total = sum(len(run.ranks) for run in evidence.groups)
     return Row(
         "C6",
@@ -546,6 +563,8 @@ def uneven_collectives(ranks: Sequence[RankTrace]) -> str:
     """The first place where the ranks' collectives over the whole group part; empty for none.
 
     A run can survive this by luck, when a later collective happens to pair with an earlier one.
+    Those of DistributedDataParallel must come from the same line: a forward pass in evaluation on
+    rank 0 pairs with one in training on rank 1. A barrier may stand in two branches.
     """
     lists = [
         [
@@ -556,8 +575,11 @@ def uneven_collectives(ranks: Sequence[RankTrace]) -> str:
         for trace in ranks
     ]
     for number, events in enumerate(itertools.zip_longest(*lists), 1):
-        ops = {event.op if event else None for event in events}
-        if len(ops) > 1:
+        kinds = {
+            (event.op, event.site if event.op.startswith("ddp_") else None) if event else None
+            for event in events
+        }
+        if len(kinds) > 1:
             told = [
                 f"rank {trace.rank} {f'{e.op} in {e.site}' if e else 'has ended'}"
                 for trace, e in zip(ranks, events, strict=True)
@@ -671,7 +693,7 @@ def _failures(ranks: Iterable[RankTrace]) -> Iterator[str]:
     for trace in ranks:
         end = trace.last(Exit)
         if end is not None and end.failure is not None:
-            words = f"{end.failure.type}: {end.failure.message}".splitlines()[0]
+            words = f"{end.failure.type}: {end.failure.message}".splitlines()[0][:160]
             yield f"rank {trace.rank} died in {end.failure.site}: {words}"
 
 
@@ -694,6 +716,14 @@ def _some(items: Sequence[object], most: int = 5) -> str:
     separator = "; " if items and isinstance(items[0], str) and " " in items[0] else ", "
     shown = separator.join(str(each) for each in items[:most])
     return shown + (f" and {rest} more" if rest > 0 else "")
+
+
+def _grouped(problems: Sequence[tuple[str, str]], most: int = 3) -> str:
+    """One sentence for what is wrong in several runs alike."""
+    runs: dict[str, list[str]] = {}
+    for name, problem in problems:
+        runs.setdefault(problem, []).append(name)
+    return _some([f"{' and '.join(names)}: {text}" for text, names in runs.items()], most)
 
 
 def _list(items: Iterable[object]) -> str:

@@ -129,7 +129,7 @@ def verify(
             alike=() if keep_dropout else ("--no-dropout",),
             seed=seed,
             cpu=len(inventory().usable) < max(world_sizes),
-            sealed=not against_naive,
+            naive=against_naive,
             say=say,
         )
         evidence = _collect(stage, world_sizes, accumulations, cut=bool(max_eval_batches))
@@ -148,7 +148,7 @@ class _Stage:
     alike: tuple[str, ...]
     seed: int | None
     cpu: bool
-    sealed: bool
+    naive: bool
     say: Say
     notes: list[str] = field(factory=list)
 
@@ -182,7 +182,7 @@ class _Stage:
             world=world,
             options=[*threads, *self.options, *options],
             cpu=self.cpu or world is None,
-            sealed=sealed and self.sealed,
+            sealed=sealed,
         )
         if world is None:
             # Sets in an order of their own would be a difference that is nobody's fault.
@@ -227,7 +227,7 @@ def _collect(
     stage: _Stage, world_sizes: Sequence[int], accumulations: Sequence[int], *, cut: bool
 ) -> Evidence:
     original, no_original, shim = _original(stage)
-    naive_shim = shim and not stage.sealed
+    naive_shim = shim and stage.naive
     alone = stage.alone("patched", stage.subject.patched, naive_shim, sealed=True)
     if not alone.ended_well and original is None:
         raise InputError(

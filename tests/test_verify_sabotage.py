@@ -1,0 +1,27 @@
+"""What well-meaning people do to a patched script is caught, and named by the promise it breaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ddpfix.launchers.verify import verify
+from sabotage import SABOTAGES, spoil, write
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_sabotage_is_caught_and_named(name: str, tmp_path: Path) -> None:
+    sabotage = SABOTAGES[name]
+    script, arguments = write(tmp_path)
+    spoil(script, sabotage)
+    verdict = verify(
+        script,
+        arguments,
+        world_sizes=sabotage.worlds,
+        accumulations=sabotage.accumulations,
+        timeout=sabotage.timeout,
+    )
+    row = verdict.row(sabotage.row)
+    assert row.status == "broken", verdict.rows
+    assert sabotage.says in row.evidence
+    assert verdict.exit_status == 1
