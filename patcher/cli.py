@@ -171,7 +171,8 @@ def patch(
         )
     for one in patches:
         for finding in one.left:
-            click.echo(f"left alone: {concise(finding)}", err=True)
+            if one.changes or finding.severity is not Severity.NOTE:
+                click.echo(f"left alone: {concise(finding)}", err=True)
     for message in failures:
         click.echo(f"ddpfix: {message}", err=True)
     ctx.exit(2 if failures else 1 if changed else 0)

@@ -54,6 +54,11 @@ class Patch:
     changes: tuple[Change, ...]
     refusal: str = ""
 
+    @property
+    def remaining(self) -> list[Finding]:
+        """What is left and more than a note."""
+        return [finding for finding in self.left if finding.severity is not Severity.NOTE]
+
     def diff(self) -> str:
         """Unified diffs of all changed files."""
         return "".join(change.diff() for change in self.changes)

@@ -156,6 +156,16 @@ NOOP = [
     ("DF702", "divided by the accumulation",
         training(before="args.max_steps = -(-len(loader) // args.accumulation)")),
     ("DF703", "the tail is stepped and synchronised alone", training(head="pass")),
+    ("DF704", "a flag that is refined, filled in or none", """
+        parser.add_argument("--batch", type=int)
+        parser.add_argument("--steps", type=int)
+        args = parser.parse_args()
+        args.part = args.batch // 2
+        args.batch = args.part * 2
+        if args.steps < 0:
+            args.steps = 10
+        args.other = 3
+        """),
     ("DF706", "the name is bound", training(before="bar = tqdm(loader)", close="bar.close()")),
     ("DF901", "torch's own class", "from torch.optim import AdamW\nAdamW(p, lr=1)"),
 ]  # fmt: skip
@@ -287,6 +297,11 @@ def test_repaired(code: str, text: str, diff: list[str]) -> None:
 
 
 REPORTED = [
+    ("DF704", "a flag that is computed anew", """
+        parser.add_argument("--save_steps", type=int, default=50)
+        args = parser.parse_args()
+        args.save_steps = len(loader)
+        """),
     ("DF602", "a file that every rank reads afterwards", """
         def f(args):
             name = args.folder + "/dev.gold"

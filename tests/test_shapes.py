@@ -28,7 +28,7 @@ def scripts(
     patched = folder / "patched" / "run.py"
     result = patch(patched)
     assert result.refusal == ""
-    assert [finding.code for finding in result.left] == []
+    assert result.remaining == []
     result.write()
     return folder / "original" / "run.py", patched
 
@@ -49,8 +49,9 @@ def files(done: TracedRun) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-def test_a_second_patch_finds_nothing(scripts: tuple[Path, Path]) -> None:
-    assert patch(scripts[1]).found == ()
+def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
+    assert patch(scripts[1]).remaining == []
+    assert patch(scripts[1]).changes == ()
 
 
 def test_alone_with_dropout_it_is_the_original_bit_for_bit(scripts: tuple[Path, Path]) -> None:

@@ -1,0 +1,64 @@
+"""A flag is overwritten after it was parsed.
+
+What         An option of the command line is assigned anew, whatever the user passed, from
+             something that does not go back to it.
+At run time  --save_steps 500 is accepted and ignored; nothing says so.
+Example      args.save_steps = len(train_dataloader)
+Fix          None by itself: assign only where the user left the option at its default, or drop
+             the option.
+Fix safety   Report only: obeying a flag that run scripts have passed in vain for years would
+             change what they compute.
+Source       counted in 53 of 134 public scripts
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..facts import Module, Unit
+from ..findings import Finding, Safety, Severity
+from ..roles import RANK_NAMES
+
+CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    names = {args for _, _, args in unit.parses}
+    for module in unit.modules:
+        for stmt in module.nodes(ast.Assign):
+            for target in stmt.targets:
+                if (
+                    isinstance(target, ast.Attribute)
+                    and isinstance(target.value, ast.Name)
+                    and target.value.id in names
+                    and target.attr in unit.options
+                    and target.attr not in RANK_NAMES
+                    and not goes_back(unit, stmt.value, target.attr)
+                    and not is_conditional(module, stmt)
+                ):
+                    spelling = unit.options[target.attr].spellings[0]
+                    because = f"{spelling} has no effect: it becomes {module.text(stmt.value)}"
+                    yield Finding(module, stmt, because)
+
+
+def goes_back(unit: Unit, value: ast.expr, name: str, depth: int = 0) -> bool:
+    """Whether ``value`` is made of the attribute ``name``, also through other attributes."""
+    if depth > 4:
+        return True
+    read = {node.attr for node in ast.walk(value) if isinstance(node, ast.Attribute)}
+    return name in read or any(
+        goes_back(unit, stmt.value, name, depth + 1)
+        for module in unit.modules
+        for stmt in module.nodes(ast.Assign)
+        if stmt.value is not value
+        and any(isinstance(t, ast.Attribute) and t.attr in read for t in stmt.targets)
+    )
+
+
+def is_conditional(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a test decides about the assignment."""
+    for up in module.ancestors(stmt):
+        if isinstance(up, ast.FunctionDef | ast.AsyncFunctionDef):
+            return False
+        if isinstance(up, ast.If | ast.Try | ast.For | ast.While):
+            return True
+    return False
