@@ -6,10 +6,12 @@ import ast
 
 from .facts import Module, Unit, bound_names
 
-SET_UP = """\
-{args}.local_rank = -1
+READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
-    {args}.local_rank = int(os.environ['LOCAL_RANK'])
+    {args}.local_rank = int(os.environ['LOCAL_RANK'])"""
+
+SET_UP = """\
+if {args}.local_rank != -1:
     use_cuda = {use_cuda}
     if use_cuda:
         torch.cuda.set_device({args}.local_rank)
@@ -17,6 +19,10 @@ if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accel
                                          timeout=datetime.timedelta(hours=1))
     {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
     {args}.n_gpu = 1"""
+
+WAIT = """\
+if torch.distributed.is_initialized():
+    torch.distributed.barrier()  # rank 0 may still be writing"""
 
 WRAP = """\
 if {args}.local_rank != -1:

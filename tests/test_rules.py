@@ -233,6 +233,18 @@ FIX = [
         "-with open(args.p, 'w') as g:", "-g.write('x')",
         "+if is_main_process():", "+with open(args.p, 'w') as g:", "+g.write('x')",
         *HELPER]),
+    ("DF602", "rank 0 writes, the others wait to read", """
+        def f(args):
+            name = args.folder + "/dev.gold"
+            with open(name, "w") as g:
+                g.write("x")
+            return score(name)
+        """, [
+        '-with open(name, "w") as g:', '-g.write("x")',
+        "+if is_main_process():", '+with open(name, "w") as g:', '+g.write("x")',
+        "+if torch.distributed.is_initialized():",
+        "+torch.distributed.barrier()  # rank 0 may still be writing",
+        *HELPER]),
     ("DF604", "loaded to the CPU", "import torch\nm.load_state_dict(torch.load(path))", [
         "-m.load_state_dict(torch.load(path))",
         "+m.load_state_dict(torch.load(path, map_location='cpu'))"]),
@@ -302,19 +314,19 @@ REPORTED = [
         args = parser.parse_args()
         args.save_steps = len(loader)
         """),
-    ("DF602", "a file that every rank reads afterwards", """
-        def f(args):
-            name = args.folder + "/dev.gold"
-            with open(name, "w") as file:
-                file.write("x")
-            return score(name)
-        """),
-    ("DF602", "a file that a later line names again", """
+    ("DF602", "a file that is used behind, in a loop of which nothing is known", """
         import os
         def f(args):
-            with open(os.path.join(args.folder, "dev.gold"), "w") as file:
-                file.write("x")
-            return score(os.path.join(args.folder, "dev.gold"))
+            for part in parts:
+                with open(os.path.join(args.folder, "dev.gold"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "dev.gold"))
+        """),
+    ("DF602", "a file whose writer is used behind", """
+        def f(args):
+            with open(args.path, "w") as file:
+                lines = file.write("x")
+            return lines
         """),
     ("DF201", "DataParallel and no group", training(head="model = torch.nn.DataParallel(model)")),
     ("DF301", "a group and no wrapper",

@@ -15,15 +15,12 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
+from ..distributed import READ_RANK
 from ..edits import Import, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
-
-READ = """\
-if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
-    {args}.local_rank = int(os.environ['LOCAL_RANK'])"""
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -47,5 +44,5 @@ def findings(unit: Unit) -> Iterator[Finding]:
             module,
             stmt,
             f"{args}.local_rank keeps its default under torchrun and accelerate launch",
-            (Insert(stmt, READ.format(args=args), "after"), Import("os")),
+            (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
         )

@@ -14,7 +14,7 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..distributed import SET_UP, use_cuda
+from ..distributed import READ_RANK, SET_UP, use_cuda
 from ..edits import Edit, Import, Insert
 from ..facts import Module, Unit, within
 from ..findings import Finding, Safety, Severity
@@ -34,7 +34,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def set_up(unit: Unit) -> tuple[Edit, ...]:
     """Edits that make a group behind the choice of the device; none where that is not plain."""
-    if len(unit.parses) != 1 or "local_rank" in unit.options:
+    if len(unit.parses) != 1:
         return ()
     module, parse, args = unit.parses[0]
     if module is not unit.script:
@@ -48,6 +48,8 @@ def set_up(unit: Unit) -> tuple[Edit, ...]:
     names = dict.fromkeys(module.text(target) for stmt in devices for target in targets(stmt))
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
     code = SET_UP.format(args=args, use_cuda=use_cuda(unit, args), device=" = ".join(names))
+    if "local_rank" not in unit.options:  # else DF101 reads it
+        code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
     return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
 
 

@@ -12,10 +12,11 @@ Source       os.makedirs
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Guard, Rewrite
+from ..distributed import WAIT
+from ..edits import Define, Guard, Insert, Rewrite
 from ..facts import Module, Unit, argument, bound_names, keyword, last_argument, walk
 from ..findings import Finding, Safety, Severity
-from ..roles import Role, reached, reached_in_function
+from ..roles import RANKS, Role, reached, reached_in_function
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
 
@@ -34,7 +35,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                     )
         for call in module.calls_to("open"):
             if is_for_writing(call) and everyone_writes(unit, module, call):
-                yield from one_writer(module, call)
+                yield from one_writer(unit, module, call)
 
 
 def is_for_writing(call: ast.Call) -> bool:
@@ -54,7 +55,7 @@ def everyone_writes(unit: Unit, module: Module, call: ast.Call) -> bool:
     return Role.OTHER in reached(unit, module, call)
 
 
-def one_writer(module: Module, call: ast.Call) -> Iterator[Finding]:
+def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
     """Guard the statement, unless what it binds or writes is wanted by every rank behind it."""
     stmt = module.statement(call)
     because = "every rank writes it"
@@ -63,13 +64,32 @@ def one_writer(module: Module, call: ast.Call) -> Iterator[Finding]:
         behind = list(walk(body[body.index(stmt) + 1 :]))
         read = {n.id for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         texts = {n.value for n in behind if isinstance(n, ast.Constant)}
-        wanted = bound_names(stmt) | path_names(module, call)
-        if not wanted & read and not path_texts(call) & texts:
-            guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
-            yield Finding(module, call, because, guard)
-            return
+        guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+        if not bound_names(stmt) & read:
+            if not path_names(module, call) & read and not path_texts(call) & texts:
+                yield Finding(module, call, because, guard)
+                return
+            if in_lock_step(unit, module, stmt):
+                yield Finding(
+                    module, call, f"{because} and reads it", (*guard, Insert(stmt, WAIT, "after"))
+                )
+                return
         because += ", and it is used behind"
     yield Finding(module, call, because)
+
+
+def in_lock_step(unit: Unit, module: Module, stmt: ast.stmt) -> bool:
+    """Whether all ranks pass ``stmt`` equally often, so that a barrier may stand behind it.
+
+    They do in the training loop, which deals as many batches to each; of other loops it is not
+    known.
+    """
+    training = [loop for train in unit.train_loops for loop in (train.steps, train.epochs)]
+    return reached(unit, module, stmt) >= RANKS and all(
+        up in training
+        for up in module.ancestors(stmt)
+        if isinstance(up, ast.For | ast.While | ast.Try)
+    )
 
 
 def path_names(module: Module, call: ast.Call) -> set[str]:

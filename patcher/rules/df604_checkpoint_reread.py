@@ -13,16 +13,13 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
+from ..distributed import WAIT
 from ..edits import Insert, Rewrite
 from ..facts import Function, Module, Unit, keyword, last_argument
 from ..findings import Finding, Safety, Severity
 from ..roles import RANKS, reached
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
-
-WAIT = """\
-if torch.distributed.is_initialized():
-    torch.distributed.barrier()  # rank 0 may still be writing"""
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
