@@ -148,15 +148,20 @@ class Module:
         return self.tree.body if function is None else function.body
 
     @cached_property
-    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
-        """Names that nothing but one plain assignment in their function binds, with its value."""
-        stores: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
+    def stores(self) -> dict[tuple[Function | None, str], list[ast.Name]]:
+        """Where each function binds each of its plain names."""
+        found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
         for name in self.nodes(ast.Name):
             if not isinstance(name.ctx, ast.Load):
-                stores[self.function(name), name.id].append(name)
+                found[self.function(name), name.id].append(name)
+        return found
+
+    @cached_property
+    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
+        """Names that nothing but one plain assignment in their function binds, with its value."""
         return {
             key: stmt.value
-            for key, (first, *more) in stores.items()
+            for key, (first, *more) in self.stores.items()
             if not more
             and isinstance(stmt := self.parents[first], ast.Assign)
             and stmt.targets == [first]
@@ -294,10 +299,10 @@ class Loader:
 
 @dataclass(frozen=True)
 class TrainLoop:
-    """A loop over batches that back-propagates, in the function (or module) that holds it."""
+    """A loop that back-propagates, in the function (or module) that holds it."""
 
     module: Module
-    steps: ast.For
+    steps: ast.For | ast.While
     epochs: ast.For | None
     loader: Loader | None
     backwards: tuple[ast.Call, ...]
@@ -522,27 +527,29 @@ def _is_backward(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
 
 
-def loop_around(module: Module, node: ast.AST) -> ast.For | None:
-    """The ``for`` around ``node`` in its own function."""
+def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
+    """The loop around ``node`` in its own function."""
     for up in module.ancestors(node):
-        if isinstance(up, ast.For | Function):
-            return up if isinstance(up, ast.For) else None
+        if isinstance(up, ast.For | ast.While | Function):
+            return None if isinstance(up, Function) else up
     return None
 
 
 def _train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
-    owners: dict[ast.For, list[ast.Call]] = defaultdict(list)
+    owners: dict[ast.For | ast.While, list[ast.Call]] = defaultdict(list)
     for call in module.calls_to("backward"):
         loop = loop_around(module, call)
         if loop is not None and _is_backward(call):
             owners[loop].append(call)
     for loop, backwards in owners.items():
         test, modulo = _accumulation(module, loop)
+        outer = loop_around(module, loop)
+        target = loop.target if isinstance(loop, ast.For) else None
         yield TrainLoop(
             module,
             loop,
-            loop_around(module, loop),
-            loader_of(unit, module, loop),
+            outer if isinstance(outer, ast.For) else None,
+            loader_of(unit, module, loop) if isinstance(loop, ast.For) else None,
             tuple(backwards),
             tuple(
                 module.statement(call)
@@ -552,13 +559,15 @@ def _train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
             ),
             test,
             modulo,
-            loop.target.elts[0].id
-            if isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name)
+            target.elts[0].id
+            if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name)
             else "",
         )
 
 
-def _accumulation(module: Module, loop: ast.For) -> tuple[ast.If | None, ast.expr | None]:
+def _accumulation(
+    module: Module, loop: ast.For | ast.While
+) -> tuple[ast.If | None, ast.expr | None]:
     """The test around ``optimizer.step()`` and the number of micro-batches it waits for."""
     for call in within(loop.body, ast.Call):
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):

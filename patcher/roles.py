@@ -88,8 +88,12 @@ def _value(module: Module, node: ast.expr, role: Role, depth: int) -> Any:
             if test is UNKNOWN:
                 return UNKNOWN
             return value(module, node.body if test else node.orelse, role, depth + 1)
-        case ast.Attribute(attr=name) | ast.Name(id=name) if name in RANK_NAMES:
+        case ast.Attribute(attr=name) if name in RANK_NAMES:
             return RANK[role]
+        case ast.Name(id=name) if name in RANK_NAMES:
+            # A parameter, or a variable: "rank" is also the place of an answer in a list.
+            given = (module.function(node), name) not in module.stores
+            return RANK[role] if given else _variable(module, node, role, depth)
         case ast.Attribute(attr="world_size") | ast.Name(id="world_size"):
             return WORLD[role]
         case ast.Attribute(attr="n_gpu") | ast.Name(id="n_gpu") if role is not Role.SINGLE:

@@ -31,6 +31,7 @@ ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
         ("args.local_rank == -1 or args.no_cuda", (True, UNKNOWN, UNKNOWN)),
         ("is_main()", (True, True, False)),
         ("alone", (True, False, False)),
+        ("rank == 1", (UNKNOWN, UNKNOWN, UNKNOWN)),
         ("twice", (UNKNOWN, UNKNOWN, UNKNOWN)),
     ],
 )
@@ -45,6 +46,8 @@ def test_a_test_has_a_value_for_each_role(
             alone = args.local_rank == -1
             twice = args.local_rank == -1
             twice = True
+            rank = 0
+            rank += 1
             if {test}:
                 pass
         """

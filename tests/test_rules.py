@@ -99,6 +99,14 @@ NOOP = [
         args.local_rank = int(os.environ.get("LOCAL_RANK", -1))
         """),
     ("DF101", "no option of that name", "args = parser.parse_args()"),
+    ("DF103", "the place of an answer is no process", """
+        torch.distributed.init_process_group('gloo')
+        def mrr(answers):
+            rank = 0
+            for answer in answers:
+                rank += 1
+            return rank % 2
+        """),
     ("DF201", "a group is made", "torch.distributed.init_process_group()\nnn.DataParallel(m)"),
     ("DF202", "the back end is chosen by the device", """
         import torch
@@ -226,6 +234,14 @@ FIX = [
     ("DF504", "the module is taken out of its wrapper",
         evaluation() + "model = torch.nn.DataParallel(model)\n", [
         "+model = getattr(model, 'module', model)"]),
+    ("DF601", "rank 0 alone saves the model's folder",
+        "import torch\ndef f(args, model):\n    model.save_pretrained(args.folder)\n", [
+        "-model.save_pretrained(args.folder)", "+if is_main_process():",
+        "+model.save_pretrained(args.folder)", *HELPER[1:]]),
+    ("DF602", "a file that a call writes",
+        "import torch\ndef f(args):\n    json.dump(1, open(args.path, 'w'))\n", [
+        "-json.dump(1, open(args.path, 'w'))", "+if is_main_process():",
+        "+json.dump(1, open(args.path, 'w'))", *HELPER[1:]]),
     ("DF602", "a folder may be made by another rank", "import os\nos.makedirs(folder)", [
         "-os.makedirs(folder)", "+os.makedirs(folder, exist_ok=True)"]),
     ("DF602", "rank 0 alone writes",
@@ -309,6 +325,36 @@ def test_repaired(code: str, text: str, diff: list[str]) -> None:
 
 
 REPORTED = [
+    ("DF103", "a local rank made of the node's number", """
+        torch.distributed.init_process_group('gloo')
+        args.local_rank += args.node_index * args.gpu_per_node
+        """),
+    ("DF103", "a rank modulo the cards of a node", """
+        torch.distributed.init_process_group('gloo')
+        device = torch.distributed.get_rank() % args.gpu_per_node
+        """),
+    ("DF401", "a loop over no known loader, and nothing deals by rank", """
+        torch.distributed.init_process_group('gloo')
+        def train(batches, model):
+            while True:
+                model(next(batches)).backward()
+        """),
+    ("DF402", "an endless loop", """
+        sampler = DistributedSampler(data)
+        while True:
+            model(next(batches)).backward()
+        """),
+    ("DF703", "another counter than the loop's own", """
+        for batch in loader:
+            model(batch).backward()
+            done += 1
+            if done % args.accumulation == 0:
+                optimizer.step()
+        """),
+    ("DF601", "a folder written by every rank, with its result used", """
+        def f(model):
+            names = model.save_pretrained(folder)
+        """),
     ("DF704", "a flag that is computed anew", """
         parser.add_argument("--save_steps", type=int, default=50)
         args = parser.parse_args()

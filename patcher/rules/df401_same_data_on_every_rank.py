@@ -25,7 +25,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
     if not any(module.calls_to("init_process_group") for module in unit.modules):
         return
     for loop in unit.train_loops:
-        if loop.loader is not None and not loop.loader.distributed:
+        if loop.loader is None:
+            if not any(module.calls_to("DistributedSampler") for module in unit.modules):
+                yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
+        elif not loop.loader.distributed:
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
             yield Finding(loop.module, loop.loader.call, because, dealt(unit, loop))
 

@@ -20,11 +20,14 @@ CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for loop in unit.train_loops:
-        if loop.loader is None or not loop.loader.distributed or loop.epochs is None:
+        if any(node.attr == "set_epoch" for node in within(loop.scope, ast.Attribute)):
             continue
-        called = [node for node in within(loop.scope, ast.Attribute) if node.attr == "set_epoch"]
+        if loop.loader is None or loop.epochs is None:
+            if loop.module.calls_to("DistributedSampler"):
+                yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
+            continue
         epoch = loop.epochs.target
-        if called or not isinstance(epoch, ast.Name):
+        if not loop.loader.distributed or not isinstance(epoch, ast.Name):
             continue
         kind = loop.module.text(loop.loader.distributed[0].func)
         sampler = f"{loop.loader.name}.sampler"

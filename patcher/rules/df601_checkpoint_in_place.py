@@ -1,10 +1,11 @@
 """A checkpoint is written in place, or by several ranks.
 
-What         torch.save straight to the path that will be read.
+What         torch.save straight to the path that will be read; save_pretrained on every rank.
 At run time  Ranks that write the same path tear it; a reader, or a resumed run, meets half a file
              after a crash. 2 of 6 runs of an unpatched script died so.
 Example      torch.save(model_to_save.state_dict(), output_dir)
-Fix          Rank 0 writes a complete file beside it and renames it.
+Fix          Rank 0 writes a complete file beside it and renames it; rank 0 alone calls
+             save_pretrained.
 Fix safety   Safe: a lone process leaves the same bytes under the same name.
 Source       os.replace (atomic on one file system)
 """
@@ -12,8 +13,8 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Rewrite
-from ..facts import Unit, argument, within
+from ..edits import Define, Guard, Rewrite
+from ..facts import Module, Unit, argument, within
 from ..findings import Finding, Safety, Severity
 from ..roles import Role, reached
 
@@ -22,6 +23,7 @@ CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
+        yield from pretrained(unit, module)
         for call in module.calls_to("save"):
             if module.dotted(call.func) != "torch.save":
                 continue
@@ -43,3 +45,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield Finding(
                 module, call, because, (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
             )
+
+
+def pretrained(unit: Unit, module: Module) -> Iterator[Finding]:
+    """``model.save_pretrained(folder)`` where every rank arrives."""
+    for call in module.calls_to("save_pretrained"):
+        if Role.OTHER not in reached(unit, module, call):
+            continue
+        stmt = module.statement(call)
+        alone = isinstance(stmt, ast.Expr) and stmt.value is call
+        guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+        yield Finding(module, call, "every rank writes the folder", guard if alone else ())

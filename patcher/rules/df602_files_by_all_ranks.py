@@ -75,6 +75,10 @@ def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
                 )
                 return
         because += ", and it is used behind"
+    elif isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
+        guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+        yield Finding(module, call, because, guard)
+        return
     yield Finding(module, call, because)
 
 

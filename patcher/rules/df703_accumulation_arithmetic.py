@@ -7,6 +7,7 @@ At run time  Left-over gradients enter the next epoch's first step; clipping wei
 Example      if (step + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
              micro-batch by its share of the examples; synchronise on the last one only.
+             Only where enumerate counts the steps of a loop over a known loader.
 Fix safety   Safe: with accumulation 1 every step is as it was, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
@@ -26,9 +27,12 @@ LAST = "last_micro_step"
 def findings(unit: Unit) -> Iterator[Finding]:
     for loop in unit.train_loops:
         test = loop.step_test
-        if test is None or loop.accumulation is None or loop.loader is None or not loop.step_name:
+        if test is None or loop.accumulation is None:
             continue
         module = loop.module
+        if loop.loader is None or not loop.step_name:
+            yield Finding(module, test, "what it counts is not the loop's own step number")
+            continue
         if isinstance(test.test, ast.Compare) and counts_from_one(loop, test.test):
             yield Finding(
                 module,
