@@ -120,7 +120,7 @@ def draws(run: Run) -> list[Draw]:
         )
         for ranks in zip(*per_rank, strict=False)
     ]
-    following = [epochs for _, epochs in together[1:]] + [()]
+    following = [*(epochs for _, epochs in together), ()][1:]
     return [
         Draw(indices, epochs, last=not set(epochs[-1:]) & set(after))
         for (indices, epochs), after in zip(together, following, strict=True)

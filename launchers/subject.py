@@ -30,11 +30,14 @@ class Subject:
     patching: Row
 
 
-def prepare(script: Path, folder: Path, original: Path | None, rev: str | None) -> Subject:
+def prepare(
+    script: Path, folder: Path, original: Path | None, rev: str | None, *, as_is: bool = False
+) -> Subject:
     """Copy a script and what lies beside it below ``folder``, with its original.
 
     That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
-    `ddpfix patch` would change, the script itself: then its patched copy is judged.
+    `ddpfix patch` would change, the script itself: then its patched copy is judged. ``as_is``: the
+    script is judged without an original, whatever the patcher thinks of it.
     Raises InputError when a script cannot be read, is refused by the patcher, or git has none.
     """
     if not script.is_file():
@@ -49,6 +52,9 @@ def prepare(script: Path, folder: Path, original: Path | None, rev: str | None) 
         return Subject(
             model, judged, f"original: {source}; judged: {script}", patching(judged, model)
         )
+    if as_is:
+        said = f"judged: {script} as it is, without an original"
+        return Subject(None, judged, said, patching(judged, None))
     change = patch(judged)
     if change.refusal:
         raise InputError(f"{script}: {change.refusal}")

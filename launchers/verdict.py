@@ -23,7 +23,7 @@ from typing import Literal
 from attrs import field, frozen
 
 from . import compare
-from .run import Outcome
+from .run import LOG, Outcome
 from .trace.events import Collective, Exit, Metric, Parameters
 from .trace.read import RankTrace, disagreement
 
@@ -32,6 +32,9 @@ NORM_TOLERANCE = 1e-5
 WEIGHT_TOLERANCE = 1e-5
 ROUNDING = 1.01e-4
 """How far two losses may be apart that are logged with four decimals: one in the last."""
+
+FOREIGN = f"No module named '{__name__.partition('.')[0]}"
+"""How the failure of a script begins that imports ddpfix where that cannot be imported."""
 
 Status = Literal["holds", "broken", "unproven", "not judged"]
 TITLES = {
@@ -90,7 +93,14 @@ class Observed:
             disagreement(self.ranks)
             or next(_failures(self.ranks), "")
             or f"{self.outcome.cause}; ranks exited with {_list(compare.statuses(self.ranks))}"
+            + self._last_words()
         )
+
+    def _last_words(self) -> str:
+        log = self.trace.parent / LOG
+        lines = log.read_text("utf-8", errors="replace").split("\n") if log.is_file() else []
+        said = [line for line in lines if "Error" in line or line.startswith("ddpfix")]
+        return f" ({said[-1].strip()[:160]})" if said else ""
 
 
 @frozen
@@ -134,7 +144,7 @@ def stands_alone(evidence: Evidence) -> Row:
     for run in (evidence.alone, *evidence.groups):
         for trace in run.ranks:
             end = trace.last(Exit)
-            if end and end.failure and "No module named 'ddpfix" in end.failure.message:
+            if end and end.failure and FOREIGN in end.failure.message:
                 return Row("C1", "broken", f"{run.name}: it imports ddpfix ({end.failure.site})")
     if not evidence.alone.ended_well:
         return Row("C1", "unproven", f"{evidence.alone.name}: {evidence.alone.why}")
@@ -256,21 +266,7 @@ def match(base: Observed, run: Observed) -> Match:
     padded, padding, problem = _same_examples(*drawn, run)
     strict = padded - 1 if padded else min(len(first), len(second))
     one, other = first[:strict], second[:strict]
-    if not problem:
-        for what, quantity, tolerance in (
-            ("loss", "loss", LOSS_TOLERANCE),
-            ("gradient norm", "norm", NORM_TOLERANCE),
-        ):
-            number = compare.first_beyond(one, other, quantity, tolerance)
-            if number and not problem:
-                off = compare.deviation(
-                    one[number - 1 : number], other[number - 1 : number], quantity
-                )
-                largest = compare.deviation(one, other, quantity)
-                problem = (
-                    f"the {what} of step {number} is {off.largest:.1e} off {base.name}"
-                    f" (at most {largest.largest:.1e}, step {largest.step})"
-                )
+    problem = problem or _off(one, other, base.name)
     if not problem and len(first) != len(second):
         if run.ended_well and base.ended_well:
             problem = f"{len(second)} optimizer steps, {base.name} takes {len(first)}"
@@ -288,6 +284,28 @@ def match(base: Observed, run: Observed) -> Match:
         padding=padding,
         problem=problem,
     )
+
+
+def _off(
+    one: Sequence[compare.StepNumbers], other: Sequence[compare.StepNumbers], name: str
+) -> str:
+    """The first step that is beyond the tolerances, and by how much; empty where none is."""
+    beyond = [
+        (compare.first_beyond(one, other, quantity, tolerance), what, quantity)
+        for what, quantity, tolerance in (
+            ("loss", "loss", LOSS_TOLERANCE),
+            ("gradient norm", "norm", NORM_TOLERANCE),
+        )
+    ]
+    for number, what, quantity in sorted(each for each in beyond if each[0]):
+        here = slice(number - 1, number)
+        off = compare.deviation(one[here], other[here], quantity).largest
+        largest = compare.deviation(one, other, quantity)
+        return (
+            f"the {what} of step {number} is {off:.1e} off {name} "
+            f"(at most {largest.largest:.1e}, step {largest.step})"
+        )
+    return ""
 
 
 def _same_examples(

@@ -17,7 +17,7 @@ from .gpus import inventory
 from .script_flags import ScriptFlags, find, replaced, without
 from .subject import Subject
 from .traced import TRACE, TracedRun, command, trace
-from .verdict import Evidence, Observed, Row, judge, match, pairs, scores_differ, warnings
+from .verdict import FOREIGN, Evidence, Observed, Row, judge, match, pairs, scores_differ, warnings
 
 LEGACY_FAILURES = ("cannot import name 'AdamW' from 'transformers", "ZeroDivisionError")
 """Failures of an untouched script that ``--shim-legacy`` of the tracer takes away."""
@@ -77,6 +77,7 @@ def verify(
     *,
     original: Path | str | None = None,
     rev: str | None = None,
+    as_is: bool = False,
     world_sizes: Sequence[int] = (1, 2),
     accumulations: Sequence[int] = (1, 2),
     global_batch: int | None = None,
@@ -97,8 +98,9 @@ def verify(
     that all runs share. The original and the patched script run alone, as they are; then the
     patched one in process groups of one (the reference) and of ``world_sizes``, and of the largest
     of these with each of ``accumulations``, with dropout off. ``timeout`` in seconds without any
-    event is a hang. ``against_naive`` judges the two usual edits by sed instead of the patched
-    script. ``folder`` (new or empty) keeps all runs; else they are temporary. Scripts run in the
+    event is a hang. ``as_is``: judge the script without an original. ``against_naive`` judges the
+    two usual edits by sed instead of the patched script. ``folder`` (new or empty) keeps all runs;
+    else they are temporary. Scripts run in the
     current directory, from copies. ``say`` is told what happens.
 
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
@@ -106,7 +108,11 @@ def verify(
     """
     with _place(folder) as place:
         what = subject.prepare(
-            Path(script), place / "code", None if original is None else Path(original), rev
+            Path(script),
+            place / "code",
+            None if original is None else Path(original),
+            rev,
+            as_is=as_is,
         )
         if against_naive:
             what = _naive(what)
@@ -229,7 +235,7 @@ def _collect(
     original, no_original, shim = _original(stage)
     naive_shim = shim and stage.naive
     alone = stage.alone("patched", stage.subject.patched, naive_shim, sealed=True)
-    if not alone.ended_well and original is None:
+    if not alone.ended_well and original is None and FOREIGN not in alone.why:
         raise InputError(
             f"nothing to judge: the script fails in one process, patched as well ({alone.why}); "
             f"original: {no_original}"

@@ -34,6 +34,7 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT ARGS...")
 @click.option("--original", type=click.Path(path_type=Path), help="The script before patching.")
 @click.option("--rev", metavar="REVISION", help="The script before patching, as git has it there.")
+@click.option("--as-is", is_flag=True, help="Judge SCRIPT as it is, without an original.")
 @click.option("--world-sizes", type=_Counts(), default="1,2,4", show_default=True)
 @click.option(
     "--accumulation",
@@ -98,8 +99,8 @@ def verify(
 
     from .verify import verify as judge
 
-    if original is not None and rev is not None:
-        raise InputError("--original and --rev both name the original: give one of them")
+    if (original is not None) + (rev is not None) + options["as_is"] > 1:
+        raise InputError("--original, --rev and --as-is exclude each other: give one of them")
     talk = Console(stderr=True, highlight=False)
     text = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 

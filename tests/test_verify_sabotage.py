@@ -17,6 +17,8 @@ def test_sabotage_is_caught_and_named(name: str, tmp_path: Path) -> None:
     verdict = verify(
         script,
         arguments,
+        as_is=True,
+        folder=tmp_path / "runs",
         world_sizes=sabotage.worlds,
         accumulations=sabotage.accumulations,
         timeout=sabotage.timeout,

@@ -1,0 +1,251 @@
+"""``ddpfix verify``: what holds is said to hold, and what cannot be proven is never passed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from ddpfix.cli import ddpfix
+from ddpfix.errors import InputError
+from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
+from ddpfix.launchers import compare, script_flags
+from ddpfix.launchers.verdict import different_files, one_class
+from ddpfix.launchers.verify import Verdict, plan_splits, verify
+from ddpfix.patcher.engine import patch
+from sabotage import SABOTAGES, spoil, write
+
+PROVEN = {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C9"}
+
+
+def statuses(verdict: Verdict) -> dict[str, str]:
+    return {row.code: row.status for row in verdict.rows}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
+    """The verdict on the small script, unpatched as it is, for 20 examples in batches of 8."""
+    folder = tmp_path_factory.mktemp("small")
+    script, arguments = write(folder)
+    before = script.read_bytes()
+    verdict = verify(script, arguments, folder=folder / "runs")
+    assert script.read_bytes() == before, "verify changed the user's script"
+    assert not (folder / "out").exists(), "a run wrote to the user's output folder"
+    return verdict
+
+
+def test_a_correct_patch_holds_in_every_row(small: Verdict) -> None:
+    assert {c for c, status in statuses(small).items() if status == "holds"} == PROVEN
+    assert small.row("C8").status == "not judged"
+    assert small.exit_status == 0
+    assert small.holds
+    assert [run.name for run in small.runs] == [
+        *("original", "patched", "x1", "x2"),
+        "x2, accumulation 2",
+    ]
+
+
+def test_original_and_patched_run_with_dropout_and_groups_without(small: Verdict) -> None:
+    first, second, *groups = small.runs
+    assert compare.steps(first.ranks) == compare.steps(second.ranks)
+    options = [run.ranks[0].start.options["no_dropout"] for run in (first, second, *groups)]
+    assert options == [False, False, True, True, True]
+    assert [run.world for run in small.runs] == [None, None, 1, 2, 2]
+
+
+def test_every_global_batch_is_shared_out_and_stepped_on_whole(small: Verdict) -> None:
+    one, two, accumulated = (compare.draws(run.ranks) for run in small.evidence.groups)
+    assert one == two == accumulated
+    assert [len(draw.indices) for draw in one] == [8, 8, 4] * 2
+    assert [draw.last for draw in one] == [False, False, True] * 2
+    assert [draw.epochs for draw in one] == [(0,)] * 3 + [(1,)] * 3
+
+
+def test_padding_is_named_and_scores_are_compared_at_equal_weights(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path, train=19)  # 19 is odd: 2 ranks repeat one example
+    verdict = verify(script, arguments)
+    row = verdict.row("C3")
+    assert row.status == "holds", verdict.rows
+    assert "step 3 (last of its epoch) repeats 1 example as padding" in row.evidence
+    assert verdict.row("C4").status in ("holds", "unproven")
+    assert verdict.broken == ()
+
+
+def test_a_hang_is_reported_in_time_with_both_stacks_and_leaves_no_process(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    spoil(script, SABOTAGES["a barrier on rank 0 alone"])
+    text = script.read_text().replace("test(args, model)\n\n    if", "test(args, model)\n    if")
+    # Rank 1 has nothing more to take part in: it waits for something else.
+    text = text.replace(
+        "        torch.distributed.barrier()\n    return global_step",
+        "        torch.distributed.barrier()\n"
+        "    if args.local_rank == 1:\n"
+        "        import time\n"
+        "        time.sleep(600)\n"
+        "    return global_step",
+    )
+    script.write_text(text)
+    said: list[tuple[float, str]] = []
+    began = time.monotonic()
+    verdict = verify(
+        script,
+        arguments,
+        accumulations=(1,),
+        timeout=8,
+        say=lambda words: said.append((time.monotonic() - began, words)),
+    )
+    assert verdict.row("C6").status == "broken"
+    assert "rank 0 is in train run.py:" in verdict.hang
+    assert "(barrier), rank 1 in train run.py:" in verdict.hang
+    assert {rank: "train" in " ".join(frames) for rank, frames in verdict.stacks.items()} == {
+        "rank 0": True,
+        "rank 1": True,
+    }
+    # The issue's own promise: time-out + 10 s from the last event, here after the set-up.
+    hung = verdict.runs[-1]
+    last = max(trace.steps[-1].t for trace in hung.ranks)
+    reported = max(trace.hang.t for trace in hung.ranks if trace.hang)
+    assert reported - last <= 8 + 10
+    assert hung.outcome.seconds - reported <= 10
+    pids = [trace.start.pid for trace in hung.ranks]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert verdict.exit_status == 1
+
+
+@pytest.fixture(scope="module")
+def naive(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
+    """The two edits by sed on the small script, whose model has a buffer."""
+    script, arguments = write(tmp_path_factory.mktemp("naive"))
+    return verify(script, arguments, accumulations=(1,), against_naive=True, timeout=20)
+
+
+def test_naive_edits_crash_at_the_end_where_the_model_has_a_buffer(naive: Verdict) -> None:
+    row = naive.row("C6")
+    assert row.status == "broken"
+    assert "collective" in row.evidence or "died in evaluate" in row.evidence
+    assert not naive.runs[-1].ended_well
+
+
+def test_naive_edits_score_a_part_in_another_order_where_it_has_none(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    text = script.read_text()
+    script.write_text(
+        text.replace('self.register_buffer("scale", torch.ones(1))', "self.scale = 1")
+    )
+    verdict = verify(script, arguments, accumulations=(1,), against_naive=True)
+    assert verdict.runs[-1].ended_well  # exit status 0
+    row = verdict.row("C4")
+    assert row.status == "broken"
+    assert "x2: evaluation 1 scores 7 of 13 examples, missing" in row.evidence
+    assert "predictions.txt has 6 lines" in row.evidence
+    assert {"C3", "C4", "C5"} <= set(verdict.broken)
+    assert "an epoch repeats the order of the one before" in verdict.row("C3").evidence
+
+
+def test_family_a_holds_for_1_2_3_and_4_processes(tmp_path: Path) -> None:
+    script = copy_family("bigclonebench", tmp_path / "code")
+    model = build_model(tmp_path / "model", "roberta")
+    data = build_clone_data(tmp_path / "data", train=48, valid=13, test=11)
+    arguments = clone_arguments(model, data, tmp_path / "out", "roberta", batch=12)
+    verdict = verify(script, arguments, world_sizes=(1, 2, 3, 4), accumulations=(1, 2))
+    assert {c for c, status in statuses(verdict).items() if status == "holds"} == PROVEN, (
+        verdict.rows
+    )
+    assert any("transformers.AdamW" in note for note in verdict.notes)
+    worlds = [(run.world, run.accumulation) for run in verdict.evidence.groups]
+    assert worlds == [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2)]
+    for run in verdict.evidence.groups:
+        assert (len(run.ranks), len(compare.steps(run.ranks))) == (run.world, 8)
+
+
+def test_an_original_that_does_not_import_leaves_c2_unproven_and_exits_2(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    original = tmp_path / "run.py.orig"
+    original.write_text("import apex.amp\n" + script.read_text())
+    patch(script).write()
+    file = tmp_path / "verdict.json"
+    options = ["--original", str(original), "--world-sizes", "1", "--accumulation", "1,2"]
+    result = CliRunner().invoke(
+        ddpfix, ["verify", str(script), *options, "--json", str(file), "--", *arguments]
+    )
+    assert result.exit_code == 2, result.output
+    found = json.loads(file.read_text())
+    rows = {row["code"]: row for row in found["rows"]}
+    assert rows["C2"]["status"] == "unproven"
+    assert "No module named 'apex'" in rows["C2"]["evidence"]
+    assert "No module named 'apex'" in result.stdout
+    assert {rows[code]["status"] for code in ("C1", "C3", "C4", "C5", "C6", "C7")} == {"holds"}
+    assert [run["name"] for run in found["runs"]] == ["patched", "x1", "x1, accumulation 2"]
+
+
+def test_a_script_that_fails_alone_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    patch(script).write()
+    result = CliRunner().invoke(ddpfix, ["verify", str(script), "--", *arguments, "--no_such_flag"])
+    assert result.exit_code == 2
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ddpfix: nothing to judge: the script fails in one process")
+    assert "no original" in last
+
+
+def test_arguments_without_an_output_folder_are_refused(tmp_path: Path) -> None:
+    script, _ = write(tmp_path)
+    result = CliRunner().invoke(ddpfix, ["verify", str(script), "--", "--data_dir", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "name no output folder (--output_dir, " in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 2  # what is compared, and the refusal
+
+
+def test_an_unknown_revision_is_one_line(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    with pytest.raises(InputError, match=r"git: .*see --rev"):
+        verify(script, arguments, rev="nowhere")
+
+
+def test_flags_are_found_replaced_and_split_by_their_common_names() -> None:
+    words = ["--output_dir=out", "--train_batch_size", "6", "--other", "--fast"]
+    text = 'add("--gradient_accumulation_steps")'
+    flags = script_flags.find(words, text, recipe=None, global_batch=None)
+    assert flags == script_flags.ScriptFlags(
+        "--output_dir", "--train_batch_size", "--gradient_accumulation_steps", 6
+    )
+    assert flags.arguments(words, "/new", 3, 2) == [
+        *("--output_dir=/new", "--train_batch_size", "3", "--other", "--fast"),
+        *("--gradient_accumulation_steps", "2"),
+    ]
+    splits, skipped = plan_splits(flags, (1, 2, 4), (1, 2, 5))
+    assert splits == [(1, 1), (2, 1), (1, 2)]
+    assert skipped == [
+        "x4 was left out: 6 examples do not divide by 4",
+        "accumulation 5 was left out: 6 examples do not divide by it",
+    ]
+
+
+def test_recipe_flags_count_and_an_accumulated_batch_is_multiplied() -> None:
+    words = ["--output_dir=o", "--train_batch_size=8", "--gradient_accumulation_steps=2"]
+    found = script_flags.find(words, "", recipe="codegpt-bigclonebench", global_batch=None)
+    assert found.global_batch == 16
+    with pytest.raises(InputError, match="takes a whole number above 0"):
+        script_flags.find(["--output_dir=o", "--batch_size=x"], "", recipe=None, global_batch=None)
+
+
+def test_files_differ_by_their_contents_and_not_by_dates(tmp_path: Path) -> None:
+    for folder, day, content in (("a", "01", b"\xff\x00"), ("b", "02", b"\xff\x01")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "notes.txt").write_text(f"2020-01-{day} 10:00:{day},5 same\n")
+        (tmp_path / folder / "model.bin").write_bytes(content)
+    (tmp_path / "b" / "more.txt").write_text("x")
+    found = different_files(tmp_path / "a", tmp_path / "b", text_only=False)
+    assert found == ["model.bin", "more.txt"]
+    assert different_files(tmp_path / "a", tmp_path / "b", text_only=True) == ["more.txt"]
+
+
+def test_predictions_of_one_class_are_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("a\t1\nb\t1\n")
+    (tmp_path / "two").write_text("a\t1\nb\t0\n")
+    assert one_class(tmp_path / "one") == "1"
+    assert one_class(tmp_path / "two") is None
