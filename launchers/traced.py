@@ -14,6 +14,14 @@ from .run import LOG, Outcome, run
 from .trace.read import RankTrace, read
 
 TRACE = "trace"
+GROUP_OF_ONE = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",  # any free one: nobody else has to know it
+}
 
 
 @frozen
@@ -52,13 +60,16 @@ def command(
     """The command that traces ``script`` in a process group of ``world``, or alone for None.
 
     A group of one is what the other world sizes are compared with: its sampler deals the order
-    that every world size deals, while a script on its own draws from torch's global generator.
+    that every world size deals, while a script on its own draws from torch's global generator. It
+    needs no launcher, which would only import torch once more, but the variables that one sets.
     """
     python = [sys.executable]
-    if world is not None:
+    if world is not None and world > 1:
         python += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if world == 1:
+        variables |= GROUP_OF_ONE
     if cpu:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return Command(

@@ -236,7 +236,7 @@ def trains_the_same(evidence: Evidence) -> Row:
         return Row("C3", "unproven", _some(unproven, 3))
     weights = [found.weights for found in matches if found.weights is not None]
     sentence = (
-        f"{len(matches)} runs of {matches[0].steps} steps: at most "
+        f"{len(matches)} run{'s' if len(matches) > 1 else ''} of {matches[0].steps} steps: at most "
         f"{max(found.loss for found in matches):.1e} apart in the loss, "
         f"{max(found.norm for found in matches):.1e} in the gradient norm"
         + (f", {max(weights):.1e} in the final parameters" if weights else "")

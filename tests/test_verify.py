@@ -150,13 +150,12 @@ def test_family_a_holds_for_1_2_3_and_4_processes(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model", "roberta")
     data = build_clone_data(tmp_path / "data", train=48, valid=13, test=11)
     arguments = clone_arguments(model, data, tmp_path / "out", "roberta", batch=12)
-    verdict = verify(script, arguments, world_sizes=(1, 2, 3, 4), accumulations=(1, 2))
-    assert {c for c, status in statuses(verdict).items() if status == "holds"} == PROVEN, (
-        verdict.rows
-    )
+    verdict = verify(script, arguments, world_sizes=(1, 2, 3, 4), accumulations=(1,))
+    holds = {c for c, status in statuses(verdict).items() if status == "holds"}
+    assert holds == PROVEN - {"C7"}, verdict.rows  # C7 takes two accumulations to tell
     assert any("transformers.AdamW" in note for note in verdict.notes)
     worlds = [(run.world, run.accumulation) for run in verdict.evidence.groups]
-    assert worlds == [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2)]
+    assert worlds == [(1, 1), (2, 1), (3, 1), (4, 1)]
     for run in verdict.evidence.groups:
         assert (len(run.ranks), len(compare.steps(run.ranks))) == (run.world, 8)
 
