@@ -148,6 +148,19 @@ class Module:
         return self.tree.body if function is None else function.body
 
     @cached_property
+    def is_program(self) -> bool:
+        """Whether the file is meant to be run: a main guard, a command line, or a loop that trains.
+
+        A library's modules are not: who writes and who reads is decided by those who call them.
+        """
+        if self.calls_to("parse_args", "parse_args_into_dataclasses"):
+            return True
+        for stmt in self.tree.body:
+            if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
+                return True
+        return any(self.function(call) is None for call in self.calls_to("backward"))
+
+    @cached_property
     def stores(self) -> dict[tuple[Function | None, str], list[ast.Name]]:
         """Where each function binds each of its plain names."""
         found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)

@@ -21,7 +21,12 @@ def read_unit(path: Path, data: bytes | None = None) -> Unit:
 
 
 def with_siblings(script: Module) -> Unit:
-    """The unit of ``script`` with the modules beside it that it imports, directly or not."""
+    """The unit of ``script`` with the modules beside it that it imports, directly or not.
+
+    A module of a library is a unit of its own.
+    """
+    if not script.is_program:
+        return Unit(script)
     folder = script.source.path.resolve().parent
     seen = {script.source.path.resolve()}
     siblings: list[Module] = []

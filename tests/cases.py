@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from ddpfix.patcher.engine import check, one_round
+from ddpfix.patcher.engine import one_round
 from ddpfix.patcher.facts import Module, Unit
 from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.rules import all_rules
@@ -20,11 +20,11 @@ def module(text: str) -> Module:
 
 def found(code: str, text: str) -> list[Finding]:
     """Findings of one rule in a script."""
-    return check(Unit(module(text)), [RULES[code]])
+    return list(RULES[code].findings(Unit(module(text))))
 
 
 def fixed(code: str, text: str) -> str:
     """The script after one rule's edits."""
     unit = Unit(module(text))
-    findings = [finding for finding in check(unit, [RULES[code]]) if finding.edits]
+    findings = [finding for finding in RULES[code].findings(unit) if finding.edits]
     return one_round(unit, findings, {}).script.source.text

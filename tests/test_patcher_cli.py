@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import copy_family
 
-LEGACY = "import torch\nx = batch // args.n_gpu\n"
+LEGACY = "import torch\nargs = parser.parse_args()\nx = batch // args.n_gpu\n"
 
 
 def run(*arguments: object) -> Result:
@@ -71,7 +71,7 @@ def test_a_broken_file_does_not_stop_the_others(tmp_path: Path, script: Path) ->
 def test_check_names_place_consequence_and_way_out(script: Path) -> None:
     result = run("check", script)
     assert result.exit_code == 1
-    assert f"{script}:2:5: DF203 E" in result.stdout
+    assert f"{script}:3:5: DF203 E" in result.stdout
     assert "| x = batch // args.n_gpu" in result.stdout
     assert "ZeroDivisionError" in result.stdout
     assert "`ddpfix patch` repairs it" in result.stdout
@@ -79,7 +79,7 @@ def test_check_names_place_consequence_and_way_out(script: Path) -> None:
 
 def test_check_as_json(script: Path) -> None:
     (row,) = json.loads(run("check", "--output-format", "json", script).stdout)
-    assert (row["line"], row["code"], row["severity"], row["fix"]) == (2, "DF203", "error", "safe")
+    assert (row["line"], row["code"], row["severity"], row["fix"]) == (3, "DF203", "error", "safe")
 
 
 def test_a_clean_script_is_silent(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The rules: every module in this folder is one, found by looking and not by registering.
 
 A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its manual, and
-``findings(unit)``. ``HINT`` may hold byte strings of which one must occur in the script.
+``findings(unit)``. ``ANYWHERE = True`` runs it on modules of libraries too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Rule:
     manual: str
     severity: Severity
     safety: Safety
+    anywhere: bool
     run: Callable[[Unit], Iterator[Finding]]
 
     def section(self, name: str) -> str:
@@ -65,6 +66,14 @@ def all_rules() -> tuple[Rule, ...]:
         manual = inspect.getdoc(module) or ""
         title = manual.partition("\n")[0].rstrip(".")
         rules.append(
-            Rule(module.CODE, title, manual, module.SEVERITY, module.SAFETY, module.findings)
+            Rule(
+                module.CODE,
+                title,
+                manual,
+                module.SEVERITY,
+                module.SAFETY,
+                getattr(module, "ANYWHERE", False),
+                module.findings,
+            )
         )
     return tuple(sorted(rules, key=lambda rule: rule.code))

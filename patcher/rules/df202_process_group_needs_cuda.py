@@ -36,8 +36,11 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield from skipped_set_up(module, call)
             yield from back_end(unit, module, call)
             yield from no_time_out(module, call)
+    if not has_group:
+        return
+    for module in unit.modules:
         yield from ddp_on_cpu(unit, module)
-    if has_group and not any(m.calls_to("destroy_process_group") for m in unit.modules):
+    if not any(module.calls_to("destroy_process_group") for module in unit.modules):
         yield from never_destroyed(unit.script)
 
 

@@ -18,6 +18,7 @@ from ..facts import Module, Unit, keyword, last_argument
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
+ANYWHERE = True
 
 HOMES = ("transformers", "transformers.optimization", "pytorch_transformers")
 DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}  # position in the old signature
