@@ -87,8 +87,8 @@ def select(rules: Iterable[Rule], chosen: Sequence[str], ignored: Sequence[str])
 
 
 def check(unit: Unit, rules: Iterable[Rule]) -> list[Finding]:
-    """All findings, in order of file and line; of a library's module, few rules have any."""
-    rules = [rule for rule in rules if rule.anywhere or unit.script.is_program]
+    """All findings, in order of file and line; few rules have any outside training programs."""
+    rules = [rule for rule in rules if rule.anywhere or unit.is_training_program]
     order = {module: index for index, module in enumerate(unit.modules)}
     return sorted(
         (finding for rule in rules for finding in rule.findings(unit)),

@@ -433,6 +433,15 @@ class Unit:
         self.modules = (script, *siblings)
 
     @cached_property
+    def is_training_program(self) -> bool:
+        """Whether it is run, and trains, evaluates or makes a process group."""
+        return self.script.is_program and (
+            bool(self.train_loops)
+            or bool(self.evaluations)
+            or any(module.calls_to("init_process_group") for module in self.modules)
+        )
+
+    @cached_property
     def options(self) -> dict[str, Option]:
         """The command line's options by the attribute they set."""
         found: dict[str, Option] = {}

@@ -22,10 +22,10 @@ from ddpfix.patcher.facts import Module
 from ddpfix.patcher.inserted import helper_names
 from ddpfix.patcher.sources import decode, replace_all
 
-LEGACY = b"import torch\nargs = parser.parse_args()\nx = b // args.n_gpu  # a comment\n"
-PATCHED = (
-    b"import torch\nargs = parser.parse_args()\nx = b // max(1, args.n_gpu)  # a comment\n"
-)
+# What makes a file a training program.
+START = b"import torch\nfor b in bs: b.backward()\n"
+LEGACY = START + b"x = b // args.n_gpu  # a comment\n"
+PATCHED = START + b"x = b // max(1, args.n_gpu)  # a comment\n"
 
 
 @pytest.fixture
@@ -58,18 +58,18 @@ def write(path: Path, data: bytes) -> Path:
             id="wide characters",
         ),
         pytest.param(
-            b"import torch\nparse_args()\nif a:\n\tx = b // n_gpu\n",
-            b"import torch\nparse_args()\nif a:\n\tx = b // max(1, n_gpu)\n",
+            START + b"if a:\n\tx = b // n_gpu\n",
+            START + b"if a:\n\tx = b // max(1, n_gpu)\n",
             id="tabs",
         ),
         pytest.param(
-            b"import torch\nparse_args()\ny = 1; x = (b //\n  n_gpu) ; z = 2\n",
-            b"import torch\nparse_args()\ny = 1; x = (b //\n  max(1, n_gpu)) ; z = 2\n",
+            START + b"y = 1; x = (b //\n  n_gpu) ; z = 2\n",
+            START + b"y = 1; x = (b //\n  max(1, n_gpu)) ; z = 2\n",
             id="several statements on a line, one over two lines",
         ),
         pytest.param(
-            b"import torch\nparse_args()\nif (a and\n    b // n_gpu):  # c\n    pass\n",
-            b"import torch\nparse_args()\nif (a and\n    b // max(1, n_gpu)):  # c\n    pass\n",
+            START + b"if (a and\n    b // n_gpu):  # c\n    pass\n",
+            START + b"if (a and\n    b // max(1, n_gpu)):  # c\n    pass\n",
             id="inside a test in parentheses",
         ),
     ],
@@ -256,14 +256,14 @@ def test_check_needs_neither_torch_nor_libcst(family: Path) -> None:
 def test_a_library_is_left_to_those_who_call_it(tmp_path: Path) -> None:
     text = b"import torch\ndef save(model, path):\n    torch.save(model, path)\n"
     assert patch(write(tmp_path / "library.py", text)).found == ()
-    script = b"from library import save\nif __name__ == '__main__':\n    save(1, 'x')\n"
-    result = patch(write(tmp_path / "run.py", b"import torch\n" + script))
+    script = START + b"from library import save\nsave(1, 'x')\n"
+    result = patch(write(tmp_path / "run.py", script))
     assert [finding.code for finding in result.found] == ["DF601"]
     assert [change.source.path.name for change in result.changes] == ["library.py"]
 
 
 def test_the_script_is_never_run(tmp_path: Path) -> None:
-    trap = b"import torch, os\nos.mkdir('ran')\nparse_args()\nx = a // args.n_gpu\n"
+    trap = b"import torch, os\nos.mkdir('ran')\nfor b in bs: b.backward()\nx = a // args.n_gpu\n"
     path = write(tmp_path / "run.py", trap)
     old = Path.cwd()
     os.chdir(tmp_path)

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import copy_family
 
-LEGACY = "import torch\nargs = parser.parse_args()\nx = batch // args.n_gpu\n"
+LEGACY = "import torch\nfor b in bs: b.backward()\nx = batch // args.n_gpu\n"
 
 
 def run(*arguments: object) -> Result:
