@@ -24,7 +24,7 @@ from attrs import field, frozen
 
 from . import compare
 from .run import LOG, Outcome
-from .trace.events import Collective, Exit, Metric, Parameters
+from .trace.events import Closed, Collective, Exit, Metric, Parameters
 from .trace.read import RankTrace, disagreement
 
 LOSS_TOLERANCE = 1e-6  # these three are relative, for fp32
@@ -87,6 +87,12 @@ class Observed:
         return self.outcome.status == 0 and set(compare.statuses(self.ranks)) == {0}
 
     @property
+    def aborted_after_the_end(self) -> bool:
+        """All ranks had ended with 0, script and exit handlers, and yet a process failed."""
+        ended = all(trace.status == 0 and trace.last(Closed) for trace in self.ranks)
+        return self.outcome.status != 0 and ended and "SIGABRT" in self.outcome.cause + self._log()
+
+    @property
     def why(self) -> str:
         """How it ended, when that was not well: who hung where, or who failed with what."""
         return (
@@ -96,9 +102,12 @@ class Observed:
             + self._last_words()
         )
 
+    def _log(self) -> str:
+        path = self.trace.parent / LOG
+        return path.read_text("utf-8", errors="replace") if path.is_file() else ""
+
     def _last_words(self) -> str:
-        log = self.trace.parent / LOG
-        lines = log.read_text("utf-8", errors="replace").split("\n") if log.is_file() else []
+        lines = self._log().split("\n")
         said = [line for line in lines if "Error" in line or line.startswith("ddpfix")]
         return f" ({said[-1].strip()[:160]})" if said else ""
 

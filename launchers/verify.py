@@ -170,7 +170,32 @@ class _Stage:
         change: Callable[[list[str]], list[str]] = lambda words: words,
         start_from: Path | None = None,
     ) -> Observed:
-        """One traced run; all runs write to the same path, which then moves to the run's folder."""
+        """One traced run, and another where the first was aborted after the script's end.
+
+        torch's own threads can abort an interpreter that is shutting down, rarely and whatever the
+        script is; what happens twice is held against the script.
+        """
+        seen = self._once(name, script, world, accumulation, options, sealed, change, start_from)
+        if seen.aborted_after_the_end:
+            self.notes.append(f"{name}: ran twice, as {seen.why} after all ranks had ended with 0")
+            again = f"{name}, again"
+            seen = self._once(
+                again, script, world, accumulation, options, sealed, change, start_from
+            )
+        return attrs.evolve(seen, name=name)
+
+    def _once(
+        self,
+        name: str,
+        script: Path,
+        world: int | None,
+        accumulation: int,
+        options: Sequence[str],
+        sealed: bool,
+        change: Callable[[list[str]], list[str]],
+        start_from: Path | None,
+    ) -> Observed:
+        """All runs write to the same path, which then moves to the run's own folder."""
         wrote = self.place / "output"
         shutil.rmtree(wrote, ignore_errors=True)
         if start_from is not None:

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers import compare, script_flags
+from ddpfix.launchers import compare, script_flags, subject
+from ddpfix.launchers.traced import command, trace
 from ddpfix.launchers.verdict import different_files, one_class
 from ddpfix.launchers.verify import Verdict, plan_splits, verify
 from ddpfix.patcher.engine import patch
@@ -203,6 +204,77 @@ def test_an_unknown_revision_is_one_line(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     with pytest.raises(InputError, match=r"git: .*see --rev"):
         verify(script, arguments, rev="nowhere")
+
+
+def test_a_revision_is_the_original_and_the_working_copy_is_judged(tmp_path: Path) -> None:
+    script, _ = write(tmp_path)
+    unpatched = script.read_bytes()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "code"], ["commit", "-q", "-m", "as it was"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    patch(script).write()
+    what = subject.prepare(script, tmp_path / "copies", None, "HEAD")
+    assert what.original is not None
+    assert what.original.read_bytes() == unpatched
+    assert what.patched.read_bytes() == script.read_bytes()
+    assert what.patching.status == "holds"
+
+
+def test_lines_that_no_patch_announces_leave_c9_unproven(tmp_path: Path) -> None:
+    script, _ = write(tmp_path)
+    original = tmp_path / "run.py.orig"
+    original.write_bytes(script.read_bytes())
+    patch(script).write()
+    script.write_text(script.read_text() + "# my own line\n")
+    (script.parent / "helper.py").write_text("x = 1\n")
+    (script.parent / "data.bin").write_bytes(b"0")
+    what = subject.prepare(script, tmp_path / "copies", original, None)
+    assert what.patching.status == "unproven"
+    assert "run.py: not what `ddpfix patch` makes" in what.patching.evidence
+    assert (what.patched.parent / "helper.py").read_text() == "x = 1\n"
+    assert (what.patched.parent / "data.bin").is_symlink()
+
+
+def test_a_sealed_script_cannot_import_ddpfix_in_any_way_but_may_do_without(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "run.py").write_text(
+        "import importlib, json, attrs\n"
+        "for load in (lambda: __import__('ddpfix'), lambda: importlib.import_module('ddpfix.cli'),"
+        "):\n"
+        "    try:\n"
+        "        load()\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print(error)\n"
+    )
+    what = command(tmp_path / "run.py", [], tmp_path / "own", world=None, sealed=True)
+    run = trace(what, tmp_path / "own")
+    assert run.outcome.status == 0
+    assert "No module named 'ddpfix'\nNo module named 'ddpfix.cli'" in run.log
+
+
+def test_an_abort_after_the_end_of_the_script_is_retried_once_and_noted(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    patch(script).write()
+    marker = tmp_path / "aborted"
+    # What torch's threads do now and then: SIGABRT when the interpreter has shut down.
+    abort = (
+        "    import ctypes\n"
+        f"    if args.local_rank == 0 and not os.path.exists({str(marker)!r}):\n"
+        f"        os.mkdir({str(marker)!r})\n"
+        "        libc = ctypes.CDLL(None)\n"
+        "        libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)\n"
+    )
+    text = script.read_text()
+    script.write_text(
+        text.replace(
+            "    set_seed(args.seed)\n    model =", abort + "    set_seed(args.seed)\n    model ="
+        )
+    )
+    verdict = verify(script, arguments, as_is=True, world_sizes=(1,), accumulations=(1, 2))
+    assert marker.is_dir()
+    assert verdict.row("C6").status == "holds", (verdict.rows, verdict.notes)
+    assert any(note.startswith("x1: ran twice, as killed by SIGABRT") for note in verdict.notes)
 
 
 def test_flags_are_found_replaced_and_split_by_their_common_names() -> None:
