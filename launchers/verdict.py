@@ -306,7 +306,7 @@ def _off(
             ("gradient norm", "norm", NORM_TOLERANCE),
         )
     ]
-    for number, what, quantity in sorted(each for each in beyond if each[0]):
+    for number, what, quantity in sorted((b for b in beyond if b[0]), key=lambda b: b[0]):
         here = slice(number - 1, number)
         off = compare.deviation(one[here], other[here], quantity).largest
         largest = compare.deviation(one, other, quantity)
