@@ -118,7 +118,7 @@ class Evidence:
 
     ``original`` is None where it was not or could not be run, for the reason ``no_original``.
     ``groups`` holds the group of one first: the reference for all others. ``again``: for a name in
-    ``groups`` whose weights differ by padding, a group of one that scored its checkpoint.
+    ``groups`` whose weights differ by padding, a group of one that predicted with its checkpoint.
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
     ``patching`` is C9's row, which needs no run.
     """
@@ -414,10 +414,11 @@ def scores_once(evidence: Evidence) -> Row:
             continue
         if match(reference, run).padded:
             again = evidence.again.get(run.name)
-            if again is None or not again.ended_well:
+            if again is None or not again.ended_well or not _texts(again.output):
                 unproven.append(f"{run.name}: {different}, but so do the weights since the padding")
                 continue
-            different = scores_differ(again, run, last_only=True)
+            # Not its metrics: without training, a set that is sampled is another one.
+            different = _files_differ(again, run)
         if different:
             problems.append((run.name, different))
     if problems:
@@ -497,14 +498,9 @@ def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, floa
     ]
 
 
-def scores_differ(base: Observed, run: Observed, *, last_only: bool = False) -> str:
-    """The first score or prediction file in which two runs differ; empty when there is none.
-
-    ``last_only``: ``base`` made only the last evaluations of ``run``.
-    """
+def scores_differ(base: Observed, run: Observed) -> str:
+    """The first score and the prediction files in which two runs differ; empty for none."""
     one, other = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
-    if last_only:
-        other = other[len(other) - len(one) :] if len(one) <= len(other) else other
     found = []
     if len(one) != len(other):
         found.append(f"{len(other)} scores are logged, {base.name} logs {len(one)}")
@@ -512,9 +508,12 @@ def scores_differ(base: Observed, run: Observed, *, last_only: bool = False) -> 
         if key != name or not _close(key, value, theirs):
             found.append(f"{name} is {theirs:g}, in {base.name} {key} is {value:g}")
             break
-    for file in different_files(base.output, run.output, text_only=True)[:2]:
-        found.append(_lines_differ(base, run, file))
-    return " and ".join(found)
+    return " and ".join([*found, *filter(None, [_files_differ(base, run)])])
+
+
+def _files_differ(base: Observed, run: Observed) -> str:
+    names = different_files(base.output, run.output, text_only=True)[:2]
+    return " and ".join(_lines_differ(base, run, name) for name in names)
 
 
 def _lines_differ(base: Observed, run: Observed, name: str) -> str:
