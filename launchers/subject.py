@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -160,3 +161,13 @@ def patching(judged: Path, original: Path | None) -> Row:
         f"exactly what `ddpfix patch` announces; {same} of {len(set(lines))} distinct lines "
         f"untouched; a second patch changes nothing{note}",
     )
+
+
+def flags_obeyed(judged: Path, arguments: Sequence[str]) -> Row:
+    """C8: a flag that is passed has its effect, or the patcher's finding says where it is lost."""
+    passed = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    lost = [f for f in patch(judged, chosen=["DF704"]).found if f.because.split()[0] in passed]
+    if not lost:
+        return Row("C8", "holds", f"none of the {len(passed)} flags passed is overwritten")
+    places = ", ".join(f"{f.because.split()[0]} in line {f.line}" for f in lost)
+    return Row("C8", "holds", f"passed and overwritten by the script, as DF704 says: {places}")

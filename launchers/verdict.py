@@ -120,13 +120,14 @@ class Evidence:
     ``groups`` holds the group of one first: the reference for all others. ``again``: for a name in
     ``groups`` whose weights differ by padding, a group of one that predicted with its checkpoint.
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
-    ``patching`` is C9's row, which needs no run.
+    ``flags`` is C8's row and ``patching`` C9's, which need no run.
     """
 
     original: Observed | None
     no_original: str
     alone: Observed
     groups: tuple[Observed, ...]
+    flags: Row
     patching: Row
     cut: bool = False
     again: dict[str, Observed] = field(factory=dict)
@@ -143,7 +144,7 @@ def judge(evidence: Evidence) -> list[Row]:
         writes_once(evidence),
         ends_well(evidence),
         schedules_right(evidence),
-        Row("C8", "not judged", "no rule looks for flags that the script overwrites"),
+        evidence.flags,
         evidence.patching,
     ]
 

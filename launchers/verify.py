@@ -172,7 +172,7 @@ class _Stage:
     ) -> Observed:
         """One traced run, and another where the first was aborted after the script's end.
 
-        torch's own threads can abort an interpreter that is shutting down, rarely and whatever the
+        Now and then an interpreter that is shutting down is aborted by a C++ thread, whatever the
         script is; what happens twice is held against the script.
         """
         seen = self._once(name, script, world, accumulation, options, sealed, change, start_from)
@@ -279,6 +279,7 @@ def _collect(
         no_original=no_original,
         alone=alone,
         groups=tuple(groups),
+        flags=subject.flags_obeyed(stage.subject.patched, stage.arguments),
         patching=stage.subject.patching,
         cut=cut,
         skipped=tuple(missed),

@@ -19,7 +19,7 @@ from ddpfix.launchers.verify import Verdict, plan_splits, verify
 from ddpfix.patcher.engine import patch
 from sabotage import SABOTAGES, spoil, write
 
-PROVEN = {"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C9"}
+PROVEN = {f"C{number}" for number in range(1, 10)}
 
 
 def statuses(verdict: Verdict) -> dict[str, str]:
@@ -40,7 +40,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
 
 def test_a_correct_patch_holds_in_every_row(small: Verdict) -> None:
     assert {c for c, status in statuses(small).items() if status == "holds"} == PROVEN
-    assert small.row("C8").status == "not judged"
+    assert "flags passed is overwritten" in small.row("C8").evidence
     assert small.exit_status == 0
     assert small.holds
     assert [run.name for run in small.runs] == [
@@ -320,3 +320,12 @@ def test_predictions_of_one_class_are_warned_about(tmp_path: Path) -> None:
     (tmp_path / "two").write_text("a\t1\nb\t0\n")
     assert one_class(tmp_path / "one") == "1"
     assert one_class(tmp_path / "two") is None
+
+
+def test_a_flag_that_is_passed_in_vain_is_named_with_its_line(tmp_path: Path) -> None:
+    script = copy_family("bigclonebench", tmp_path)
+    row = subject.flags_obeyed(script, ["--save_steps=50", "--seed", "1"])
+    assert row.status == "holds"
+    line = script.read_text().splitlines().index("    args.save_steps=len( train_dataloader)") + 1
+    assert f"--save_steps in line {line}" in row.evidence
+    assert "--seed" not in row.evidence

@@ -90,10 +90,15 @@ class Training:
         hooks.register_optimizer_step_post_hook(self._after_step)
 
     def close(self) -> None:
-        """Record the parameters as the script leaves them."""
+        """Record the parameters as the script leaves them, and let go of them.
+
+        Untraced, the script's own end frees its tensors while the interpreter is whole.
+        """
         for known in self._all:
             if known.steps:
                 self._write_parameters(known, "exit")
+        self._all.clear()
+        self._known.clear()
 
     def _around_backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
