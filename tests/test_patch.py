@@ -207,9 +207,9 @@ def test_removing_the_only_statement_of_a_block_leaves_a_pass() -> None:
 def test_a_place_that_takes_no_statement_is_refused(text: str) -> None:
     script = statements(text)
     first = script.tree.body[0]
-    where = "first" if isinstance(first, ast.If) else "before"
+    edit = Insert(first, "c = 3", "first" if isinstance(first, ast.If) else "before")
     with pytest.raises(RefusedError, match="line 1"):
-        apply_edits(script, [Insert(first, "c = 3", where)])
+        apply_edits(script, [edit])
 
 
 def library_files() -> list[Path]:

@@ -19,8 +19,8 @@ def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name:
     script = (HERE.parent / "fixtures" / recipe.family / recipe.script).read_text()
     accepted = set(re.findall(r"add_argument\(\s*['\"](--\w+)", script))
     flags = recipe.flags
-    named = [flags.train_batch, flags.eval_batch, flags.accumulation, flags.output]
-    named += [flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
+    named: list[str | None] = [flags.train_batch, flags.eval_batch, flags.accumulation]
+    named += [flags.output, flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
     assert {*filter(None, named), *recipe.arguments, *recipe.data.files} <= accepted
     assert recipe.name == name
 

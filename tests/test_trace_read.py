@@ -101,7 +101,12 @@ def test_without_a_hang_there_is_no_disagreement(tmp_path: Path) -> None:
 
 
 def test_each_rank_is_named_where_it_stands(tmp_path: Path) -> None:
-    failure = {"type": "ValueError", "message": "bad\nworse", "traceback": [], "site": None}
+    failure: dict[str, object] = {
+        "type": "ValueError",
+        "message": "bad\nworse",
+        "traceback": [],
+        "site": None,
+    }
     traces = write(
         tmp_path,
         [hang("evaluate", 214, "all_gather_object")],
