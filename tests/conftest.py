@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# Whoever runs the tests in the background may have these ignored, and children inherit that.
+for _name in ("SIGINT", "SIGHUP"):
+    if signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), signal.default_int_handler)
 
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 
