@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from .facts import Module, Unit, bound_names
+from .edits import Define, Edit, Guard, Insert
+from .facts import Evaluation, Module, Unit, bound_names
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
@@ -69,3 +70,25 @@ def ddp_options(unit: Unit, args: str) -> str:
     """
     card = f"[{args}.local_rank] if {on_cuda(unit)} else None"
     return f"device_ids={card}, find_unused_parameters=True"
+
+
+def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
+    """Edits that leave a statement to rank 0."""
+    return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+
+
+def share_of(evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
+    """A sampler's text for this rank's share, and the edits that gather what all shares keep.
+
+    None where the accumulators are not proven, or the loader's data or batch size is not given.
+    """
+    loader, module, names = evaluation.loader, evaluation.module, evaluation.accumulators
+    if loader is None or not names or loader.dataset is None or loader.batch_size is None:
+        return None
+    deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
+    gather = "\n".join(f"{name} = gathered({name})" for name in names)
+    return deal, (
+        Insert(evaluation.loop, gather, "after"),
+        Define("shard_of_batches"),
+        Define("gathered"),
+    )

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from .edits import Edit
+from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
 from .facts import Module, Unit
 from .findings import Finding, Safety, Severity
-from .project import read_unit, with_siblings
+from .project import read_unit
 from .rules import Rule, all_rules
 from .sources import Source, replace_all
 
@@ -107,8 +107,8 @@ def patch(
     """Patch the script ``path`` and what it imports beside it. Writes nothing.
 
     ``chosen`` and ``ignored`` are prefixes of rule codes; ``data`` stands in for the file's bytes.
-    The patch is refused, as a whole, when errors would be left that the original did not have
-    alive, or when an edit cannot be carried out.
+    The patch is refused, as a whole, when errors of any rule would be left, or when an edit cannot
+    be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
     from .apply import RefusedError  # libcst costs more to import than all rules to run
@@ -199,8 +199,6 @@ def reach_of(
     module: Module, edits: tuple[Edit, ...]
 ) -> tuple[list[ast.stmt], list[ast.stmt], list[ast.AST]]:
     """Statements that edits take whole, statements they only touch, and words they rewrite."""
-    from .edits import Guard, Insert, Replace, Rewrite, Unwrap
-
     whole: list[ast.stmt] = []
     parts: list[ast.stmt] = []
     words: list[ast.AST] = []
@@ -223,6 +221,3 @@ def overlaps(module: Module, stmt: ast.stmt, other: ast.stmt) -> bool:
         or any(up is other for up in module.ancestors(stmt))
         or any(up is stmt for up in module.ancestors(other))
     )
-
-
-__all__ = ["Change", "Patch", "check", "patch", "select", "with_siblings"]

@@ -71,7 +71,12 @@ class Module:
 
     @cached_property
     def _lines(self) -> list[bytes]:
-        return [line.encode() for line in self.source.text.splitlines(keepends=True)]
+        # Of bytes, as ast counts lines: str.splitlines also breaks at form feeds.
+        return self.source.text.encode().splitlines(keepends=True)
+
+    def line(self, number: int) -> str:
+        """The source line of a 1-based number."""
+        return self._lines[number - 1].decode()
 
     def names(self, node: ast.AST) -> tuple[list[ast.Name], frozenset[str]]:
         """Names that a statement or expression reads, as nodes, and names that it binds."""
@@ -95,7 +100,7 @@ class Module:
 
     def margin(self, stmt: ast.stmt) -> str:
         """The white space that the line of ``stmt`` starts with."""
-        line = self._lines[stmt.lineno - 1].decode()
+        line = self.line(stmt.lineno)
         return line[: len(line) - len(line.lstrip())]
 
     def dotted(self, node: ast.expr) -> str:

@@ -30,7 +30,7 @@ def full(finding: Finding) -> str:
     """The concise line, the source line, what happens at run time, and the way out."""
     rule = {rule.code: rule for rule in all_rules()}[finding.code]
     assert finding.safety is not None
-    line = finding.module.source.text.splitlines()[finding.line - 1].strip()
+    line = finding.module.line(finding.line).strip()
     fix = FIX[finding.safety] or rule.section("Fix")
     return (
         f"{concise(finding)}\n    | {line}\n    = {rule.section('At run time')}\n    = fix: {fix}\n"

@@ -63,6 +63,11 @@ def write(path: Path, data: bytes) -> Path:
             id="tabs",
         ),
         pytest.param(
+            START + b"\x0c\ny = 1\x0c\nx = b // n_gpu\n",
+            START + b"\x0c\ny = 1\x0c\nx = b // max(1, n_gpu)\n",
+            id="form feeds",
+        ),
+        pytest.param(
             START + b"y = 1; x = (b //\n  n_gpu) ; z = 2\n",
             START + b"y = 1; x = (b //\n  max(1, n_gpu)) ; z = 2\n",
             id="several statements on a line, one over two lines",

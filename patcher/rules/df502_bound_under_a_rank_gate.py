@@ -13,7 +13,8 @@ Source       definite assignment, walked once for rank 0 and once for the other 
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Guard
+from ..distributed import only_on_main
+from ..edits import Edit
 from ..facts import Function, Module, Unit, bound_names, within
 from ..findings import Finding, Safety, Severity
 from ..flow import Unbound, unbound_reads
@@ -35,7 +36,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 edits: tuple[Edit, ...] = ()
                 if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
                     guarded.add(stmt)
-                    edits = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+                    edits = only_on_main(stmt)
                 yield Finding(
                     module,
                     unbound.name,

@@ -13,7 +13,8 @@ Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last
 
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Insert, Rewrite
+from ..distributed import share_of
+from ..edits import Edit, Rewrite
 from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
 from ..roles import Role, reached_in_function
@@ -40,21 +41,15 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def sharded(evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    loader, module = evaluation.loader, evaluation.module
-    names = evaluation.accumulators
-    assert loader is not None
-    if not names or loader.dataset is None or loader.batch_size is None:
+    loader, share = evaluation.loader, share_of(evaluation)
+    if loader is None or share is None:
         return ()
-    deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
-    if any(Role.SINGLE in reached_in_function(module, call) for call in loader.distributed):
+    if any(
+        Role.SINGLE in reached_in_function(evaluation.module, call) for call in loader.distributed
+    ):
         return ()  # a lone process has no group to ask for its share
-    gather = "\n".join(f"{name} = gathered({name})" for name in names)
-    return (
-        *(Rewrite(call, deal) for call in loader.distributed),
-        Insert(evaluation.loop, gather, "after"),
-        Define("shard_of_batches"),
-        Define("gathered"),
-    )
+    deal, gather = share
+    return (*(Rewrite(call, deal) for call in loader.distributed), *gather)
 
 
 def whole(evaluation: Evaluation) -> tuple[Edit, ...]:

@@ -13,8 +13,8 @@ Source       torch.distributed.all_gather_object
 import ast
 from collections.abc import Iterator
 
-from ..distributed import arguments_name, is_in_scope
-from ..edits import Define, Edit, Insert, Rewrite
+from ..distributed import arguments_name, is_in_scope, share_of
+from ..edits import Edit, Rewrite
 from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
 from ..roles import RANKS, reached
@@ -46,18 +46,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def shared(unit: Unit, evaluation: Evaluation, call: ast.Call) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    loader, module, args = evaluation.loader, evaluation.module, arguments_name(unit)
-    names = evaluation.accumulators
-    assert loader is not None
-    if not names or loader.dataset is None or loader.batch_size is None:
+    args, share = arguments_name(unit), share_of(evaluation)
+    if share is None or not args or not is_in_scope(evaluation.module, call, args):
         return ()
-    if not args or not is_in_scope(module, call, args):
-        return ()
-    deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
-    gather = "\n".join(f"{name} = gathered({name})" for name in names)
-    return (
-        Rewrite(call, f" if {args}.local_rank == -1 else {deal}", after=True),
-        Insert(evaluation.loop, gather, "after"),
-        Define("shard_of_batches"),
-        Define("gathered"),
-    )
+    deal, gather = share
+    return (Rewrite(call, f" if {args}.local_rank == -1 else {deal}", after=True), *gather)

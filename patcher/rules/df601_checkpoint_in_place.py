@@ -13,7 +13,8 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Guard, Rewrite
+from ..distributed import only_on_main
+from ..edits import Define, Rewrite
 from ..facts import Module, Unit, argument, within
 from ..findings import Finding, Safety, Severity
 from ..roles import Role, reached
@@ -54,5 +55,5 @@ def pretrained(unit: Unit, module: Module) -> Iterator[Finding]:
             continue
         stmt = module.statement(call)
         alone = isinstance(stmt, ast.Expr) and stmt.value is call
-        guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+        guard = only_on_main(stmt)
         yield Finding(module, call, "every rank writes the folder", guard if alone else ())

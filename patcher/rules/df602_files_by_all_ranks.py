@@ -12,8 +12,8 @@ Source       os.makedirs
 import ast
 from collections.abc import Iterator
 
-from ..distributed import WAIT
-from ..edits import Define, Guard, Insert, Rewrite
+from ..distributed import WAIT, only_on_main
+from ..edits import Insert, Rewrite
 from ..facts import Module, Unit, argument, bound_names, keyword, last_argument, walk
 from ..findings import Finding, Safety, Severity
 from ..roles import RANKS, Role, reached, reached_in_function
@@ -64,7 +64,7 @@ def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
         behind = list(walk(body[body.index(stmt) + 1 :]))
         read = {n.id for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         texts = {n.value for n in behind if isinstance(n, ast.Constant)}
-        guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+        guard = only_on_main(stmt)
         if not bound_names(stmt) & read:
             if not path_names(module, call) & read and not path_texts(call) & texts:
                 yield Finding(module, call, because, guard)
@@ -76,7 +76,7 @@ def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
                 return
         because += ", and it is used behind"
     elif isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
-        guard = (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+        guard = only_on_main(stmt)
         yield Finding(module, call, because, guard)
         return
     yield Finding(module, call, because)
