@@ -15,8 +15,8 @@ from itertools import pairwise
 import libcst as cst
 
 from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
-from .facts import Module
 from .inserted import helper_code, helper_imports
+from .module import Module
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 BLOCKS = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 
 from .edits import Define, Edit, Guard, Insert
-from .facts import Evaluation, Module, Unit, bound_names
+from .facts import Evaluation, Unit
+from .module import Module
+from .syntax import bound_names, parameters
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
@@ -40,8 +42,7 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
     function = module.function(node)
     if function is None:
         return name in module.module_names
-    parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
-    return name in parameters | bound_names(function.body) | module.module_names
+    return name in parameters(function) | bound_names(function.body) | module.module_names
 
 
 def use_cuda(unit: Unit, args: str) -> str:

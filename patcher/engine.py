@@ -15,11 +15,13 @@ from pathlib import Path
 
 from ..errors import InputError
 from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
-from .facts import Module, Unit
+from .facts import Unit
 from .findings import Finding, Safety, Severity
+from .module import Module
 from .project import read_unit
 from .rules import Rule, all_rules
 from .sources import Source, replace_all
+from .syntax import below
 
 ROUNDS = 5
 
@@ -210,7 +212,7 @@ def reach_of(
                 parts.append(anchor)
             case Rewrite(first=first, after=after):
                 parts.append(module.statement(first))
-                words += [] if after else [w for w in ast.walk(first) if isinstance(w, ast.expr)]
+                words += [] if after else [w for w in below(first) if isinstance(w, ast.expr)]
     return whole, parts, words
 
 

@@ -1,7 +1,7 @@
-"""One pass of the standard library's ``ast`` over a module, and the tables that rules read.
+"""What a training program is made of: options, loaders, train loops and evaluations.
 
-The pass records parents, calls, functions and import aliases; everything else is looked up in
-those tables when a rule first asks for it. Nothing here runs or imports the user's code.
+Looked up in the tables of its modules when a rule first asks. Nothing here runs or imports the
+user's code.
 """
 
 from __future__ import annotations
@@ -11,277 +11,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
-from ..errors import InputError
-from .sources import Source
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Node = TypeVar("Node", bound=ast.AST)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-class Module:
-    """A parsed file with its tables.
-
-    Raises InputError when the text is not Python, naming the line.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        try:
-            self.tree = ast.parse(source.text)
-        except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or 1
-            reason = getattr(error, "msg", None) or str(error)
-            raise InputError(
-                f"{source.path}:{line}: not valid Python ({reason}); "
-                "correct that line first (Python 2 code needs 2to3)"
-            ) from error
-        except RecursionError as error:
-            raise InputError(f"{source.path}: nested too deeply to be read; split it") from error
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self.functions: dict[str, Function] = {}
-        self.aliases: dict[str, str] = {}
-        self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
-        self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
-        self._calls: dict[str, list[ast.Call]] = defaultdict(list)
-        self._nodes: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        pending: list[ast.AST] = [self.tree]
-        calls: list[ast.Call] = []
-        while pending:
-            node = pending.pop()
-            self._nodes[type(node)].append(node)
-            if isinstance(node, ast.Call):
-                calls.append(node)
-            elif isinstance(node, Function):
-                self.functions.setdefault(node.name, node)
-            elif isinstance(node, ast.Import):
-                for alias in node.names:
-                    local = alias.asname or alias.name.partition(".")[0]
-                    self.aliases[local] = alias.name if alias.asname else local
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                for alias in node.names:
-                    self.aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
-                pending.append(child)
-        for call in calls:
-            self._calls[self.dotted(call.func).rpartition(".")[2]].append(call)
-
-    @cached_property
-    def _lines(self) -> list[bytes]:
-        # Of bytes, as ast counts lines: str.splitlines also breaks at form feeds.
-        return self.source.text.encode().splitlines(keepends=True)
-
-    def line(self, number: int) -> str:
-        """The source line of a 1-based number."""
-        return self._lines[number - 1].decode()
-
-    def names(self, node: ast.AST) -> tuple[list[ast.Name], frozenset[str]]:
-        """Names that a statement or expression reads, as nodes, and names that it binds."""
-        if node not in self._names:
-            reads = [
-                item
-                for item in walk(node)
-                if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load)
-            ]
-            self._names[node] = reads, frozenset(bound_names(node))
-        return self._names[node]
-
-    def text(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> str:
-        """The source text of ``node``."""
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        lines = self._lines[node.lineno - 1 : node.end_lineno]
-        lines[-1] = lines[-1][: node.end_col_offset]
-        lines[0] = lines[0][node.col_offset :]
-        return b"".join(lines).decode()
-
-    def margin(self, stmt: ast.stmt) -> str:
-        """The white space that the line of ``stmt`` starts with."""
-        line = self.line(stmt.lineno)
-        return line[: len(line) - len(line.lstrip())]
-
-    def dotted(self, node: ast.expr) -> str:
-        """``a.b.c`` with import aliases resolved, or the empty string when it is no such name."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if isinstance(node, ast.Name):
-            parts.append(self.aliases.get(node.id, node.id))
-            return ".".join(reversed(parts))
-        return "." + ".".join(reversed(parts)) if parts else ""
-
-    def nodes(self, kind: type[Node]) -> list[Node]:
-        """All nodes of exactly this type, in source order where they have a position."""
-        found = self._nodes.get(kind, [])
-        return sorted(found, key=position)  # type: ignore[arg-type]
-
-    def calls_to(self, *names: str) -> list[ast.Call]:
-        """Calls whose resolved name ends in one of ``names``, in source order."""
-        return sorted((call for name in names for call in self._calls.get(name, [])), key=position)
-
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Parents of ``node``, innermost first."""
-        while (parent := self.parents.get(node)) is not None:
-            yield parent
-            node = parent
-
-    def statement(self, node: ast.AST) -> ast.stmt:
-        """The innermost statement that holds ``node``."""
-        while not isinstance(node, ast.stmt):
-            node = self.parents[node]
-        return node
-
-    def function(self, node: ast.AST) -> Function | None:
-        """The function whose body holds ``node``; None at module level."""
-        return next((up for up in self.ancestors(node) if isinstance(up, Function)), None)
-
-    def body(self, stmt: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that ``stmt`` stands in."""
-        parent = self.parents[stmt]
-        for _, value in ast.iter_fields(parent):
-            if isinstance(value, list) and any(item is stmt for item in value):
-                return value
-        return [stmt]
-
-    def scope_statements(self, node: ast.AST) -> list[ast.stmt]:
-        """The body of the function around ``node``, or of the module."""
-        function = self.function(node)
-        return self.tree.body if function is None else function.body
-
-    @cached_property
-    def is_program(self) -> bool:
-        """Whether the file is meant to be run: a main guard, a command line, or a loop that trains.
-
-        A library's modules are not: who writes and who reads is decided by those who call them.
-        """
-        if self.calls_to("parse_args", "parse_args_into_dataclasses"):
-            return True
-        for stmt in self.tree.body:
-            if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
-                return True
-        return any(self.function(call) is None for call in self.calls_to("backward"))
-
-    @cached_property
-    def stores(self) -> dict[tuple[Function | None, str], list[ast.Name]]:
-        """Where each function binds each of its plain names."""
-        found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
-        for name in self.nodes(ast.Name):
-            if not isinstance(name.ctx, ast.Load):
-                found[self.function(name), name.id].append(name)
-        return found
-
-    @cached_property
-    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
-        """Names that nothing but one plain assignment in their function binds, with its value."""
-        return {
-            key: stmt.value
-            for key, (first, *more) in self.stores.items()
-            if not more
-            and isinstance(stmt := self.parents[first], ast.Assign)
-            and stmt.targets == [first]
-        }
-
-    @cached_property
-    def module_names(self) -> set[str]:
-        """Names bound at module level."""
-        return set(self.aliases) | bound_names(self.tree.body)
-
-    def definition(self, name: ast.expr, at: ast.AST) -> ast.expr | None:
-        """The last value that the plain name ``name`` got above ``at`` in its own function."""
-        values = self.alternatives(name, at)
-        return values[-1] if values else None
-
-    def alternatives(self, name: ast.expr, at: ast.AST) -> list[ast.expr]:
-        """The last value of a plain name above ``at``, and what the other branches give it."""
-        if not isinstance(name, ast.Name):
-            return []
-        sites = [
-            stmt
-            for stmt in within(self.scope_statements(at), ast.Assign)
-            if stmt.lineno < getattr(at, "lineno", 0)
-            and any(isinstance(t, ast.Name) and t.id == name.id for t in stmt.targets)
-        ]
-        if not sites:
-            return []
-        branches = [up for up in self.ancestors(sites[-1]) if isinstance(up, ast.If)]
-        whole = next((up for up in branches if up not in self.ancestors(at)), sites[-1])
-        return [stmt.value for stmt in sites if stmt is whole or whole in self.ancestors(stmt)]
-
-
-def position(node: ast.AST) -> tuple[int, int]:
-    """Source order."""
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-
-
-def walk(nodes: list[ast.stmt] | ast.AST) -> Iterator[ast.AST]:
-    """Every node below ``nodes`` in source order, without entering nested functions or classes."""
-    pending: list[ast.AST] = list(reversed(nodes)) if isinstance(nodes, list) else [nodes]
-    top = set(map(id, pending))
-    while pending:
-        node = pending.pop()
-        yield node
-        if isinstance(node, SCOPES) and id(node) not in top:
-            continue
-        if isinstance(node, SCOPES) and isinstance(nodes, list):
-            continue
-        pending.extend(reversed(list(ast.iter_child_nodes(node))))
-
-
-def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
-    """Nodes of one type below ``nodes``, without entering nested functions or classes."""
-    return [node for node in walk(nodes) if isinstance(node, kind)]
-
-
-def bound_names(nodes: list[ast.stmt] | ast.AST) -> set[str]:
-    """Names that the statements bind: assignments, loops, imports, definitions, ``with … as``."""
-    names: set[str] = set()
-    for node in walk(nodes):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            names.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-    return names
-
-
-def keyword(call: ast.Call, name: str) -> ast.keyword | None:
-    """The keyword argument ``name`` of a call."""
-    return next((word for word in call.keywords if word.arg == name), None)
-
-
-def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
-    """An argument given by position or by name."""
-    word = keyword(call, name)
-    if word is not None:
-        return word.value
-    return call.args[index] if len(call.args) > index else None
-
-
-def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:
-    """The argument that stands last in the source, behind which another one may follow."""
-    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    return max(everything, key=position, default=None)
-
-
-def mentions(node: ast.AST, text: str) -> bool:
-    """Whether an attribute or name spelled ``text`` occurs below ``node``."""
-    return any(
-        (isinstance(item, ast.Attribute) and item.attr == text)
-        or (isinstance(item, ast.Name) and item.id == text)
-        for item in ast.walk(node)
-    )
-
-
-def same(first: ast.AST, second: ast.AST) -> bool:
-    """Whether two expressions are spelled alike, whatever their white space."""
-    return ast.dump(first) == ast.dump(second)
+from .module import Module
+from .syntax import (
+    Function,
+    argument,
+    assigned_pairs,
+    below,
+    bound_names,
+    is_empty_list,
+    is_number,
+    keyword,
+    walk,
+    within,
+)
 
 
 @dataclass(frozen=True)
@@ -309,7 +52,7 @@ class Loader:
         return [
             node
             for sampler in self.samplers
-            for node in ast.walk(sampler)
+            for node in below(sampler)
             if isinstance(node, ast.Call)
             and ast.unparse(node.func).rpartition(".")[2] == "DistributedSampler"
         ]
@@ -387,7 +130,7 @@ class Evaluation:
         read = {
             node.id
             for stmt in self.after
-            for node in ast.walk(stmt)
+            for node in below(stmt)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         }
         if self.loader.name in read or bound_names(self.loop) & read - set(start):
@@ -409,25 +152,6 @@ class Evaluation:
         if not filled <= set(start):
             return None
         return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
-
-
-def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
-    """Name and value of ``a = v``, ``a = b = v`` and ``a, b = v, w``."""
-    for target in stmt.targets:
-        if isinstance(target, ast.Name):
-            yield target.id, stmt.value
-        elif isinstance(target, ast.Tuple) and isinstance(stmt.value, ast.Tuple):
-            for item, value in zip(target.elts, stmt.value.elts, strict=False):
-                if isinstance(item, ast.Name):
-                    yield item.id, value
-
-
-def is_empty_list(value: ast.expr) -> bool:
-    return isinstance(value, ast.List) and not value.elts
-
-
-def is_number(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and type(value.value) in (int, float)
 
 
 class Unit:
@@ -603,7 +327,7 @@ def _accumulation(
             if up is loop:
                 break
             if isinstance(up, ast.If):
-                for node in ast.walk(up.test):
+                for node in below(up.test):
                     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                         return up, node.right
     # A test that was already given a name: ``last = (step + 1) % n == 0 or …``; ``if last:``
@@ -611,7 +335,7 @@ def _accumulation(
         if isinstance(stmt.test, ast.Name):
             for assign in within(loop.body, ast.Assign):
                 if bound_names(assign) == {stmt.test.id}:
-                    for node in ast.walk(assign.value):
+                    for node in below(assign.value):
                         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                             return stmt, node.right
     return None, None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .edits import Edit
-    from .facts import Module
+    from .module import Module
 
 
 class Severity(enum.Enum):

@@ -10,8 +10,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .facts import Function, Module, bound_names, walk
+from .module import Module
 from .roles import UNKNOWN, Role, value
+from .syntax import Function, bound_names, everywhere, parameters, walk
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ def unbound_reads(module: Module, function: Function) -> Iterator[Unbound]:
         for name in node.names
     }
     local = bound_names(function.body) - outer
-    parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
-    alone = set(_reads(module, function, local, parameters, Role.SINGLE))
+    given = parameters(function)
+    alone = set(_reads(module, function, local, given, Role.SINGLE))
     seen: set[ast.Name] = set()
     for role in (Role.MAIN, Role.OTHER):
-        for read in _reads(module, function, local, parameters, role):
+        for read in _reads(module, function, local, given, role):
             if read not in alone and read not in seen:
                 seen.add(read)
                 yield Unbound(read, role)
@@ -79,10 +80,7 @@ class _Walk:
 
     def _comprehension_name(self, name: ast.Name, top: ast.AST) -> bool:
         return any(
-            name.id in {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
-            for item in ast.walk(top)
-            if isinstance(item, ast.comprehension)
-            for part in [item]
+            name.id in bound_names(part.target) for part in everywhere(top, ast.comprehension)
         )
 
     def statement(self, stmt: ast.stmt, bound: set[str]) -> set[str] | None:

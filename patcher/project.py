@@ -6,7 +6,8 @@ import ast
 from pathlib import Path
 
 from ..errors import InputError
-from .facts import Module, Unit
+from .facts import Unit
+from .module import Module
 from .sources import decode, read_bytes
 
 

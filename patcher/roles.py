@@ -13,7 +13,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .facts import Function, Module, Unit, within
+from .facts import Unit
+from .module import Module
+from .syntax import Function, within
 
 
 class Role(enum.Enum):

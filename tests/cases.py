@@ -6,8 +6,9 @@ import textwrap
 from pathlib import Path
 
 from ddpfix.patcher.engine import one_round
-from ddpfix.patcher.facts import Module, Unit
+from ddpfix.patcher.facts import Unit
 from ddpfix.patcher.findings import Finding
+from ddpfix.patcher.module import Module
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.sources import Source
 

@@ -18,8 +18,8 @@ from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.apply import RefusedError, apply_edits, pairs
 from ddpfix.patcher.edits import Guard, Insert, Replace, Rewrite, Unwrap
 from ddpfix.patcher.engine import patch
-from ddpfix.patcher.facts import Module
 from ddpfix.patcher.inserted import helper_names
+from ddpfix.patcher.module import Module
 from ddpfix.patcher.sources import decode, replace_all
 
 # What makes a file a training program.

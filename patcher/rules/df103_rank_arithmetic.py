@@ -13,8 +13,9 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..facts import Module, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANK, Role, value
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.REPORT

@@ -16,8 +16,10 @@ from collections.abc import Iterator
 
 from ..distributed import READ_RANK, SET_UP, use_cuda
 from ..edits import Edit, Import, Insert
-from ..facts import Module, Unit, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import within
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 

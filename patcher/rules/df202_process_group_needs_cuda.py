@@ -17,9 +17,11 @@ from collections.abc import Iterator
 
 from ..distributed import on_cuda, use_cuda
 from ..edits import Edit, Guard, Import, Insert, Rewrite
-from ..facts import Module, Unit, keyword, last_argument, mentions, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import is_rank_test
+from ..syntax import keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 

@@ -17,9 +17,11 @@ from collections.abc import Iterator
 
 from ..distributed import WRAP, arguments_name, ddp_options, is_in_scope
 from ..edits import Edit, Insert, Replace, Rewrite
-from ..facts import Module, Unit, bound_names, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANKS, reached_in_function
+from ..syntax import bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 

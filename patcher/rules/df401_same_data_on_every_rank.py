@@ -15,8 +15,9 @@ from collections.abc import Iterator
 
 from ..distributed import arguments_name, is_in_scope
 from ..edits import Edit, Import, Rewrite
-from ..facts import TrainLoop, Unit, within
+from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
+from ..syntax import below, within
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
@@ -64,7 +65,7 @@ def shares_out(unit: Unit) -> bool:
                 isinstance(item, ast.Name | ast.Attribute)
                 and (item.id if isinstance(item, ast.Name) else item.attr)
                 in ("world_size", "get_world_size", "local_rank")
-                for item in ast.walk(node)
+                for item in below(node)
             ):
                 return True
     return bool(
@@ -78,5 +79,5 @@ def is_loader_of_shares(body: list[ast.stmt]) -> bool:
         isinstance(item, ast.Name | ast.Attribute)
         and (item.id if isinstance(item, ast.Name) else item.attr) == "world_size"
         for loop in within(body, ast.For)
-        for item in ast.walk(loop.iter)
+        for item in below(loop.iter)
     )

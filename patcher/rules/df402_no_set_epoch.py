@@ -12,8 +12,9 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Insert
-from ..facts import Unit, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..syntax import within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 

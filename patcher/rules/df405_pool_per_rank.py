@@ -13,8 +13,9 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Import, Rewrite
-from ..facts import Unit, argument
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..syntax import argument, everywhere
 
 CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
 
@@ -26,7 +27,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
         for call in module.calls_to("Pool"):
             if not module.dotted(call.func).startswith("multiprocessing"):
                 continue
-            if any(getattr(node, "value", "") == "LOCAL_WORLD_SIZE" for node in ast.walk(call)):
+            if any(node.value == "LOCAL_WORLD_SIZE" for node in everywhere(call, ast.Constant)):
                 continue
             size = argument(call, 0, "processes")
             if size is None or module.calls_to(*ORDERLESS):

@@ -15,8 +15,9 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Rewrite, Unwrap
-from ..facts import Module, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import Role, gates, is_rank_test, value
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 
 from ..distributed import only_on_main
 from ..edits import Edit
-from ..facts import Function, Module, Unit, bound_names, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..flow import Unbound, unbound_reads
+from ..module import Module
 from ..roles import differs, gates
+from ..syntax import Function, bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 

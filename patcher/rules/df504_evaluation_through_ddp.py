@@ -14,8 +14,9 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Insert
-from ..facts import Evaluation, Unit, bound_names, mentions, within
+from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
+from ..syntax import bound_names, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 

@@ -14,9 +14,11 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from ..facts import Function, Module, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANKS, Role, reached, reached_in_function
+from ..syntax import Function
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.REPORT
 

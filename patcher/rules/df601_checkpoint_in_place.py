@@ -15,9 +15,11 @@ from collections.abc import Iterator
 
 from ..distributed import only_on_main
 from ..edits import Define, Rewrite
-from ..facts import Module, Unit, argument, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import Role, reached
+from ..syntax import argument, within
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 

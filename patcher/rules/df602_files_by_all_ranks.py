@@ -14,9 +14,11 @@ from collections.abc import Iterator
 
 from ..distributed import WAIT, only_on_main
 from ..edits import Insert, Rewrite
-from ..facts import Module, Unit, argument, bound_names, keyword, last_argument, walk
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANKS, Role, reached, reached_in_function
+from ..syntax import argument, bound_names, everywhere, keyword, last_argument, parameters, walk
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
 
@@ -101,11 +103,10 @@ def path_names(module: Module, call: ast.Call) -> set[str]:
     function = module.function(call)
     if function is None:
         return set()
-    parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
-    names = {node.id for node in ast.walk(call.args[0]) if isinstance(node, ast.Name)}
-    return names & bound_names(function.body) - parameters
+    names = {node.id for node in everywhere(call.args[0], ast.Name)}
+    return names & bound_names(function.body) - parameters(function)
 
 
 def path_texts(call: ast.Call) -> set[object]:
     """Literals in the path, by which a later line may open it again."""
-    return {n.value for n in ast.walk(call.args[0]) if isinstance(n, ast.Constant) and n.value}
+    return {n.value for n in everywhere(call.args[0], ast.Constant) if n.value}

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 
 from ..distributed import WAIT
 from ..edits import Insert, Rewrite
-from ..facts import Function, Module, Unit, keyword, last_argument
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANKS, reached
+from ..syntax import Function, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 

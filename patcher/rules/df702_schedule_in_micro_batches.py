@@ -15,8 +15,9 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Insert, Rewrite
-from ..facts import TrainLoop, Unit, bound_names, same, within
+from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
+from ..syntax import below, bound_names, same, within
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
@@ -72,7 +73,7 @@ def step_quantities(loop: TrainLoop) -> set[str]:
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
-                for node in ast.walk(value)
+                for node in below(value)
                 if isinstance(node, ast.Attribute | ast.Name)
             )
     return texts
@@ -91,10 +92,10 @@ def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.expr]:
     found: list[ast.expr] = []
     divided = [
         node
-        for node in ast.walk(value)
+        for node in below(value)
         if isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.FloorDiv | ast.Div)
-        and any(same(part, loop.accumulation) for part in ast.walk(node.right))
+        and any(same(part, loop.accumulation) for part in below(node.right))
     ]
     for node in divided:
         floors = isinstance(node.op, ast.FloorDiv) and same(node.right, loop.accumulation)
@@ -102,9 +103,7 @@ def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.expr]:
             found.append(node)
     if divided:
         return found
-    return [
-        node for node in ast.walk(value) if isinstance(node, ast.expr) and is_length(loop, node)
-    ]
+    return [node for node in below(value) if isinstance(node, ast.expr) and is_length(loop, node)]
 
 
 def is_length(loop: TrainLoop, node: ast.expr) -> bool:

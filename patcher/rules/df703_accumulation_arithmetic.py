@@ -16,8 +16,10 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Guard, Insert, Rewrite
-from ..facts import Module, TrainLoop, Unit, bound_names, same, within
+from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import below, bound_names, same, within
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
@@ -107,7 +109,7 @@ def wrapped_models(module: Module, loop: TrainLoop) -> list[str]:
     """Names that DDP's result is bound to in the function of the loop."""
     names: set[str] = set()
     for stmt in within(loop.scope, ast.Assign):
-        if any(call in ast.walk(stmt) for call in module.calls_to("DistributedDataParallel")):
+        if any(call in below(stmt) for call in module.calls_to("DistributedDataParallel")):
             names |= bound_names(stmt)
     return sorted(names)
 

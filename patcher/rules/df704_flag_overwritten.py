@@ -14,9 +14,11 @@ Source       counted in 53 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..facts import Module, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANK_NAMES
+from ..syntax import everywhere
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 
@@ -44,7 +46,7 @@ def goes_back(unit: Unit, value: ast.expr, name: str, depth: int = 0) -> bool:
     """Whether ``value`` is made of the attribute ``name``, also through other attributes."""
     if depth > 4:
         return True
-    read = {node.attr for node in ast.walk(value) if isinstance(node, ast.Attribute)}
+    read = {node.attr for node in everywhere(value, ast.Attribute)}
     return name in read or any(
         goes_back(unit, stmt.value, name, depth + 1)
         for module in unit.modules

@@ -13,8 +13,9 @@ import builtins
 from collections.abc import Iterator
 
 from ..edits import Replace
-from ..facts import Unit, bound_names, within
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..syntax import bound_names, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 
@@ -25,7 +26,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
         function = module.function(loop.steps)
         known = module.module_names | bound_names(loop.scope) | set(dir(builtins))
         if function is not None:
-            known |= {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
+            known |= parameters(function)
         for stmt in within(loop.scope, ast.Expr):
             call = stmt.value
             if (

@@ -14,8 +14,10 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Import, Replace, Rewrite
-from ..facts import Module, Unit, keyword, last_argument
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
 ANYWHERE = True

@@ -1,0 +1,212 @@
+"""A parsed file with its tables: parents, calls, functions, import aliases, bindings."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from ..errors import InputError
+from .sources import Source
+from .syntax import (
+    Function,
+    Node,
+    Preorder,
+    bound_names,
+    everywhere,
+    mentions,
+    position,
+    within,
+)
+
+
+class Module:
+    """A parsed file with its tables.
+
+    Raises InputError when the text is not Python, naming the line.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        try:
+            self.tree = ast.parse(source.text)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            reason = getattr(error, "msg", None) or str(error)
+            raise InputError(
+                f"{source.path}:{line}: not valid Python ({reason}); "
+                "correct that line first (Python 2 code needs 2to3)"
+            ) from error
+        except RecursionError as error:
+            raise InputError(f"{source.path}: nested too deeply to be read; split it") from error
+        table = Preorder(self.tree)
+        self._table = table
+        nodes = table.nodes
+        self.parents: dict[ast.AST, ast.AST] = {
+            node: nodes[above] for node, above in zip(nodes[1:], table.above[1:], strict=True)
+        }
+        self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
+        self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
+        self.functions: dict[str, Function] = {}
+        functions: list[Function] = [*self.nodes(ast.FunctionDef)]
+        for function in (*functions, *self.nodes(ast.AsyncFunctionDef)):
+            self.functions.setdefault(function.name, function)
+        self.aliases: dict[str, str] = {}
+        for plain in self.nodes(ast.Import):
+            for alias in plain.names:
+                local = alias.asname or alias.name.partition(".")[0]
+                self.aliases[local] = alias.name if alias.asname else local
+        for stmt in self.nodes(ast.ImportFrom):
+            for alias in stmt.names:
+                if stmt.module:
+                    self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
+        self._calls: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.nodes(ast.Call):
+            self._calls[self._last_name(call.func)].append(call)
+
+    def _last_name(self, func: ast.expr) -> str:
+        if isinstance(func, ast.Attribute):
+            return func.attr
+        if isinstance(func, ast.Name):
+            return self.aliases.get(func.id, func.id).rpartition(".")[2]
+        return ""
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        # Of bytes, as ast counts lines: str.splitlines also breaks at form feeds.
+        return self.source.text.encode().splitlines(keepends=True)
+
+    def line(self, number: int) -> str:
+        """The source line of a 1-based number."""
+        return self._lines[number - 1].decode()
+
+    def names(self, node: ast.AST) -> tuple[list[ast.Name], frozenset[str]]:
+        """Names that a statement or expression reads, as nodes, and names that it binds."""
+        if node not in self._names:
+            reads = [item for item in within(node, ast.Name) if isinstance(item.ctx, ast.Load)]
+            self._names[node] = reads, frozenset(bound_names(node))
+        return self._names[node]
+
+    def text(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> str:
+        """The source text of ``node``."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        lines = self._lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return b"".join(lines).decode()
+
+    def margin(self, stmt: ast.stmt) -> str:
+        """The white space that the line of ``stmt`` starts with."""
+        line = self.line(stmt.lineno)
+        return line[: len(line) - len(line.lstrip())]
+
+    def dotted(self, node: ast.expr) -> str:
+        """``a.b.c`` with import aliases resolved, or the empty string when it is no such name."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.append(self.aliases.get(node.id, node.id))
+            return ".".join(reversed(parts))
+        return "." + ".".join(reversed(parts)) if parts else ""
+
+    def nodes(self, kind: type[Node]) -> list[Node]:
+        """All nodes of exactly this type, in source order."""
+        return everywhere(self.tree, kind)
+
+    def calls_to(self, *names: str) -> list[ast.Call]:
+        """Calls whose resolved name ends in one of ``names``, in source order."""
+        if len(names) == 1:
+            return self._calls.get(names[0], [])
+        return sorted((call for name in names for call in self._calls.get(name, [])), key=position)
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Parents of ``node``, innermost first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds ``node``."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def function(self, node: ast.AST) -> Function | None:
+        """The function whose body holds ``node``; None at module level."""
+        return next((up for up in self.ancestors(node) if isinstance(up, Function)), None)
+
+    def body(self, stmt: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that ``stmt`` stands in."""
+        parent = self.parents[stmt]
+        for _, value in ast.iter_fields(parent):
+            if isinstance(value, list) and any(item is stmt for item in value):
+                return value
+        return [stmt]
+
+    def scope_statements(self, node: ast.AST) -> list[ast.stmt]:
+        """The body of the function around ``node``, or of the module."""
+        function = self.function(node)
+        return self.tree.body if function is None else function.body
+
+    @cached_property
+    def is_program(self) -> bool:
+        """Whether the file is meant to be run: a main guard, a command line, or a loop that trains.
+
+        A library's modules are not: who writes and who reads is decided by those who call them.
+        """
+        if self.calls_to("parse_args", "parse_args_into_dataclasses"):
+            return True
+        for stmt in self.tree.body:
+            if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
+                return True
+        return any(self.function(call) is None for call in self.calls_to("backward"))
+
+    @cached_property
+    def stores(self) -> dict[tuple[Function | None, str], list[ast.Name]]:
+        """Where each function binds each of its plain names."""
+        found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
+        for name in self.nodes(ast.Name):
+            if not isinstance(name.ctx, ast.Load):
+                found[self.function(name), name.id].append(name)
+        return found
+
+    @cached_property
+    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
+        """Names that nothing but one plain assignment in their function binds, with its value."""
+        return {
+            key: stmt.value
+            for key, (first, *more) in self.stores.items()
+            if not more
+            and isinstance(stmt := self.parents[first], ast.Assign)
+            and stmt.targets == [first]
+        }
+
+    @cached_property
+    def module_names(self) -> set[str]:
+        """Names bound at module level."""
+        return set(self.aliases) | bound_names(self.tree.body)
+
+    def definition(self, name: ast.expr, at: ast.AST) -> ast.expr | None:
+        """The last value that the plain name ``name`` got above ``at`` in its own function."""
+        values = self.alternatives(name, at)
+        return values[-1] if values else None
+
+    def alternatives(self, name: ast.expr, at: ast.AST) -> list[ast.expr]:
+        """The last value of a plain name above ``at``, and what the other branches give it."""
+        if not isinstance(name, ast.Name):
+            return []
+        sites = [
+            stmt
+            for stmt in within(self.scope_statements(at), ast.Assign)
+            if stmt.lineno < getattr(at, "lineno", 0)
+            and any(isinstance(t, ast.Name) and t.id == name.id for t in stmt.targets)
+        ]
+        if not sites:
+            return []
+        branches = [up for up in self.ancestors(sites[-1]) if isinstance(up, ast.If)]
+        whole = next((up for up in branches if up not in self.ancestors(at)), sites[-1])
+        return [stmt.value for stmt in sites if stmt is whole or whole in self.ancestors(stmt)]

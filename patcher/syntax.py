@@ -1,0 +1,216 @@
+"""Questions about syntax alone: what stands below a node, what a call is given, what is bound.
+
+Every node of a module is numbered in preorder once; what stands below a node is then a slice, and
+the nodes of one type below it are found by bisection. Rules ask such things thousands of times.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TypeVar, cast
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Node = TypeVar("Node", bound=ast.AST)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)  # shared objects
+
+
+class Preorder:
+    """The nodes of a tree in preorder: for each its number, parent, end and scope.
+
+    ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
+    function, lambda or class around it, 0 at module level.
+    """
+
+    def __init__(self, tree: ast.AST) -> None:
+        nodes: list[ast.AST] = []
+        above: list[int] = []
+        scopes: list[int] = []
+        kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
+        pending: list[tuple[ast.AST, int, int]] = [(tree, -1, 0)]
+        while pending:
+            node, parent, scope = pending.pop()
+            index = len(nodes)
+            nodes.append(node)
+            above.append(parent)
+            scopes.append(scope)
+            kind = type(node)
+            kinds[kind].append(index)
+            inner = index if kind in SCOPES else scope
+            fields = vars(node)
+            first = len(pending)
+            for value in fields.values():
+                if type(value) is list:
+                    for item in value:
+                        if isinstance(item, ast.AST) and not isinstance(item, LEAVES):
+                            pending.append((item, index, inner))
+                elif isinstance(value, ast.AST) and not isinstance(value, LEAVES):
+                    pending.append((value, index, inner))
+            pending[first:] = pending[first:][::-1]
+            fields["_place"] = self, index
+        self.nodes, self.above, self.scopes, self.kinds = nodes, above, scopes, kinds
+        ends = list(range(1, len(nodes) + 1))
+        for index in range(len(nodes) - 1, 0, -1):
+            parent = above[index]
+            if ends[parent] < ends[index]:
+                ends[parent] = ends[index]
+        self.ends = ends
+
+    @cached_property
+    def bindings(self) -> list[tuple[int, str]]:
+        """Number of a node that binds a name in its scope, and the name, in preorder."""
+        found: list[tuple[int, str]] = []
+        for index, node in enumerate(self.nodes):
+            match node:
+                case ast.Name():
+                    if not isinstance(node.ctx, ast.Load):
+                        found.append((index, node.id))
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    found.append((index, node.name))
+                case ast.Import() | ast.ImportFrom():
+                    names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+                    found += [(index, name) for name in names]
+                case ast.ExceptHandler(name=str(name)):
+                    found.append((index, name))
+        return found
+
+
+def place(node: ast.AST) -> tuple[Preorder, int]:
+    """The numbering that ``node`` belongs to, and its number."""
+    found: tuple[Preorder, int] = vars(node)["_place"]
+    return found
+
+
+def below(node: ast.AST) -> list[ast.AST]:
+    """``node`` and every node below it, in source order."""
+    table, index = place(node)
+    return table.nodes[index : table.ends[index]]
+
+
+def _range(nodes: list[ast.stmt] | ast.AST) -> tuple[Preorder, int, int, int] | None:
+    """The numbering, the slice of it, and the scope that a walk of ``nodes`` keeps to."""
+    if isinstance(nodes, list):
+        if not nodes:
+            return None
+        table, start = place(nodes[0])
+        return table, start, table.ends[place(nodes[-1])[1]], table.scopes[start]
+    table, start = place(nodes)
+    scope = start if isinstance(nodes, SCOPES) else table.scopes[start]
+    return table, start, table.ends[start], scope
+
+
+def walk(nodes: list[ast.stmt] | ast.AST) -> list[ast.AST]:
+    """Every node below ``nodes`` in source order, without entering nested functions or classes."""
+    found = _range(nodes)
+    if found is None:
+        return []
+    table, start, end, scope = found
+    scopes = table.scopes
+    return [
+        node
+        for index, node in enumerate(table.nodes[start:end], start)
+        if scopes[index] == scope or index == start
+    ]
+
+
+def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
+    """Nodes of one type below ``nodes``, without entering nested functions or classes."""
+    found = _range(nodes)
+    if found is None:
+        return []
+    table, start, end, scope = found
+    numbers = table.kinds.get(kind, [])
+    all_nodes, scopes = cast("list[Node]", table.nodes), table.scopes
+    return [
+        all_nodes[index]
+        for index in numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
+        if scopes[index] == scope or index == start
+    ]
+
+
+def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:
+    """``node`` and the nodes of one type below it, nested functions and classes included."""
+    table, start = place(node)
+    numbers = table.kinds.get(kind, [])
+    slice_ = numbers[bisect_left(numbers, start) : bisect_left(numbers, table.ends[start])]
+    nodes = cast("list[Node]", table.nodes)
+    return [nodes[index] for index in slice_]
+
+
+def bound_names(nodes: list[ast.stmt] | ast.AST) -> set[str]:
+    """Names that the statements bind: assignments, loops, imports, definitions, ``with … as``."""
+    found = _range(nodes)
+    if found is None:
+        return set()
+    table, start, end, scope = found
+    bindings, scopes = table.bindings, table.scopes
+    first, last = bisect_left(bindings, (start,)), bisect_left(bindings, (end,))
+    return {
+        name for index, name in bindings[first:last] if scopes[index] == scope or index == start
+    }
+
+
+def parameters(function: Function) -> set[str]:
+    """Names of a function's parameters."""
+    return {arg.arg for arg in everywhere(function.args, ast.arg)}
+
+
+def position(node: ast.AST) -> tuple[int, int]:
+    """Source order."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def keyword(call: ast.Call, name: str) -> ast.keyword | None:
+    """The keyword argument ``name`` of a call."""
+    return next((word for word in call.keywords if word.arg == name), None)
+
+
+def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
+    """An argument given by position or by name."""
+    word = keyword(call, name)
+    if word is not None:
+        return word.value
+    return call.args[index] if len(call.args) > index else None
+
+
+def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:
+    """The argument that stands last in the source, behind which another one may follow."""
+    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return max(everything, key=position, default=None)
+
+
+def mentions(node: ast.AST, text: str) -> bool:
+    """Whether an attribute or name spelled ``text`` occurs below ``node``."""
+    return any(item.attr == text for item in everywhere(node, ast.Attribute)) or any(
+        item.id == text for item in everywhere(node, ast.Name)
+    )
+
+
+def same(first: ast.AST, second: ast.AST) -> bool:
+    """Whether two expressions are spelled alike, whatever their white space."""
+    return type(first) is type(second) and ast.dump(first) == ast.dump(second)
+
+
+def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Name and value of ``a = v``, ``a = b = v`` and ``a, b = v, w``."""
+    for target in stmt.targets:
+        if isinstance(target, ast.Name):
+            yield target.id, stmt.value
+        elif isinstance(target, ast.Tuple) and isinstance(stmt.value, ast.Tuple):
+            for item, value in zip(target.elts, stmt.value.elts, strict=False):
+                if isinstance(item, ast.Name):
+                    yield item.id, value
+
+
+def is_empty_list(value: ast.expr) -> bool:
+    """``[]``."""
+    return isinstance(value, ast.List) and not value.elts
+
+
+def is_number(value: ast.expr) -> bool:
+    """A literal int or float."""
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float)
