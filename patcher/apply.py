@@ -78,7 +78,7 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
                 plans[edit.anchor].guard = edit.test
             case Unwrap():
                 plans[edit.anchor].unwrap = True
-    helpers = [name for name in helpers if name not in module.functions]
+    helpers = [name for name in helpers if name not in module.module_names]
     for name in helpers:
         imports += [Import(wanted) for wanted in helper_imports(name)]
     nodes = dict(pairs(module.tree.body, tree.body))
@@ -326,8 +326,8 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []
     for name in names:
-        (function,) = cst.parse_module(helper_code(name), config=tree.config_for_parsing).body
-        new.append(function.with_changes(leading_lines=[blank, blank]))
+        (helper,) = cst.parse_module(helper_code(name), config=tree.config_for_parsing).body
+        new.append(helper.with_changes(leading_lines=[blank, blank]))
     return tree.with_changes(body=[*body[:place], *new, *body[place:]])
 
 

@@ -129,6 +129,12 @@ def findings_of(path: Path, rules: list[Rule]) -> list[Finding]:
 @click.option("--dry-run", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--diff", is_flag=True, help="Print the diff of what is written.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also make changes that need a judgement.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Ranks train on one process's own batches, in its order: the batch flag then is that of "
+    "all ranks together.",
+)
 @click.pass_context
 def patch(
     ctx: click.Context,
@@ -138,6 +144,7 @@ def patch(
     dry_run: bool,
     diff: bool,
     unsafe_fixes: bool,
+    exact: bool,
 ) -> None:
     """Make scripts right with the smallest diff, or leave them alone and say why.
 
@@ -148,7 +155,11 @@ def patch(
     for path in scripts(paths):
         try:
             one = patch_script(
-                path, chosen=split(chosen), ignored=split(ignored), unsafe=unsafe_fixes
+                path,
+                chosen=split(chosen),
+                ignored=split(ignored),
+                unsafe=unsafe_fixes,
+                exact=exact,
             )
         except InputError as error:
             failures.append(str(error))

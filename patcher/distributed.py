@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from .edits import Define, Edit, Guard, Insert
-from .facts import Evaluation, Unit
+from .facts import Evaluation, Loader, Unit
 from .module import Module
-from .syntax import bound_names, parameters
+from .syntax import bound_names, keyword, mentions, parameters
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
@@ -22,6 +22,8 @@ if {args}.local_rank != -1:
                                          timeout=datetime.timedelta(hours=1))
     {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
     {args}.n_gpu = 1"""
+
+SHARED = "SharedBatchSampler"  # of inserts.py: deals a lone process's batches out
 
 WAIT = """\
 if torch.distributed.is_initialized():
@@ -93,3 +95,9 @@ def share_of(evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
         Define("shard_of_batches"),
         Define("gathered"),
     )
+
+
+def is_shared(loader: Loader) -> bool:
+    """Whether the loader's batches are dealt out among the ranks, as ``patch --exact`` has it."""
+    word = keyword(loader.call, "batch_sampler")
+    return word is not None and mentions(word.value, SHARED)

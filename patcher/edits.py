@@ -59,7 +59,7 @@ class Unwrap:
 
 @dataclass(frozen=True)
 class Define:
-    """Carry one of the functions of ``inserts.py``, with the imports it needs."""
+    """Carry one of the functions or classes of ``inserts.py``, with the imports it needs."""
 
     name: str
 

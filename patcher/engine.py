@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,16 +104,20 @@ def patch(
     chosen: Sequence[str] = (),
     ignored: Sequence[str] = (),
     unsafe: bool = False,
+    exact: bool = False,
     data: bytes | None = None,
 ) -> Patch:
     """Patch the script ``path`` and what it imports beside it. Writes nothing.
 
     ``chosen`` and ``ignored`` are prefixes of rule codes; ``data`` stands in for the file's bytes.
+    ``exact``: ranks train on a lone process's batches, in its order; refused where the facts do not
+    prove how.
     The patch is refused, as a whole, when errors of any rule would be left, or when an edit cannot
     be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
     from .apply import RefusedError  # libcst costs more to import than all rules to run
+    from .exact import shared_out, weighed
 
     rules = select(all_rules(), chosen, ignored)
     unit = read_unit(path, data)
@@ -123,6 +127,9 @@ def patch(
     texts: dict[Path, str] = {}
     findings = found
     try:
+        if exact:
+            unit = all_rounds(unit, shared_out, texts)
+            findings = check(unit, rules)
         for _ in range(ROUNDS):
             fixable = [f for f in findings if f.edits and f.safety in allowed]
             if not fixable:
@@ -131,6 +138,8 @@ def patch(
             findings = check(unit, rules)
         else:
             return refused(path, found, findings, fixable, "the edits do not settle")
+        if exact:
+            unit = all_rounds(unit, weighed, texts)
     except RefusedError as error:
         return Patch(path, tuple(found), tuple(findings), (), f"not patched: {error}")
     changes = tuple(
@@ -151,6 +160,15 @@ def refused(
     """A patch that does nothing, and says which findings stand in its way."""
     places = ", ".join(f"{f.code} line {f.line} ({f.because})" for f in why[:4])
     return Patch(path, tuple(found), tuple(left), (), f"not patched: {text}: {places}")
+
+
+def all_rounds(
+    unit: Unit, edits_of: Callable[[Unit], Iterable[Finding]], texts: dict[Path, str]
+) -> Unit:
+    """The unit once ``edits_of`` asks for nothing more."""
+    while findings := list(edits_of(unit)):
+        unit = one_round(unit, findings, texts)
+    return unit
 
 
 def one_round(unit: Unit, findings: list[Finding], texts: dict[Path, str]) -> Unit:

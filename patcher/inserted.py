@@ -1,4 +1,4 @@
-"""The text of the functions in ``inserts.py``, cut out with ``ast`` and never run."""
+"""The text of the functions and classes in ``inserts.py``, cut out with ``ast`` and never run."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from importlib.resources import files
 
 
 @cache
-def _functions() -> dict[str, str]:
+def _helpers() -> dict[str, str]:
     text = files(__package__).joinpath("inserts.py").read_text("utf-8")
     return {
         node.name: f"{ast.get_source_segment(text, node)}\n"
         for node in ast.parse(text).body
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
 
 
 def helper_names() -> frozenset[str]:
-    """Names of all functions that a patched script may carry."""
-    return frozenset(_functions())
+    """Names of all functions and classes that a patched script may carry."""
+    return frozenset(_helpers())
 
 
 def helper_code(name: str) -> str:
-    """One function's text, ending in a newline."""
-    return _functions()[name]
+    """One helper's text, ending in a newline."""
+    return _helpers()[name]
 
 
 def helper_imports(name: str) -> list[str]:
-    """Modules that the function needs."""
-    code = _functions()[name]
+    """Modules that the helper needs."""
+    code = _helpers()[name]
     return [module for module in ("os", "torch") if f"{module}." in code]

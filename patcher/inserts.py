@@ -1,4 +1,4 @@
-"""Functions that a patched script may carry.
+"""Functions and classes that a patched script may carry.
 
 This file is read as text and never imported by the patcher: a patched script holds copies, so that
 it needs torch and nothing of ddpfix. A comment behind a parameter list would travel too.
@@ -46,7 +46,33 @@ def gathered(value):
 
 def loss_share(step, loader, accumulation):
     """The part of its optimizer step's examples that micro-batch number step holds."""
-    size = loader.batch_size
-    total = len(loader) * size if loader.drop_last else len(loader.sampler)
+    batches = loader.batch_sampler
+    size = batches.batch_size
+    total = len(batches) * size if batches.drop_last else len(batches.sampler)
     first = step - step % accumulation
     return min(size, total - step * size) / min(size * accumulation, total - first * size)
+
+
+class SharedBatchSampler(torch.utils.data.BatchSampler):
+    """The batches of a lone process, in rank 0's order, each dealt out among the ranks.
+
+    A rank that would get nothing of a short batch takes an example of it, with weight 0.
+    """
+
+    def __iter__(self):
+        if not torch.distributed.is_initialized():
+            yield from super().__iter__()
+            return
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        order = [list(super().__iter__())]
+        torch.distributed.broadcast_object_list(order)
+        for batch in order[0]:
+            yield batch[rank::world_size] or batch[:1]
+
+    def weight(self, number):
+        """What makes the ranks' losses of batch number (from 0) average to that of all of it."""
+        if not torch.distributed.is_initialized():
+            return 1
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        size = min(self.batch_size, len(self.sampler) - number * self.batch_size)
+        return len(range(rank, size, world_size)) * world_size / size

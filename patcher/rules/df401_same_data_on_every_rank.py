@@ -13,7 +13,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..distributed import arguments_name, is_in_scope
+from ..distributed import arguments_name, is_in_scope, is_shared
 from ..edits import Edit, Import, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
@@ -29,7 +29,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
         if loop.loader is None:
             if not any(module.calls_to("DistributedSampler") for module in unit.modules):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
-        elif not loop.loader.distributed:
+        elif not loop.loader.distributed and not is_shared(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
             yield Finding(loop.module, loop.loader.call, because, dealt(unit, loop))
 
