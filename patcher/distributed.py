@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from .edits import Define, Edit, Guard, Insert
-from .facts import Evaluation, Loader, Unit
+from .facts import Evaluation, Unit
+from .loaders import Loader
 from .module import Module
 from .syntax import bound_names, keyword, mentions, parameters
 

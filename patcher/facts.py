@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from .loaders import Loader, loader_of
 from .module import Module
 from .syntax import (
     Function,
-    argument,
     assigned_pairs,
     below,
     bound_names,
@@ -34,28 +34,6 @@ class Option:
     call: ast.Call
     spellings: tuple[str, ...]
     dest: str
-
-
-@dataclass(frozen=True)
-class Loader:
-    """A DataLoader and what it deals from."""
-
-    name: str
-    call: ast.Call
-    dataset: ast.expr | None
-    samplers: tuple[ast.expr, ...]  # the sampler's own constructions, one per branch
-    batch_size: ast.expr | None
-
-    @property
-    def distributed(self) -> list[ast.Call]:
-        """Constructions of a DistributedSampler that this loader may use."""
-        return [
-            node
-            for sampler in self.samplers
-            for node in below(sampler)
-            if isinstance(node, ast.Call)
-            and ast.unparse(node.func).rpartition(".")[2] == "DistributedSampler"
-        ]
 
 
 @dataclass(frozen=True)
@@ -160,6 +138,7 @@ class Unit:
     def __init__(self, script: Module, siblings: tuple[Module, ...] = ()) -> None:
         self.script = script
         self.modules = (script, *siblings)
+        self._callers: dict[Function, list[tuple[Module, ast.Call]]] = {}
 
     @cached_property
     def is_training_program(self) -> bool:
@@ -205,11 +184,6 @@ class Unit:
         ]
 
     @cached_property
-    def loaders(self) -> dict[Module, list[Loader]]:
-        """Every ``name = DataLoader(…)``."""
-        return {module: list(_loaders(module)) for module in self.modules}
-
-    @cached_property
     def train_loops(self) -> list[TrainLoop]:
         """Every loop over batches that back-propagates."""
         return [loop for module in self.modules for loop in _train_loops(self, module)]
@@ -230,48 +204,41 @@ class Unit:
         return next((e for e in self.evaluations if e.function is function), None)
 
     def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
-        """Calls of ``function`` by its plain name, anywhere in the unit."""
-        return [
-            (module, call)
-            for module in self.modules
-            for call in module.calls_to(function.name)
-            if isinstance(call.func, ast.Name) or module.dotted(call.func).count(".") == 1
-        ]
+        """Calls of ``function`` anywhere in the unit; of ``__init__``, of its class."""
+        if function not in self._callers:
+            self._callers[function] = list(_callers(self, function))
+        return self._callers[function]
 
 
-def _loaders(module: Module) -> Iterator[Loader]:
-    for call in module.calls_to("DataLoader"):
-        stmt = module.statement(call)
-        if not (isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name)):
-            continue
-        sampler = argument(call, 3, "sampler")
-        yield Loader(
-            stmt.targets[0].id,
-            call,
-            argument(call, 0, "dataset"),
-            () if sampler is None else tuple(module.alternatives(sampler, call)) or (sampler,),
-            argument(call, 1, "batch_size"),
-        )
+def _callers(unit: Unit, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+    home = next(module for module in unit.modules if function in module.parents)
+    owner = home.parents[function]
+    if not isinstance(owner, ast.ClassDef):
+        for module in unit.modules:
+            for call in module.calls_to(function.name):
+                if isinstance(call.func, ast.Name) or (
+                    isinstance(call.func, ast.Attribute)
+                    and isinstance(call.func.value, ast.Name)
+                    and call.func.value.id in module.aliases
+                ):
+                    yield module, call
+        return
+    name = owner.name if function.name == "__init__" else function.name
+    for module in unit.modules:
+        for call in module.calls_to(name):
+            if function.name == "__init__" or _is_method_call(module, call, owner):
+                yield module, call
 
 
-def loader_of(unit: Unit, module: Module, loop: ast.For) -> Loader | None:
-    """The loader that a loop goes through, also by ``enumerate``, ``tqdm`` or a variable."""
-    source: ast.expr | None = loop.iter
-    for _ in range(6):
-        if isinstance(source, ast.Call) and source.args:
-            if module.dotted(source.func).rpartition(".")[2] not in ("enumerate", "tqdm", "iter"):
-                return None
-            source = source.args[0]
-        elif isinstance(source, ast.Name):
-            name = source.id
-            function = module.function(loop)
-            for loader in unit.loaders[module]:
-                if loader.name == name and module.function(loader.call) is function:
-                    return loader
-            source = module.definition(source, loop)
-        else:
-            return None
-    return None
+def _is_method_call(module: Module, call: ast.Call, owner: ast.ClassDef) -> bool:
+    """``self.method()`` inside the class, or a call on what its construction was bound to."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    base = call.func.value
+    if isinstance(base, ast.Name) and base.id == "self":
+        return owner in module.ancestors(call)
+    value = module.definition(base, call) if isinstance(base, ast.Name) else base
+    return isinstance(value, ast.Call) and module.dotted(value.func).endswith(owner.name)
 
 
 def _is_backward(call: ast.Call) -> bool:
