@@ -101,4 +101,7 @@ def share_of(evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
 def is_shared(loader: Loader) -> bool:
     """Whether the loader's batches are dealt out among the ranks, as ``patch --exact`` has it."""
     word = keyword(loader.call, "batch_sampler")
-    return word is not None and mentions(word.value, SHARED)
+    if word is None:
+        return False
+    value = loader.module.definition(word.value, loader.call) or word.value
+    return mentions(value, SHARED)

@@ -16,13 +16,15 @@ from collections.abc import Iterator
 from .apply import RefusedError
 from .distributed import SHARED, is_shared
 from .edits import Define, Edit, Import, Insert, Replace, Rewrite, Unwrap
-from .facts import Loader, TrainLoop, Unit
+from .facts import TrainLoop, Unit
 from .findings import Finding
 from .inserted import helper_names
+from .loaders import Loader, trace
 from .module import Module
-from .syntax import below, bound_names, keyword, mentions, position, within
+from .syntax import below, bound_names, everywhere, keyword, mentions, position, within
 
-COUNTER = "batch_number"
+NUMBER = "batch_number"
+BATCHES = "train_batches"
 OF_BATCHES = ("batch_size", "sampler", "drop_last")  # a loader has them only if it makes batches
 BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 AMOUNT = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
@@ -33,60 +35,89 @@ def shared_out(unit: Unit) -> Iterator[Finding]:
 
     Raises RefusedError where the facts do not prove what is needed, naming the place.
     """
-    refuse_the_unequal(unit)
-    seen: list[ast.Call] = []
+    pending: dict[ast.Call, TrainLoop] = {}
     for loop in unit.train_loops:
-        loader = known_loader(loop)
+        loader = known_loader(unit, loop)
         for call in loop.backwards:
             if call.args:
                 raise refusal(loop.module, call, "backward() is given something but the loss")
             if any(has_modulo(up) for up in loop.module.ancestors(call)):
                 raise refusal(loop.module, call, "one backward() for several batches")
-        if loader.call not in seen and not is_shared(loader):
-            seen.append(loader.call)
-            sampler, edits = lone_sampler(loop.module, loader)
-            yield Finding(
-                loop.module,
-                loader.call,
-                "its batches are dealt out among the ranks",
-                (
-                    *edits,
-                    *batches(loop.module, loader, sampler),
-                    *epochs_unset(loop, loader),
-                    *attributes(loop, loader),
-                    Define(SHARED),
-                ),
-            )
+        if not is_shared(loader):
+            pending.setdefault(loader.call, loop)
+    if pending:
+        refuse_the_unequal(unit)
+    for loop in pending.values():
+        loader = known_loader(unit, loop)
+        sampler, edits = lone_sampler(loader)
+        edits += [*batches(loader, sampler), *told_epochs(loader.module, loader.call, loader)]
+        if loader.module is loop.module:
+            edits += told_epochs(loop.module, loop.steps, loader)
+        elif others := told_epochs(loop.module, loop.steps, loader):
+            yield Finding(loop.module, loop.steps, "nobody has to be told the epoch", tuple(others))
+        yield Finding(
+            loader.module,
+            loader.call,
+            "its batches are dealt out among the ranks",
+            (*dict.fromkeys(edits), Define(SHARED)),
+        )
 
 
 def weighed(unit: Unit) -> Iterator[Finding]:
     """Edits that weigh every loss, behind all rules' edits: by then a scaler may hold it."""
     for loop in unit.train_loops:
-        loader = known_loader(loop)
+        module, loader = loop.module, known_loader(unit, loop)
+        backwards = [call for call in loop.backwards if not is_weighed(call)]
+        if not backwards:
+            continue
         edits: list[Edit] = []
-        number = loop.step_name
-        if not counts_batches(loop):
-            number = COUNTER
-            edits = [
-                Insert(loop.steps, f"{COUNTER} = -1"),
-                Insert(loop.steps, f"{COUNTER} += 1", "first"),
-            ]
-        weight = f"{loader.name}.batch_sampler.weight({number})"
-        for call in loop.backwards:
-            assert isinstance(call.func, ast.Attribute)
-            loss = call.func.value
-            if mentions(loss, "weight") and mentions(loss, "batch_sampler"):
-                continue
-            scaled = isinstance(loss, ast.Call) and loop.module.dotted(loss.func).endswith("scale")
-            if isinstance(loss, ast.Call) and scaled and len(loss.args) == 1:
-                inner = loss.args[0]
-                edits.append(Rewrite(inner, f"{operand(loop.module, inner)} * {weight}"))
-            elif isinstance(loss, ast.BinOp):  # in parentheses already
-                edits.append(Rewrite(loss, f"({loop.module.text(loss)}) * {weight}"))
-            else:
-                edits.append(Rewrite(loss, f"({loop.module.text(loss)} * {weight})"))
-            yield Finding(loop.module, call, "each rank's loss counts by its part", tuple(edits))
-            edits = []
+        number = f"{loop.step_name} - 1" if loop.step_start else loop.step_name
+        if not number or loop.step_name in bound_names(loop.steps.body):
+            number = NUMBER
+            edits = counted(loop)
+        word = keyword(loader.call, "batch_sampler")
+        named = word is not None and isinstance(word.value, ast.Name)
+        sampler = (
+            loader.module.text(word.value) if word and named else f"{loader.name}.batch_sampler"
+        )
+        for call in backwards:
+            edits.append(weight(module, call, f"{sampler}.weight({number})"))
+        yield Finding(module, loop.steps, "each rank's loss counts by its part", tuple(edits))
+
+
+def weight(module: Module, call: ast.Call, factor: str) -> Edit:
+    """``loss.backward()`` with the loss times ``factor``; inside what scales it, if anything."""
+    assert isinstance(call.func, ast.Attribute)
+    loss = call.func.value
+    if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale") and loss.args:
+        return Rewrite(loss.args[0], f"{operand(module, loss.args[0])} * {factor}")
+    if isinstance(loss, ast.BinOp):  # in parentheses already
+        return Rewrite(loss, f"({module.text(loss)}) * {factor}")
+    return Rewrite(loss, f"({module.text(loss)} * {factor})")
+
+
+def is_weighed(call: ast.Call) -> bool:
+    """Whether a backward() is one that ``weight`` made."""
+    assert isinstance(call.func, ast.Attribute)
+    loss = call.func.value
+    return any(
+        isinstance(part.func, ast.Attribute) and part.func.attr == "weight"
+        for part in everywhere(loss, ast.Call)
+    )
+
+
+def counted(loop: TrainLoop) -> list[Edit]:
+    """Have a loop that goes through its loader count the batches."""
+    module, steps = loop.module, loop.steps
+    if not isinstance(steps, ast.For) or loop.loader is None or loop.loader.cycle is not None:
+        raise refusal(module, steps, "nothing counts its batches")
+    target = module.text(steps.target)
+    if isinstance(steps.target, ast.Tuple):
+        target = f"({target.strip('()')})"
+    return [
+        Rewrite(steps.target, f"{NUMBER}, {target}"),
+        Rewrite(steps.iter, f"enumerate({module.text(steps.iter)})"),
+    ]
 
 
 def refusal(module: Module, at: ast.stmt | ast.expr | ast.keyword, why: str) -> RefusedError:
@@ -94,10 +125,25 @@ def refusal(module: Module, at: ast.stmt | ast.expr | ast.keyword, why: str) -> 
     return RefusedError(f"--exact: {module.source.path.name} line {at.lineno}: {why}")
 
 
-def known_loader(loop: TrainLoop) -> Loader:
-    if loop.loader is None:
-        raise refusal(loop.module, loop.steps, "the DataLoader that it goes through is not plain")
-    return loop.loader
+def known_loader(unit: Unit, loop: TrainLoop) -> Loader:
+    """The loader that the loop goes through, or takes the next batch of a cycle of."""
+    loader, module, steps = loop.loader, loop.module, loop.steps
+    if loader is None or not isinstance(steps, ast.For):
+        raise refusal(module, steps, "no one DataLoader that it goes through is known")
+    if any(
+        evaluation.loader and evaluation.loader.call is loader.call
+        for evaluation in unit.evaluations
+    ):
+        raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
+    if loader.cycle is not None:
+        here = loader.module is module and module.function(loader.call) is module.function(steps)
+        if not (here and loop.step_name and isinstance(module.statement(loader.call), ast.Assign)):
+            raise refusal(module, steps, "nothing counts the batches of its cycle")
+    elif trace(unit, module, steps.iter) is None:
+        raise refusal(module, steps, "it takes its batches one by one from an iterator")
+    elif not loader.name or loader.scope is not module.function(steps):
+        raise refusal(module, steps, "its DataLoader has no name here")
+    return loader
 
 
 def has_modulo(node: ast.AST) -> bool:
@@ -111,6 +157,8 @@ def refuse_the_unequal(unit: Unit) -> None:
     """Raise RefusedError for what makes an example's loss, or the batch, depend on the ranks."""
     evaluating = {evaluation.function for evaluation in unit.evaluations}
     for module in unit.modules:
+        for node in shares_by_hand(module):
+            raise refusal(module, node, "the script shares its data out by itself")
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
         for whole, amount, parts in divisions(module):
@@ -124,6 +172,18 @@ def refuse_the_unequal(unit: Unit) -> None:
                 raise refusal(module, whole, "it divides by the number of ranks what they share")
 
 
+def shares_by_hand(module: Module) -> Iterator[ast.stmt | ast.expr]:
+    """Classes, slices, comprehensions and loops that go by the number of ranks."""
+    for kind in (ast.ClassDef, ast.Subscript, ast.ListComp, ast.For):
+        for node in module.nodes(kind):
+            part = node.iter if isinstance(node, ast.For) else node
+            owner = node if isinstance(node, ast.ClassDef) else module.function(node)
+            if owner is not None and owner.name in helper_names():
+                continue
+            if mentions(part, "world_size") or mentions(part, "get_world_size"):
+                yield node
+
+
 def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, ast.expr]]:
     """Every ``a / b``, ``a // b`` and ``a //= b``, with its two sides."""
     for node in module.nodes(ast.BinOp):
@@ -134,11 +194,11 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, a
             yield stmt, stmt.target, stmt.value
 
 
-def lone_sampler(module: Module, loader: Loader) -> tuple[str, list[Edit]]:
+def lone_sampler(loader: Loader) -> tuple[str, list[Edit]]:
     """The text of a lone process's sampler, and edits that give it to ranks as well."""
-    word = keyword(loader.call, "sampler")
+    module, word = loader.module, keyword(loader.call, "sampler")
     if word is None:
-        return default_sampler(module, loader), default_imports(module, loader)
+        return default_sampler(loader)
     others = [s for s in loader.samplers if not any(c in below(s) for c in loader.distributed)]
     replaced: list[tuple[ast.expr, ast.expr]] = []
     for call in loader.distributed:
@@ -151,7 +211,7 @@ def lone_sampler(module: Module, loader: Loader) -> tuple[str, list[Edit]]:
             raise refusal(module, call, "no branch shows the sampler of a lone process")
     values = [other for _, other in replaced] or others
     if any(isinstance(value, ast.Constant) for value in values):  # None: the loader shuffles
-        return default_sampler(module, loader), default_imports(module, loader)
+        return default_sampler(loader)
     if isinstance(word.value, ast.Name):
         return word.value.id, [undone(module, old, new) for old, new in replaced]
     return module.text(replaced[0][1] if replaced else word.value), []
@@ -169,19 +229,17 @@ def undone(module: Module, old: ast.expr, new: ast.expr) -> Edit:
     return Rewrite(old, module.text(new))
 
 
-def default_sampler(module: Module, loader: Loader) -> str:
-    """The sampler that a DataLoader makes for itself."""
+def default_sampler(loader: Loader) -> tuple[str, list[Edit]]:
+    """The sampler that a DataLoader makes for itself, and its import."""
     if loader.dataset is None:
-        raise refusal(module, loader.call, "it names no dataset")
+        raise refusal(loader.module, loader.call, "it names no dataset")
     if keyword(loader.call, "generator") is not None:
-        raise refusal(module, loader.call, "it shuffles with a generator of its own")
+        raise refusal(loader.module, loader.call, "it shuffles with a generator of its own")
     kind = "RandomSampler" if is_shuffled(loader) else "SequentialSampler"
-    return f"{kind}({module.text(loader.dataset)})"
-
-
-def default_imports(module: Module, loader: Loader) -> list[Edit]:
-    kind = "RandomSampler" if is_shuffled(loader) else "SequentialSampler"
-    return [] if kind in module.aliases else [Import("torch.utils.data", kind)]
+    edits: list[Edit] = []
+    if kind not in loader.module.aliases:
+        edits.append(Import("torch.utils.data", kind))
+    return f"{kind}({loader.module.text(loader.dataset)})", edits
 
 
 def is_shuffled(loader: Loader) -> bool:
@@ -190,15 +248,18 @@ def is_shuffled(loader: Loader) -> bool:
     return word is not None and not (isinstance(word.value, ast.Constant) and not word.value.value)
 
 
-def batches(module: Module, loader: Loader, sampler: str) -> Iterator[Edit]:
-    """The loader's batches made by the sampler that deals them out."""
-    call = loader.call
+def batches(loader: Loader, sampler: str) -> Iterator[Edit]:
+    """The loader's batches made by the sampler that deals them out; of a cycle, with a name."""
+    module, call = loader.module, loader.call
     if len(call.args) > 2 or any(word.arg in (None, "batch_sampler") for word in call.keywords):
         raise refusal(module, call, "its arguments do not show how it makes batches")
     size = "1" if loader.batch_size is None else module.text(loader.batch_size)
     drop = keyword(call, "drop_last")
     last = "False" if drop is None else module.text(drop.value)
-    code = f"batch_sampler={SHARED}({sampler}, {size}, drop_last={last})"
+    code = f"{SHARED}({sampler}, {size}, drop_last={last})"
+    if loader.cycle is not None:
+        yield Insert(module.statement(call), f"{BATCHES} = {code}")
+        code = BATCHES
     everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     everything.sort(key=position)
     first = True
@@ -209,67 +270,50 @@ def batches(module: Module, loader: Loader, sampler: str) -> Iterator[Edit]:
         ):
             continue
         if first:
-            yield Rewrite(word, code)
+            yield Rewrite(word, f"batch_sampler={code}")
         elif before is not None:
             yield Rewrite(before, "", word, after=True)
         first = False
     if first:
-        yield Rewrite(everything[-1], f", {code}", after=True)
+        yield Rewrite(everything[-1], f", batch_sampler={code}", after=True)
 
 
-def epochs_unset(loop: TrainLoop, loader: Loader) -> Iterator[Edit]:
-    """Without a DistributedSampler nobody has to be told the epoch."""
-    module = loop.module
-    for stmt in epoch_calls(loop, loader):
+def told_epochs(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
+    """What else the function around ``at`` says to the loader or its sampler.
+
+    Nobody has to be told the epoch any more, and what a loader of given batches no longer has, its
+    batch_sampler has. Raises RefusedError for an epoch that is told in another way.
+    """
+    names = {loader.name}
+    if module is loader.module and module.function(at) is module.function(loader.call):
+        names = {module.text(t) for t in assigned_to(module, loader.call)}
+    word = keyword(loader.call, "sampler")
+    samplers = {f"{name}.sampler" for name in names}
+    samplers |= {loader.module.text(word.value)} if word else set()
+    scope = module.scope_statements(at)
+    edits: list[Edit] = []
+    gone: set[ast.AST] = set()
+    for call in within(scope, ast.Call):
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch"):
+            continue
+        stmt = module.statement(call)
+        if module.text(call.func.value) not in samplers or not isinstance(stmt, ast.Expr):
+            raise refusal(module, call, "whether it tells the training sampler is not known")
         gate = module.parents[stmt]
         alone = isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse
-        yield Replace(gate if alone and isinstance(gate, ast.If) else stmt, "")
+        told = gate if alone and isinstance(gate, ast.If) else stmt
+        gone.update(below(told))
+        edits.append(Replace(told, ""))
+    for node in within(scope, ast.Attribute):
+        if node.attr in OF_BATCHES and module.text(node.value) in names and node not in gone:
+            edits.append(Rewrite(node, f"{module.text(node.value)}.batch_sampler.{node.attr}"))
+    return edits
 
 
-def epoch_calls(loop: TrainLoop, loader: Loader) -> list[ast.Expr]:
-    """``sampler.set_epoch(…)`` of this loader's sampler."""
-    module, word = loop.module, keyword(loader.call, "sampler")
-    samplers = {f"{loader.name}.sampler"} | ({module.text(word.value)} if word else set())
-    return [
-        stmt
-        for stmt in within(loop.scope, ast.Expr)
-        if isinstance(stmt.value, ast.Call)
-        and isinstance(stmt.value.func, ast.Attribute)
-        and stmt.value.func.attr == "set_epoch"
-        and module.text(stmt.value.func.value) in samplers
-    ]
-
-
-def attributes(loop: TrainLoop, loader: Loader) -> Iterator[Edit]:
-    """What the script reads of the loader and a loader of given batches no longer has."""
-    module = loop.module
-    gone = {
-        node
-        for stmt in epoch_calls(loop, loader)
-        for up in [module.parents[stmt]]
-        for node in below(up if isinstance(up, ast.If) and up.body == [stmt] else stmt)
-    }
-    for node in within(loop.scope, ast.Attribute):
-        if node.attr in OF_BATCHES and module.text(node.value) == loader.name and node not in gone:
-            yield Rewrite(node, f"{loader.name}.batch_sampler.{node.attr}")
-
-
-def counts_batches(loop: TrainLoop) -> bool:
-    """Whether the loop's own number is that of the batch, from 0: enumerate's, left alone."""
-    if not loop.step_name or loop.step_name in bound_names(loop.steps.body):
-        return False
-    assert isinstance(loop.steps, ast.For)
-    source: ast.expr | None = loop.steps.iter
-    for _ in range(6):
-        if isinstance(source, ast.Call) and source.args:
-            if loop.module.dotted(source.func) == "enumerate":
-                return len(source.args) == 1 and not source.keywords
-            source = source.args[0]
-        elif isinstance(source, ast.Name):
-            source = loop.module.definition(source, loop.steps)
-        else:
-            break
-    return False
+def assigned_to(module: Module, call: ast.Call) -> list[ast.expr]:
+    """What the statement of a construction binds."""
+    stmt = module.statement(call)
+    return stmt.targets if isinstance(stmt, ast.Assign) else []
 
 
 def operand(module: Module, node: ast.expr) -> str:

@@ -16,13 +16,13 @@ def is_main_process():
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
-def save_on_main(obj, path):
+def save_on_main(obj, path, **options):
     """torch.save by rank 0 alone; the file appears whole or not at all."""
     if is_main_process():
         folder, name = os.path.split(path)
         partial = os.path.join(folder, ".partial")
         os.makedirs(partial, exist_ok=True)
-        torch.save(obj, os.path.join(partial, name))
+        torch.save(obj, os.path.join(partial, name), **options)
         os.replace(os.path.join(partial, name), path)
         os.rmdir(partial)
 
@@ -53,6 +53,12 @@ def loss_share(step, loader, accumulation):
     return min(size, total - step * size) / min(size * accumulation, total - first * size)
 
 
+def micro_steps(optimizer_steps, loader, accumulation):
+    """Micro-batches that so many optimizer steps take, when the rest of an epoch steps too."""
+    epochs, rest = divmod(optimizer_steps, -(-len(loader) // accumulation))
+    return epochs * len(loader) + rest * accumulation
+
+
 class SharedBatchSampler(torch.utils.data.BatchSampler):
     """The batches of a lone process, in rank 0's order, each dealt out among the ranks.
 
@@ -74,5 +80,6 @@ class SharedBatchSampler(torch.utils.data.BatchSampler):
         if not torch.distributed.is_initialized():
             return 1
         rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        number %= len(self)  # a cycle counts on
         size = min(self.batch_size, len(self.sampler) - number * self.batch_size)
         return len(range(rank, size, world_size)) * world_size / size
