@@ -30,7 +30,7 @@ BLOCKS = (
     cst.ExceptStarHandler,
     cst.MatchCase,
 )
-HEADS = ("test", "iter")  # the parts of a compound statement's first line
+HEADS = ("test", "target", "iter")  # the parts of a compound statement's first line
 
 
 class RefusedError(Exception):
@@ -238,18 +238,34 @@ class _Editor(cst.CSTTransformer):
             line = self.in_place(stmt, self.spliced(stmt, rewrites))
             assert isinstance(line, cst.SimpleStatementLine)
             return node.with_changes(body=line.body)
-        parts = {
-            head: part for head in HEADS if isinstance(part := getattr(stmt, head, None), ast.expr)
-        }
-        for head, part in parts.items():
-            if all(is_inside(r.first, part) for r in rewrites):
-                line = self.in_place(stmt, f"if ({self.spliced(part, rewrites)}): pass")
-                assert isinstance(line, cst.If)
-                old = getattr(node, head)
-                return node.with_changes(
-                    **{head: line.test.with_changes(lpar=old.lpar, rpar=old.rpar)}
-                )
+        wanted = list(rewrites)
+        for head in HEADS:
+            part = getattr(stmt, head, None)
+            if not isinstance(part, ast.expr):
+                continue
+            inner = [rewrite for rewrite in wanted if is_inside(rewrite.first, part)]
+            if inner:
+                wanted = [rewrite for rewrite in wanted if rewrite not in inner]
+                new = self.expression(stmt, self.spliced(part, inner), getattr(node, head))
+                node = node.with_changes(**{head: new})
+        if isinstance(stmt, ast.With) and isinstance(node, cst.With):
+            items = list(node.items)
+            for index, context in enumerate(item.context_expr for item in stmt.items):
+                inner = [rewrite for rewrite in wanted if is_inside(rewrite.first, context)]
+                if inner:
+                    wanted = [rewrite for rewrite in wanted if rewrite not in inner]
+                    new = self.expression(stmt, self.spliced(context, inner), items[index].item)
+                    items[index] = items[index].with_changes(item=new)
+            node = node.with_changes(items=items)
+        if not wanted:
+            return node
         raise RefusedError(f"line {stmt.lineno}: an edit inside the head of this statement")
+
+    def expression(self, stmt: ast.stmt, code: str, old: cst.BaseExpression) -> cst.BaseExpression:
+        """Parse an expression of the head of ``stmt``, in the parentheses of the ``old`` one."""
+        line = self.in_place(stmt, f"if ({code}): pass")
+        assert isinstance(line, cst.If)
+        return line.test.with_changes(lpar=old.lpar, rpar=old.rpar)
 
     def in_place(self, stmt: ast.stmt, code: str) -> Statement:
         """Parse a statement at the indentation of ``stmt``, which its further lines carry too."""

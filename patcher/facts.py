@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from .loaders import Loader, loader_of
+from .loaders import Loader, loader_of, next_loader
 from .module import Module
 from .syntax import (
     Function,
+    argument,
     assigned_pairs,
     below,
     bound_names,
@@ -48,7 +49,8 @@ class TrainLoop:
     clips: tuple[ast.stmt, ...]
     step_test: ast.If | None  # the accumulation test around optimizer.step()
     accumulation: ast.expr | None  # what it takes the step number modulo
-    step_name: str  # the step number, where enumerate gives it
+    step_name: str  # the micro-batch's number, where enumerate or range gives it
+    step_start: int = 0  # what it starts from
 
     @property
     def scope(self) -> list[ast.stmt]:
@@ -262,12 +264,13 @@ def _train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
     for loop, backwards in owners.items():
         test, modulo = _accumulation(module, loop)
         outer = loop_around(module, loop)
-        target = loop.target if isinstance(loop, ast.For) else None
+        loader = loader_of(unit, module, loop) if isinstance(loop, ast.For) else None
+        name, start = _step_number(module, loop)
         yield TrainLoop(
             module,
             loop,
             outer if isinstance(outer, ast.For) else None,
-            loader_of(unit, module, loop) if isinstance(loop, ast.For) else None,
+            loader or next_loader(unit, module, loop.body),
             tuple(backwards),
             tuple(
                 module.statement(call)
@@ -277,10 +280,38 @@ def _train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
             ),
             test,
             modulo,
-            target.elts[0].id
-            if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name)
-            else "",
+            name,
+            start,
         )
+
+
+def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:
+    """The name that counts the loop's micro-batches, and what it starts from."""
+    if not isinstance(loop, ast.For):
+        return "", 0
+    source, target = loop.iter, loop.target
+    for _ in range(4):
+        if isinstance(source, ast.Name):
+            value = module.definition(source, loop)
+            if value is None:
+                break
+            source = value
+        elif isinstance(source, ast.Call) and source.args:
+            name = module.dotted(source.func).rpartition(".")[2]
+            if name == "enumerate" and isinstance(target, ast.Tuple):
+                first = argument(source, 1, "start")
+                start = 0 if first is None else getattr(first, "value", None)
+                if isinstance(target.elts[0], ast.Name) and start in (0, 1):
+                    return target.elts[0].id, start
+                break
+            if name in ("range", "trange") and len(source.args) == 1:
+                return (target.id, 0) if isinstance(target, ast.Name) else ("", 0)
+            if name != "tqdm":
+                break
+            source = source.args[0]
+        else:
+            break
+    return "", 0
 
 
 def _accumulation(

@@ -223,6 +223,113 @@ FIX = [
         """, [
         "-pool = multiprocessing.Pool(16)",
         "+pool = multiprocessing.Pool(max(1, 16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))"]),
+    ("DF602", "what a block fills is needed by all: only the file goes to nowhere", """
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def f(args, names):
+            rows = []
+            with open(args.path, "w") as file:
+                for name in names:
+                    rows.append(name)
+                    file.write(name)
+            return rows
+        """, [
+        '-with open(args.path, "w") as file:',
+        '+with open(args.path if is_main_process() else os.devnull, "w") as file:']),
+    ("DF602", "a file that is read again in a loop over options", """
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def f(args):
+            files = []
+            if args.dev:
+                files.append(args.dev)
+            for i, file in enumerate(files):
+                with open(os.path.join(args.folder, "dev.gold"), "w") as f:
+                    f.write("x")
+                score(os.path.join(args.folder, "dev.gold"))
+        """, [
+        '-with open(os.path.join(args.folder, "dev.gold"), "w") as f:',
+        '-f.write("x")',
+        "+if is_main_process():",
+        '+with open(os.path.join(args.folder, "dev.gold"), "w") as f:',
+        '+f.write("x")',
+        "+if torch.distributed.is_initialized():",
+        "+torch.distributed.barrier()  # rank 0 may still be writing"]),
+    ("DF702", "a schedule made of the loader's length itself",
+        training(before="schedule = get_linear_schedule_with_warmup(o, 0, len(loader) * 2)"), [
+        "-schedule = get_linear_schedule_with_warmup(o, 0, len(loader) * 2)",
+        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
+        "+schedule = get_linear_schedule_with_warmup(o, 0, steps_per_epoch * 2)"]),
+    ("DF703", "a loop without a number gets one", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            done = 0
+            for x, y in tqdm(loader):
+                model(x, y).backward()
+                done += 1
+                if (done + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, [
+        "-for x, y in tqdm(loader):",
+        "+for step, (x, y) in enumerate(tqdm(loader)):",
+        "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
+        "-if (done + 1) % args.accumulation == 0:",
+        "+if last_micro_step:"]),
+    ("DF703", "a loop that counts from one", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            for step, batch in enumerate(loader, 1):
+                model(batch).backward()
+                if step % args.accumulation == 0:
+                    optimizer.step()
+        """, [
+        "+last_micro_step = step % args.accumulation == 0 or step == len(loader)",
+        "-if step % args.accumulation == 0:",
+        "+if last_micro_step:"]),
+    ("DF703", "a cycle's batches are counted within their epoch", """
+        import torch
+        from itertools import cycle
+        def micro_steps(steps, loader, accumulation):
+            return steps
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            bar = range(args.steps)
+            loader = cycle(loader)
+            for step in bar:
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, [
+        "-bar = range(args.steps)",
+        "-loader = cycle(loader)",
+        "+bar = range(micro_steps(args.steps, loader, args.accumulation))",
+        "+batches = cycle(loader)",
+        "-batch = next(loader)",
+        "+micro_step = step % len(loader)",
+        "+last_micro_step = (micro_step + 1) % args.accumulation == 0"
+        " or micro_step + 1 == len(loader)",
+        "+batch = next(batches)",
+        "-if (step + 1) % args.accumulation == 0:",
+        "+if last_micro_step:"]),
+    ("DF703", "a counter that is one off, over loaders taken at random", """
+        def train(args, loaders, model):
+            step = 0
+            while True:
+                batch = next(pick(loaders))
+                step += 1
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, [
+        "-if (step + 1) % args.accumulation == 0:",
+        "+if step % args.accumulation == 0:"]),
     ("DF501", "a gate that is only a rank test goes, its body stays",
         evaluation() + "def main(args, m, d):\n    if args.local_rank in [-1, 0]:\n"
         "        evaluate(args, m, d)\n", [
@@ -368,11 +475,14 @@ REPORTED = [
                     file.write("x")
                 score(os.path.join(args.folder, "dev.gold"))
         """),
-    ("DF602", "a file whose writer is used behind", """
-        def f(args):
-            with open(args.path, "w") as file:
-                lines = file.write("x")
-            return lines
+    ("DF602", "a file that is read again in a loop of unknown length", """
+        import os
+        def f(args, loader):
+            for batch in loader:
+                name = os.path.join(args.folder, "dev.gold")
+                with open(name, "w") as file:
+                    file.write("x")
+                score(name)
         """),
     ("DF201", "DataParallel and no group", training(head="model = torch.nn.DataParallel(model)")),
     ("DF301", "a group and no wrapper",

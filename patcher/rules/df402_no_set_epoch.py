@@ -23,6 +23,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
     for loop in unit.train_loops:
         if any(node.attr == "set_epoch" for node in within(loop.scope, ast.Attribute)):
             continue
+        if loop.loader is not None and loop.loader.cycle is not None:
+            yield Finding(
+                loop.module,
+                loop.loader.cycle,
+                "cycle() keeps the first epoch's batches and deals them again, alone too",
+                severity=Severity.NOTE,
+            )
+            continue
         if loop.loader is None or loop.epochs is None:
             if loop.module.calls_to("DistributedSampler"):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")

@@ -19,7 +19,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import Role, reached
-from ..syntax import argument, within
+from ..syntax import argument, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
@@ -42,7 +42,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 for item in node.items
                 if item.optional_vars is not None
             }
-            if path is None or call.keywords or ast.unparse(path) in opened:
+            named = keyword(call, "obj") or keyword(call, "f")
+            if path is None or named or len(call.args) != 2 or ast.unparse(path) in opened:
                 yield Finding(module, call, because)
                 continue
             yield Finding(

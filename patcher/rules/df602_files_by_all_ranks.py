@@ -4,7 +4,8 @@ What         open(…, "w") that every rank reaches, or an evaluation function t
              every rank will run; a folder made after asking whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
-Fix          Rank 0 alone writes; makedirs gets exist_ok=True.
+Fix          Rank 0 alone writes; makedirs gets exist_ok=True. A block that fills what all ranks
+             need behind it still runs on every rank, and writes to nowhere on the others.
 Fix safety   Safe: a lone process writes as before.
 Source       os.makedirs
 """
@@ -13,14 +14,25 @@ import ast
 from collections.abc import Iterator
 
 from ..distributed import WAIT, only_on_main
-from ..edits import Insert, Rewrite
+from ..edits import Define, Edit, Import, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..roles import RANKS, Role, reached, reached_in_function
-from ..syntax import argument, bound_names, everywhere, keyword, last_argument, parameters, walk
+from ..roles import RANK_NAMES, RANKS, Role, is_rank_test, reached, reached_in_function
+from ..syntax import (
+    argument,
+    bound_names,
+    everywhere,
+    keyword,
+    last_argument,
+    parameters,
+    walk,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
+
+CHANGING = ("append", "extend", "update", "add", "insert", "pop", "remove", "setdefault", "clear")
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -36,7 +48,9 @@ def findings(unit: Unit) -> Iterator[Finding]:
                         (Rewrite(last, ", exist_ok=True", after=True),),
                     )
         for call in module.calls_to("open"):
-            if is_for_writing(call) and everyone_writes(unit, module, call):
+            if not is_for_writing(call) or is_elsewhere(module, call):
+                continue
+            if everyone_writes(unit, module, call):
                 yield from one_writer(unit, module, call)
 
 
@@ -50,6 +64,12 @@ def is_for_writing(call: ast.Call) -> bool:
     )
 
 
+def is_elsewhere(module: Module, call: ast.Call) -> bool:
+    """``open(path if is_main_process() else os.devnull, "w")``."""
+    path = call.args[0] if call.args else None
+    return isinstance(path, ast.IfExp) and is_rank_test(module, path.test)
+
+
 def everyone_writes(unit: Unit, module: Module, call: ast.Call) -> bool:
     """Reached by all ranks, now or once every rank evaluates."""
     if unit.evaluation_of(module, call) is not None:
@@ -58,43 +78,122 @@ def everyone_writes(unit: Unit, module: Module, call: ast.Call) -> bool:
 
 
 def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
-    """Guard the statement, unless what it binds or writes is wanted by every rank behind it."""
+    """Guard the statement; where others need what it binds or fills, only the file is rank 0's."""
     stmt = module.statement(call)
     because = "every rank writes it"
-    if isinstance(stmt, ast.With):
-        body = module.body(stmt)
-        behind = list(walk(body[body.index(stmt) + 1 :]))
-        read = {n.id for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        texts = {n.value for n in behind if isinstance(n, ast.Constant)}
-        guard = only_on_main(stmt)
-        if not bound_names(stmt) & read:
-            if not path_names(module, call) & read and not path_texts(call) & texts:
-                yield Finding(module, call, because, guard)
-                return
-            if in_lock_step(unit, module, stmt):
-                yield Finding(
-                    module, call, f"{because} and reads it", (*guard, Insert(stmt, WAIT, "after"))
-                )
-                return
-        because += ", and it is used behind"
-    elif isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
-        guard = only_on_main(stmt)
-        yield Finding(module, call, because, guard)
+    if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
+        yield Finding(module, call, because, only_on_main(stmt))
         return
-    yield Finding(module, call, because)
+    wait: tuple[Edit, ...] = ()
+    if is_read_behind(module, stmt, call):
+        because += " and reads it"
+        if not in_lock_step(unit, module, stmt):
+            yield Finding(module, call, f"{because}; ranks may pass it unequally often")
+            return
+        wait = (Insert(stmt, WAIT, "after"),)
+    if isinstance(stmt, ast.With) and not changed_names(stmt) & read_outside(module, stmt):
+        yield Finding(module, call, because, (*only_on_main(stmt), *wait))
+        return
+    path = call.args[0]
+    nowhere = f"{module.text(path)} if is_main_process() else os.devnull"
+    edits = (Rewrite(path, nowhere), Define("is_main_process"), Import("os"), *wait)
+    yield Finding(module, call, because, edits)
+
+
+def is_read_behind(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:
+    """Whether statements behind name the path, or parts of it, again."""
+    body = module.body(stmt)
+    behind = list(walk(body[body.index(stmt) + 1 :]))
+    read = {n.id for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    texts = {n.value for n in behind if isinstance(n, ast.Constant)}
+    return bool(path_names(module, call) & read or path_texts(call) & texts)
+
+
+def changed_names(stmt: ast.With) -> set[str]:
+    """Names that the statement binds, and names of objects that it may change."""
+    files = set().union(*(bound_names(i.optional_vars) for i in stmt.items if i.optional_vars))
+    names = bound_names(stmt)
+    places: list[ast.Attribute | ast.Subscript] = [*within(stmt, ast.Attribute)]
+    for node in (*places, *within(stmt, ast.Subscript)):
+        base: ast.expr = node.value
+        while isinstance(base, ast.Attribute | ast.Subscript):
+            base = base.value
+        changes = not isinstance(node.ctx, ast.Load) or (
+            isinstance(node, ast.Attribute) and node.attr in CHANGING
+        )
+        if isinstance(base, ast.Name) and changes:
+            names.add(base.id)
+    return names - files
+
+
+def read_outside(module: Module, stmt: ast.stmt) -> set[str]:
+    """Names that the function reads outside of the statement, below it or around it."""
+    inside = set(map(id, within(stmt, ast.Name)))
+    loops = any(isinstance(up, ast.For | ast.While) for up in module.ancestors(stmt))
+    return {
+        name.id
+        for name in within(module.scope_statements(stmt), ast.Name)
+        if isinstance(name.ctx, ast.Load)
+        and id(name) not in inside
+        and (loops or name.lineno > stmt.lineno)
+    }
 
 
 def in_lock_step(unit: Unit, module: Module, stmt: ast.stmt) -> bool:
     """Whether all ranks pass ``stmt`` equally often, so that a barrier may stand behind it.
 
-    They do in the training loop, which deals as many batches to each; of other loops it is not
-    known.
+    They do in the training loop, which deals as many batches to each, and in a loop over what is
+    the same on every rank.
     """
     training = [loop for train in unit.train_loops for loop in (train.steps, train.epochs)]
     return reached(unit, module, stmt) >= RANKS and all(
-        up in training
+        up in training or (isinstance(up, ast.For) and is_alike(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)
+    )
+
+
+def is_alike(module: Module, source: ast.expr) -> bool:
+    """Whether what a loop goes through is made of options and literals that all ranks share."""
+    function = module.function(source)
+    for name in within(source, ast.Name):
+        parent = module.parents[name]
+        if isinstance(parent, ast.Call) and parent.func is name:
+            if name.id not in ("enumerate", "range", "zip", "len", "list", "sorted"):
+                return False
+            continue
+        stores = module.stores.get((function, name.id), [])
+        values = [module.parents[store] for store in stores]
+        if not values or not all(
+            isinstance(value, ast.Assign)
+            and isinstance(value.value, ast.List)
+            and reached_in_function(module, value) >= RANKS
+            for value in values
+        ):
+            return False
+        grown = [
+            call
+            for call in module.calls_to("append", "extend", "insert", "pop", "remove")
+            if isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id == name.id
+            and module.function(call) is function
+        ]
+        if not all(reached_in_function(module, call) >= RANKS for call in grown):
+            return False
+        if not all(is_option(module, arg) for call in grown for arg in call.args):
+            return False
+    return True
+
+
+def is_option(module: Module, node: ast.expr) -> bool:
+    """``args.test_filename`` or a literal."""
+    if isinstance(node, ast.Constant):
+        return True
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.attr not in RANK_NAMES)
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from ..edits import Edit, Insert, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..syntax import below, bound_names, same, within
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
@@ -32,7 +33,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         quantities = step_quantities(loop)
         first = True
         for stmt in within(loop.scope, ast.Assign):
-            if not any(module.text(target) in quantities for target in stmt.targets):
+            scheduler = is_schedule(module, stmt.value)
+            if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
                 continue
             lengths = loader_lengths(loop, stmt.value)
             if not lengths:
@@ -40,7 +42,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             edits: list[Edit] = [Rewrite(call, STEPS) for call in lengths]
             if first and STEPS not in bound_names(loop.scope):
                 count = f"{STEPS} = -(-len({loop.loader.name}) // {accumulation})"
-                edits.append(Insert(stmt, f"{count}  # optimizer steps"))
+                edits.append(Insert(beside_loader(loop, stmt), f"{count}  # optimizer steps"))
             first = False
             yield Finding(
                 module,
@@ -49,6 +51,18 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
                 tuple(edits),
             )
+
+
+def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
+    """The statement around ``stmt`` in the block that makes the loader: all branches pass it."""
+    module, loader = loop.module, loop.loader
+    if loader is None or loader.module is not module:
+        return stmt
+    made = module.statement(loader.call)
+    block = module.body(made)
+    around = (up for up in (stmt, *module.ancestors(stmt)) if up in block)
+    found = next(around, stmt)
+    return found if isinstance(found, ast.stmt) and found.lineno > made.lineno else stmt
 
 
 def module_text(loop: TrainLoop) -> str:
@@ -68,8 +82,7 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         if isinstance(binary.op, ast.Mod) and is_counter(loop, binary.left):
             texts.add(module.text(binary.right))
     for call in within(loop.scope, ast.Call):
-        name = module.dotted(call.func).rpartition(".")[2]
-        if "schedule" in name.lower() or name.endswith("LR"):
+        if is_schedule(module, call):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
@@ -77,6 +90,14 @@ def step_quantities(loop: TrainLoop) -> set[str]:
                 if isinstance(node, ast.Attribute | ast.Name)
             )
     return texts
+
+
+def is_schedule(module: Module, node: ast.expr) -> bool:
+    """The construction of a learning-rate schedule."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = module.dotted(node.func).rpartition(".")[2]
+    return "schedule" in name.lower() or name.endswith("LR")
 
 
 def is_counter(loop: TrainLoop, node: ast.expr) -> bool:

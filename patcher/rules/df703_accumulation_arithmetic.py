@@ -1,13 +1,15 @@
 """Gradient accumulation leaks, clips too often and all-reduces too often.
 
-What         Micro-batches left over at the end of an epoch; clipping per micro-batch; the loss
-             divided by the number of micro-batches whatever they hold; an all-reduce for each.
+What         Micro-batches left over at the end of an epoch; a counter that is one off, or reset
+             on the way; clipping per micro-batch; the loss divided by the number of micro-batches
+             whatever they hold; an all-reduce for each; a number of optimizer steps that is spent
+             on micro-batches.
 At run time  Left-over gradients enter the next epoch's first step; clipping weighs micro-batches
              0.24 / 0.38 / 0.57 / 1.0 instead of alike; 4 all-reduces where 1 would do.
-Example      if (step + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
+Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
-             micro-batch by its share of the examples; synchronise on the last one only.
-             Only where enumerate counts the steps of a loop over a known loader.
+             micro-batch by its share of the examples; synchronise on the last one only. Only
+             where the loop goes through a known loader, or takes the next batch of its cycle.
 Fix safety   Safe: with accumulation 1 every step is as it was, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
@@ -19,11 +21,13 @@ from ..edits import Define, Edit, Guard, Insert, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import below, bound_names, same, within
+from ..syntax import bound_names, everywhere, same, within
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
 LAST = "last_micro_step"
+NUMBER = "micro_step"  # of the batch in its pass over the loader, from 0
+TOTAL = "micro_steps"
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -32,24 +36,19 @@ def findings(unit: Unit) -> Iterator[Finding]:
         if test is None or loop.accumulation is None:
             continue
         module = loop.module
-        if loop.loader is None or not loop.step_name:
-            yield Finding(module, test, "what it counts is not the loop's own step number")
+        if isinstance(test.test, ast.Compare):
+            edits = tail(loop, test, test.test)
+            if not edits and counts_own_steps(loop, test.test):
+                continue
+            yield Finding(module, test, reason(loop, test.test, edits), edits)
+            if edits:
+                yield from clips(loop, test)
+        if not is_numbered(loop):
             continue
-        if isinstance(test.test, ast.Compare) and counts_from_one(loop, test.test):
-            yield Finding(
-                module,
-                test,
-                "micro-batches left at the end of an epoch are stepped in the next one",
-                tail(loop, test),
-            )
-            for clip in loop.clips:
-                if not any(same_test(up, test) for up in module.ancestors(clip)):
-                    yield Finding(
-                        module, clip, "clips after every micro-batch", (Guard(clip, LAST),)
-                    )
         yield from synchronisation(loop)
         for divided in divisions(loop):
-            share = f"loss_share({loop.step_name}, {loop.loader.name}, {text(loop)})"
+            assert loop.loader is not None
+            share = f"loss_share({number(loop)}, {loop.loader.name}, {text(loop)})"
             assert isinstance(divided.value, ast.BinOp)
             weighted = f"{module.text(divided.value.left)} * {share}"
             yield Finding(
@@ -58,6 +57,25 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 "the last micro-batches of an epoch are fewer or shorter than that",
                 (Rewrite(divided.value, weighted), Define("loss_share")),
             )
+
+
+def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
+    if not edits:
+        return "what it counts is not the loop's own step number"
+    if mentions_step(loop, test):
+        return "micro-batches left at the end of an epoch are stepped in the next one"
+    return f"{loop.module.text(test.left)} is not the number of the micro-batch in its epoch"
+
+
+def mentions_step(loop: TrainLoop, test: ast.Compare) -> bool:
+    return loop.step_name in {name.id for name in everywhere(test.left, ast.Name)}
+
+
+def clips(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
+    module = loop.module
+    for clip in loop.clips:
+        if not any(same_test(up, test) for up in module.ancestors(clip)):
+            yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, LAST),))
 
 
 def same_test(up: ast.AST, test: ast.If) -> bool:
@@ -69,26 +87,170 @@ def text(loop: TrainLoop) -> str:
     return loop.module.text(loop.accumulation)
 
 
-def counts_from_one(loop: TrainLoop, test: ast.Compare) -> bool:
-    """``(step + 1) % n == 0`` with ``step`` from enumerate."""
+def is_cyclic(loop: TrainLoop) -> bool:
+    """``for step in range(n): batch = next(batches)``."""
+    return loop.loader is not None and loop.loader.cycle is not None
+
+
+def is_numbered(loop: TrainLoop) -> bool:
+    """Whether a name tells the number of the micro-batch in its pass over a known loader."""
+    if loop.loader is None or not loop.loader.name:
+        return False
+    if is_cyclic(loop):
+        return NUMBER in bound_names(loop.steps)
+    return bool(loop.step_name)
+
+
+def number(loop: TrainLoop) -> str:
+    """The number of the micro-batch in its pass over the loader, from 0."""
+    if is_cyclic(loop):
+        return NUMBER
+    return f"{loop.step_name} - 1" if loop.step_start else loop.step_name
+
+
+def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
+    """``step += 1`` once a batch and ``step % n == 0``: right where no epoch ends."""
+    return (
+        isinstance(loop.steps, ast.While)
+        and isinstance(test.left, ast.BinOp)
+        and isinstance(test.left.left, ast.Name)
+        and is_counter(loop, test.left.left.id)
+    )
+
+
+def is_counter(loop: TrainLoop, name: str) -> bool:
+    """Whether the loop's body adds 1 to the name, once and for every batch."""
+    added = [
+        stmt
+        for stmt in loop.steps.body
+        if isinstance(stmt, ast.AugAssign)
+        and isinstance(stmt.target, ast.Name)
+        and stmt.target.id == name
+        and isinstance(stmt.value, ast.Constant)
+        and stmt.value.value == 1
+    ]
+    return len(added) == 1
+
+
+def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
+    """Name the test at the head of the loop, with the epoch's last micro-batch in it."""
+    if not is_modulo(loop, compare):
+        return ()
+    if loop.loader is None or not loop.loader.name:
+        return one_off(loop, compare)
+    if loop.loader.cycle is not None:
+        return cyclic(loop, test)
+    module, loader = loop.module, loop.loader.name
+    edits: list[Edit] = [Rewrite(test.test, LAST)]
+    name = loop.step_name
+    if not name:
+        if not isinstance(loop.steps, ast.For) or "step" in bound_names(loop.scope):
+            return ()
+        name = "step"
+        target = module.text(loop.steps.target)
+        target = f"({target})" if isinstance(loop.steps.target, ast.Tuple) else target
+        edits += [
+            Rewrite(loop.steps.target, f"{name}, {target}"),
+            Rewrite(loop.steps.iter, f"enumerate({module.text(loop.steps.iter)})"),
+        ]
+    after = name if loop.step_start else f"{name} + 1"
+    counted = f"({after})" if "+" in after else after
+    condition = f"{counted} % {text(loop)} == 0 or {after} == len({loader})"
+    return (*edits, Insert(loop.steps, f"{LAST} = {condition}", "first"))
+
+
+def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
+    """``… % accumulation == 0``, which holds for every batch where accumulation is 1."""
     return (
         isinstance(test.left, ast.BinOp)
-        and isinstance(test.left.left, ast.BinOp)
-        and isinstance(test.left.left.op, ast.Add)
-        and isinstance(test.left.left.left, ast.Name)
-        and test.left.left.left.id == loop.step_name
+        and isinstance(test.left.op, ast.Mod)
+        and test.left.right is loop.accumulation
+        and isinstance(test.ops[0], ast.Eq)
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value == 0
     )
 
 
-def tail(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
-    """Name the test at the head of the loop, with the epoch's last micro-batch in it."""
-    assert loop.loader is not None
-    module = loop.module
-    condition = f"{module.text(test.test)} or {loop.step_name} + 1 == len({loop.loader.name})"
+def one_off(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
+    """``(step + 1) % n`` behind ``step += 1``: the first optimizer step comes one batch early."""
+    assert isinstance(test.left, ast.BinOp)
+    counted = test.left.left
+    if not (
+        isinstance(counted, ast.BinOp)
+        and isinstance(counted.op, ast.Add)
+        and isinstance(counted.left, ast.Name)
+        and is_counter(loop, counted.left.id)
+    ):
+        return ()
+    above = [stmt for stmt in loop.steps.body if counted.left.id in bound_names(stmt)]
+    if above[0].lineno > test.lineno:
+        return ()
+    return (Rewrite(test.left, f"{counted.left.id} % {text(loop)}"),)
+
+
+def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
+    """Count a cycle's batches within their epoch, and as many of them as the steps take.
+
+    The cycle gets a name of its own, so that the loader keeps its length and batch size.
+    """
+    module, loader = loop.module, loop.loader
+    assert loader is not None
+    assert loader.cycle is not None
+    limit = range_of(loop)
+    if limit is None or not loop.step_name or module.parents.get(loader.cycle) is None:
+        return ()
+    stmt = module.statement(loader.cycle)
+    inner = loader.cycle.args[0]
+    if not (
+        isinstance(stmt, ast.Assign)
+        and stmt.value is loader.cycle
+        and isinstance(stmt.targets[0], ast.Name)
+        and isinstance(inner, ast.Name)
+        and module.function(stmt) is module.function(loop.steps)
+    ):
+        return ()
+    edits: list[Edit] = []
+    name = stmt.targets[0].id
+    if name == inner.id:
+        uses = [
+            use
+            for use in within(loop.scope, ast.Name)
+            if use.id == name and use.lineno > stmt.lineno and isinstance(use.ctx, ast.Load)
+        ]
+        if not all(is_next(module, use) for use in uses):
+            return ()
+        edits += [Rewrite(use, "batches") for use in (stmt.targets[0], *uses)]
+    total = f"{TOTAL}({module.text(limit)}, {inner.id}, {text(loop)})"
+    lines = (
+        f"{NUMBER} = {loop.step_name} % len({inner.id})\n"
+        f"{LAST} = ({NUMBER} + 1) % {text(loop)} == 0 or {NUMBER} + 1 == len({inner.id})"
+    )
     return (
-        Insert(loop.steps, f"{LAST} = {condition}", "first"),
+        *edits,
+        Rewrite(limit, total),
+        Define(TOTAL),
         Rewrite(test.test, LAST),
+        Insert(loop.steps, lines, "first"),
     )
+
+
+def is_next(module: Module, use: ast.Name) -> bool:
+    call = module.parents[use]
+    return isinstance(call, ast.Call) and module.dotted(call.func) == "next"
+
+
+def range_of(loop: TrainLoop) -> ast.expr | None:
+    """How many batches the loop takes: the argument of its ``range``."""
+    source: ast.expr | None = loop.steps.iter if isinstance(loop.steps, ast.For) else None
+    for _ in range(4):
+        if isinstance(source, ast.Name):
+            source = loop.module.definition(source, loop.steps)
+        elif isinstance(source, ast.Call) and source.args:
+            name = loop.module.dotted(source.func).rpartition(".")[2]
+            if name in ("range", "trange"):
+                return source.args[0] if len(source.args) == 1 else None
+            source = source.args[0] if name == "tqdm" else None
+    return None
 
 
 def synchronisation(loop: TrainLoop) -> Iterator[Finding]:
@@ -109,7 +271,8 @@ def wrapped_models(module: Module, loop: TrainLoop) -> list[str]:
     """Names that DDP's result is bound to in the function of the loop."""
     names: set[str] = set()
     for stmt in within(loop.scope, ast.Assign):
-        if any(call in below(stmt) for call in module.calls_to("DistributedDataParallel")):
+        calls = everywhere(stmt, ast.Call)
+        if any(call in calls for call in module.calls_to("DistributedDataParallel")):
             names |= bound_names(stmt)
     return sorted(names)
 
