@@ -44,6 +44,24 @@ def gathered(value):
     return sum(shares[1:], shares[0])
 
 
+def mean_of_ranks(value):
+    """The mean of a number over all ranks, the same on each of them."""
+    if not torch.distributed.is_initialized():
+        return value
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, float(value))
+    return sum(values) / len(values)
+
+
+def on_any_rank(test):
+    """Whether a test holds on at least one rank: the same answer on each of them."""
+    if not torch.distributed.is_initialized():
+        return test
+    answers = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(answers, bool(test))
+    return any(answers)
+
+
 def loss_share(step, loader, accumulation):
     """The part of its optimizer step's examples that micro-batch number step holds."""
     batches = loader.batch_sampler

@@ -499,12 +499,6 @@ REPORTED = [
             if results['f1'] > 0:
                 save()
         """),
-    ("DF506", "a barrier for rank 0 alone", """
-        import torch
-        def main(args):
-            if args.local_rank == 0:
-                torch.distributed.barrier()
-        """),
     ("DF506", "a function that gathers, called by rank 0 alone", """
         import torch
         def gather(x):

@@ -1,26 +1,33 @@
 """A collective that some ranks never reach.
 
-What         A barrier, an all-reduce or a gather, or a function that surely calls one, under a
-             test or behind an exit that only some ranks pass. Barriers that rank 0 and the others
-             each pass once ("rank 0 first") are a pair and fine.
+What         A barrier, an all-reduce or a gather, a function that surely calls one, or the training
+             loop, under a test or behind an exit that only some ranks pass; an exit from the
+             training loop that each rank takes by its own loss or metric. Barriers that rank 0 and
+             the others each pass once ("rank 0 first") are a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
-Example      if args.local_rank == 0: torch.distributed.barrier()   # and no other barrier
-Fix          None by itself: let every rank reach it, or none.
-Fix safety   Report only: which of the two is meant cannot be told.
+Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
+             if train_loss > best_loss: break
+Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
+             the mean over the ranks. An exit of rank 0 is taken by the others too. Else none: which
+             ranks are meant cannot be told.
+Fix safety   Safe: each edited line does in a lone process what it did, and a group did not get past
+             these places.
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
 import ast
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
-from ..facts import Unit
+from ..divergence import Decision, decisions, exits, in_lock_step, is_number_test
+from ..edits import Define, Edit, Insert, Replace, Rewrite
+from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..roles import RANKS, Role, reached, reached_in_function
-from ..syntax import Function
+from ..roles import RANKS, Role, is_rank_test, reached, reached_in_function, value
+from ..syntax import Function, bound_names, mentions, within
 
-CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.REPORT
+CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 
 COLLECTIVES = (
     "barrier",
@@ -41,27 +48,165 @@ COLLECTIVES = (
 def findings(unit: Unit) -> Iterator[Finding]:
     carriers = collective_functions(unit)
     for module in unit.modules:
-        per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
-        for call in collective_calls(module, carriers):
-            per_scope[module.function(call)].append(call)
-        for scope, calls in per_scope.items():
-            # What a function does for all who enter it is reported where it is called.
-            calls = [
-                call
-                for call in calls
-                if scope is None
-                or not unit.callers(scope)
-                or not reached_in_function(module, call) >= RANKS
-            ]
-            lonely = {call: reached(unit, module, call) & RANKS for call in calls}
-            lonely = {call: roles for call, roles in lonely.items() if len(roles) == 1}
-            barriers = [c for c in lonely if module.dotted(c.func).endswith("barrier")]
-            count = Counter(next(iter(lonely[c])) for c in barriers)
-            paired = set(barriers) if count[Role.MAIN] == count[Role.OTHER] else set()
-            for call, roles in lonely.items():
-                if call not in paired:
-                    (role,) = roles
-                    yield Finding(module, call, f"only {role.value} can reach it")
+        yield from lonely_calls(unit, module, carriers)
+    if any(
+        module.calls_to("init_process_group", "DistributedDataParallel") for module in unit.modules
+    ):
+        for loop in unit.train_loops:
+            yield from lonely_training(unit, loop)
+            yield from lonely_exits(unit, loop)
+            for decision in decisions(unit, loop, carriers):
+                yield own_decision(unit, decision)
+
+
+def lonely_calls(unit: Unit, module: Module, carriers: set[str]) -> Iterator[Finding]:
+    """Collectives that one kind of rank reaches."""
+    per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
+    for call in collective_calls(module, carriers):
+        per_scope[module.function(call)].append(call)
+    for scope, calls in per_scope.items():
+        # What a function does for all who enter it is reported where it is called.
+        calls = [
+            call
+            for call in calls
+            if scope is None
+            or not unit.callers(scope)
+            or not reached_in_function(module, call) >= RANKS
+        ]
+        everyone = {call: reached(unit, module, call) & RANKS for call in calls}
+        lonely = {call: next(iter(roles)) for call, roles in everyone.items() if len(roles) == 1}
+        barriers = {c: r for c, r in lonely.items() if module.dotted(c.func).endswith("barrier")}
+        paired = pairs(module, barriers)
+        for call, role in lonely.items():
+            if call not in paired:
+                yield Finding(
+                    module,
+                    call,
+                    f"only {role.value} can reach it",
+                    for_everyone(unit, module, call) if call in barriers else (),
+                )
+
+
+def pairs(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
+    """Barriers of rank 0 and of the others that meet: as many of each, or two in one block."""
+    roles = list(barriers.values())
+    if roles.count(Role.MAIN) == roles.count(Role.OTHER):
+        return set(barriers)
+    waiting: dict[int, list[ast.Call]] = defaultdict(list)
+    met: set[ast.Call] = set()
+    for call, role in barriers.items():
+        gate = module.parents[module.statement(call)]
+        block = waiting[id(module.body(gate)) if isinstance(gate, ast.If) else id(gate)]
+        if block and barriers[block[-1]] is not role:
+            met |= {block.pop(), call}
+        else:
+            block.append(call)
+    return met
+
+
+def for_everyone(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that let all ranks pass a barrier under a rank test which a lone process fails."""
+    gate = module.parents[module.statement(call)]
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if (
+        owner is None
+        or not isinstance(gate, ast.If)
+        or gate.orelse
+        or len(gate.body) > 1
+        or not is_rank_test(module, gate.test)
+        or value(module, gate.test, Role.SINGLE)
+        or not reached(unit, module, gate) >= RANKS
+        or any(isinstance(up, ast.For | ast.While | ast.Try) for up in module.ancestors(gate))
+    ):
+        return ()
+    return (Rewrite(gate.test, f"{module.text(owner)}.is_initialized()"),)
+
+
+def lonely_training(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+    """A loop whose gradients all ranks average, entered by some."""
+    roles = reached(unit, loop.module, loop.steps) & RANKS
+    if len(roles) == 1:
+        (role,) = roles
+        yield Finding(loop.module, loop.steps, f"only {role.value} can reach the training loop")
+
+
+def lonely_exits(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+    """An exit from the training loop that one kind of rank takes."""
+    module = loop.module
+    leaving = {stmt: reached_in_function(module, stmt) & RANKS for stmt in exits(loop)}
+    for stmt, roles in leaving.items():
+        gate = module.parents[stmt]
+        if len(roles) != 1 or not isinstance(gate, ast.If):
+            continue
+        # The others may have an exit of their own beside it.
+        ways = [s for s, r in leaving.items() if r and not r & roles and type(s) is type(stmt)]
+        if any(up in module.ancestors(way) for way in ways for up in chain(module, gate)):
+            continue
+        (role,) = roles
+        edits = also_for_others(module, gate, stmt) if in_lock_step(loop, gate) else ()
+        yield Finding(module, stmt, f"only {role.value} can leave the training loop here", edits)
+
+
+def chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
+    """``gate`` and the tests that it is an ``elif`` or ``else`` of."""
+    above: ast.AST = gate
+    while isinstance(above, ast.If):
+        yield above
+        gate, above = above, module.parents[above]
+        if isinstance(above, ast.If) and gate not in above.orelse:
+            return
+
+
+def also_for_others(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Edit, ...]:
+    """Edits that take an exit out of ``if rank == 0 and …:``, for every rank of a group."""
+    test = gate.test
+    if gate.orelse or not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return ()
+    ranks = [part for part in test.values if is_rank_test(module, part)]
+    kept = [part for part in test.values if part not in ranks]
+    plain = not any(within(part, ast.Call) or within(part, ast.NamedExpr) for part in kept)
+    if not ranks or not kept or not plain or gate.body[-1] is not leaving:
+        return ()
+    if isinstance(leaving, ast.Return) and leaving.value is not None:
+        return ()
+    if any(mentions(part, name) for part in kept for name in bound_names(gate.body)):
+        return ()
+    if not all(value(module, part, Role.SINGLE) for part in ranks):
+        kept_text = ["torch.distributed.is_initialized()", *map(module.text, kept)]
+    else:
+        kept_text = [module.text(part) for part in kept]
+    everyone = " and ".join(kept_text)
+    if len(gate.body) == 1:
+        return (Rewrite(test, everyone),)
+    behind = f"if {everyone}:\n    {module.text(leaving)}"
+    return (Replace(leaving, ""), Insert(gate, behind, "after"))
+
+
+def own_decision(unit: Unit, decision: Decision) -> Finding:
+    """An exit that each rank takes by its own data."""
+    loop, test = decision.loop, decision.test
+    module = loop.module
+    names = ", ".join(sorted(decision.names)) or "what it has seen"
+    # First every evaluation is made whole: it may be all that the decision hangs on.
+    partial = any(e.loader and e.loader.distributed for e in unit.evaluations)
+    provable = in_lock_step(loop, test) and reached(unit, module, test) >= RANKS
+    edits: tuple[Edit, ...] = ()
+    if provable and decision.names and not partial:
+        back = {name for call in loop.backwards for name in decision.names if mentions(call, name)}
+        if not back and is_number_test(module, test.test, decision.names):
+            made = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
+            edits = (Insert(test, made), Define("mean_of_ranks"))
+        else:
+            edits = (
+                Rewrite(test.test, f"on_any_rank({module.text(test.test)})"),
+                Define("on_any_rank"),
+            )
+    return Finding(
+        module,
+        decision.exit,
+        f"each rank decides by its own {names} in line {test.lineno}",
+        edits,
+    )
 
 
 def collective_calls(module: Module, carriers: set[str]) -> list[ast.Call]:

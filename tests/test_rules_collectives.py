@@ -1,0 +1,288 @@
+"""DF506: who reaches a collective, and who leaves a training loop."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.engine import patch
+from forked import Forge, Job
+from test_rules import added_and_removed
+
+LOOP = """\
+import math
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def train(args, data, model):
+    torch.distributed.init_process_group('gloo')
+    loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+    best, patience, global_step = None, 0, 0
+    {early}
+    for epoch in range(9):
+        total = 0.0
+        losses = []
+        for step, batch in enumerate(loader):
+            loss = model(batch)
+            {inside}
+            loss.backward()
+            total += loss.item()
+            losses.append(loss.item())
+            global_step += 1
+            {behind}
+        {epoch}
+"""
+QUIET = {"early": "pass", "inside": "pass", "behind": "pass", "epoch": "pass"}
+STOPPING = """\
+        if best is None or total < best:
+            best, patience = total, 0
+        else:
+            patience += 1
+            if patience > 2:
+                break
+"""
+
+
+def loop(**parts: str) -> str:
+    """A training script with lines added at a place."""
+    return LOOP.format(**{**QUIET, **parts})
+
+
+def stopping(before: str = "pass") -> str:
+    """A training script that stops when its loss no longer falls."""
+    return loop(epoch=before) + STOPPING
+
+
+NOOP = [
+    ("all ranks count the same steps", loop(behind="if global_step > args.max_steps: break")),
+    ("a list's length tells nothing", loop(behind="if len(losses) > args.max_steps: break")),
+    ("what one rank prints changes no decision",
+        loop(behind="if loss.item() > 9: print(loss)")),
+    ("the loss is made equal first", stopping("total = mean_of_ranks(total)")),
+    ("a collective makes it equal in place", stopping("torch.distributed.all_reduce(total)")),
+    ("the script's own mean over the ranks", stopping("total = mean(total)") + """
+def mean(x):
+    t = torch.tensor(x)
+    torch.distributed.all_reduce(t)
+    return t.item() / torch.distributed.get_world_size()
+"""),
+    ("evaluation goes through the whole set on every rank", loop(epoch="""
+        total = 0.0
+        for batch in DataLoader(data):
+            loss = model(batch)
+            total += loss.item()
+"""[9:]) + STOPPING),
+    ("a search inside the loop is nobody else's business", loop(inside="""
+            for number in losses:
+                if number > loss:
+                    break
+"""[13:])),
+    ("a lone process stops when it likes", stopping().replace("init_process_group('gloo')", "x")
+        .replace("DistributedSampler", "RandomSampler")),
+    ("rank 0 and the others each have a way out", loop(behind="""
+            if args.rank == 0 and global_step > 3:
+                break
+            elif args.rank != 0 and global_step > 3:
+                break
+"""[13:])),
+    ("two pairs of barriers in one function", """
+        import torch
+        def main(args):
+            for part in ("model", "data"):
+                if args.local_rank not in [-1, 0]:
+                    torch.distributed.barrier()
+                load(part)
+                if args.local_rank == 0:
+                    torch.distributed.barrier()
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF506", text)] == []
+
+
+MEAN = [
+    "+def mean_of_ranks(value):",
+    '+"""The mean of a number over all ranks, the same on each of them."""',
+    "+if not torch.distributed.is_initialized():",
+    "+return value",
+    "+values = [None] * torch.distributed.get_world_size()",
+    "+torch.distributed.all_gather_object(values, float(value))",
+    "+return sum(values) / len(values)",
+    "+",
+    "+",
+]
+ANY = [
+    "+def on_any_rank(test):",
+    '+"""Whether a test holds on at least one rank: the same answer on each of them."""',
+    "+if not torch.distributed.is_initialized():",
+    "+return test",
+    "+answers = [None] * torch.distributed.get_world_size()",
+    "+torch.distributed.all_gather_object(answers, bool(test))",
+    "+return any(answers)",
+    "+",
+    "+",
+]
+FIX = [
+    ("ranks stop by the mean of their losses", stopping(), [
+        *MEAN, "+total = mean_of_ranks(total)"]),
+    ("all ranks skip a batch that one cannot use",
+        loop(inside="if math.isnan(loss):\n                continue"), [
+        *ANY, "-if math.isnan(loss):", "+if on_any_rank(math.isnan(loss)):"]),
+    ("all leave when one does, where the loss itself is still to go backward",
+        loop(inside="if loss > 10: return"), [
+        *ANY, "-if loss > 10: return", "+if on_any_rank(loss > 10): return"]),
+    ("the others leave with rank 0", loop(behind="""
+            if args.rank == 0 and global_step == args.max_steps:
+                save(model)
+                return
+"""[13:]), [
+        "+if torch.distributed.is_initialized() and global_step == args.max_steps:"]),
+    ("a lone process leaves as before", loop(behind="""
+            if args.rank in [-1, 0] and global_step == args.max_steps:
+                save(model)
+                break
+"""[13:]), ["+if global_step == args.max_steps:"]),
+    ("an exit that rank 0 takes without more ado",
+        loop(behind="if args.rank == 0 and global_step == args.max_steps: break"), [
+        "-if args.rank == 0 and global_step == args.max_steps: break",
+        "+if torch.distributed.is_initialized() and global_step == args.max_steps: break"]),
+    ("a barrier for rank 0 alone is for all", """
+        import torch
+        def main(args):
+            if args.local_rank == 0:
+                torch.distributed.barrier()
+        """, ["-if args.local_rank == 0:", "+if torch.distributed.is_initialized():"]),
+    ("the barrier that is left over, not those that meet", """
+        import torch.distributed as dist
+        def main(args):
+            if args.local_rank not in [-1, 0]:
+                dist.barrier()
+            load()
+            if args.local_rank == 0:
+                dist.barrier()
+            if args.do_train:
+                if args.local_rank not in [-1, 0]:
+                    dist.barrier()
+                read()
+        """, ["-if args.local_rank not in [-1, 0]:", "+if dist.is_initialized():"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
+def test_repaired(text: str, diff: list[str]) -> None:
+    text = textwrap.dedent(text).lstrip("\n")
+    new = fixed("DF506", text)
+    assert sorted(added_and_removed(text, new)) == sorted(diff)
+    assert found("DF506", new) == []
+
+
+REPORTED = [
+    ("a training loop that only rank 0 enters", loop(early="if args.rank > 0: return")),
+    ("a barrier in a loop of which nothing is known", """
+        import torch
+        def main(args):
+            for part in parts():
+                if args.local_rank == 0:
+                    torch.distributed.barrier()
+        """),
+    ("a barrier that a lone process meets too", """
+        import torch
+        def main(args):
+            if args.local_rank in [-1, 0]:
+                torch.distributed.barrier()
+        """),
+    ("a stop that hangs on a part of the validation set", stopping("total = score(data)") + """
+def score(data):
+    model.eval()
+    total = 0.0
+    for batch in DataLoader(data, sampler=DistributedSampler(data)):
+        total += model(batch)
+    return total
+"""),
+    ("an exit of rank 0 whose test its own block changes", loop(behind="""
+            if args.rank == 0 and global_step == args.max_steps:
+                global_step = save(model)
+                return
+"""[13:])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
+def test_reported_and_not_touched(text: str) -> None:
+    findings = found("DF506", text)
+    assert findings
+    assert not any(finding.edits for finding in findings)
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    with Forge() as server:
+        yield server
+
+
+SCRIPT = """\
+import argparse, os
+import torch
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)
+args = parser.parse_args()
+args.local_rank = int(os.environ.get("LOCAL_RANK", -1))
+
+def train(args, model):
+    data = TensorDataset(torch.arange(8.0)[:, None])
+    sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(
+        data, shuffle=False)
+    loader = DataLoader(data, sampler=sampler, batch_size=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    if args.local_rank != -1:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    skipped = 0
+    for epoch in range(6):
+        loader.sampler.set_epoch(epoch) if args.local_rank != -1 else None
+        seen = 0.0
+        for step, (batch,) in enumerate(loader):
+            loss = model(batch).sum()
+            if loss.item() == 6:  # on one rank: the other is at 7
+                skipped += 1
+                continue
+            loss.backward()
+            optimizer.step()
+            seen = loss.item()
+        if seen * epoch > 13.5:  # 6.5 of the mean, 7 of one rank
+            break
+    print("left", epoch, skipped)
+
+if args.local_rank != -1:
+    torch.distributed.init_process_group("gloo", timeout=__import__("datetime").timedelta(hours=1))
+    if args.local_rank not in [-1, 0]:
+        torch.distributed.barrier()
+model = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.ones_(model.weight)
+train(args, model)
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_ranks_leave_together_where_they_hung(tmp_path: Path, forge: Forge) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT)
+    patched = patch(script)
+    assert patched.refusal == ""
+    patched.write()
+    for helper in ("mean_of_ranks(seen)", "on_any_rank(loss.item() == 6)"):
+        assert helper in script.read_text()
+    (run,) = forge.run([Job(tmp_path / "two", script, [], world=2)])
+    assert run.statuses == (0, 0), run.log
+    # Behind the skipped batch the ranks have seen 4 and 5: 4.5 * 4 is the first beyond 13.5.
+    assert [line for line in run.log.splitlines() if line.startswith("left")] == ["left 4 5"] * 2
