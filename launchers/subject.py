@@ -32,13 +32,20 @@ class Subject:
 
 
 def prepare(
-    script: Path, folder: Path, original: Path | None, rev: str | None, *, as_is: bool = False
+    script: Path,
+    folder: Path,
+    original: Path | None,
+    rev: str | None,
+    *,
+    as_is: bool = False,
+    exact: bool = False,
 ) -> Subject:
     """Copy a script and what lies beside it below ``folder``, with its original.
 
     That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
     `ddpfix patch` would change, the script itself: then its patched copy is judged. ``as_is``: the
-    script is judged without an original, whatever the patcher thinks of it.
+    script is judged without an original, whatever the patcher thinks of it. ``exact``: patched
+    means by ``patch --exact``.
     Raises InputError when a script cannot be read, is refused by the patcher, or git has none.
     """
     if not script.is_file():
@@ -51,12 +58,12 @@ def prepare(
             _at_revision(script, rev, model)
         source = f"{script} at {rev}" if rev is not None else str(original)
         return Subject(
-            model, judged, f"original: {source}; judged: {script}", patching(judged, model)
+            model, judged, f"original: {source}; judged: {script}", patching(judged, model, exact)
         )
     if as_is:
         said = f"judged: {script} as it is, without an original"
         return Subject(None, judged, said, patching(judged, None))
-    change = patch(judged)
+    change = patch(judged, exact=exact)
     if change.refusal:
         raise InputError(f"{script}: {change.refusal}")
     if not change.changes:
@@ -65,7 +72,7 @@ def prepare(
     model = copy(script, folder / "original")
     change.write()
     said = f"original: {script}; judged: a copy of it, patched for this run"
-    return Subject(model, judged, said, patching(judged, model))
+    return Subject(model, judged, said, patching(judged, model, exact))
 
 
 def copy(script: Path, folder: Path, *, as_name: str | None = None) -> Path:
@@ -125,9 +132,9 @@ def _git_bytes(home: Path, script: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
-def patching(judged: Path, original: Path | None) -> Row:
+def patching(judged: Path, original: Path | None, exact: bool = False) -> Row:
     """C9: patching the original gives what is judged; a second patch and a check are silent."""
-    second = patch(judged)
+    second = patch(judged, exact=exact)
     if second.changes:
         return Row("C9", "broken", f"patching again changes {len(second.changes)} files")
     left = [finding for finding in second.found if finding.severity is Severity.ERROR]
@@ -136,7 +143,7 @@ def patching(judged: Path, original: Path | None) -> Row:
         return Row("C9", "broken", f"check finds {first.code} line {first.line}: {first.because}")
     if original is None:
         return Row("C9", "unproven", "no original to compare the lines with")
-    change = patch(original)
+    change = patch(original, exact=exact)
     texts = {each.source.path.resolve(): each.source.encode(each.text) for each in change.changes}
     edited = []
     for path in sorted(original.parent.rglob("*.py")):
@@ -158,8 +165,8 @@ def patching(judged: Path, original: Path | None) -> Row:
     return Row(
         "C9",
         "holds",
-        f"exactly what `ddpfix patch` announces; {same} of {len(set(lines))} distinct lines "
-        f"untouched; a second patch changes nothing{note}",
+        f"exactly what `ddpfix patch{' --exact' if exact else ''}` announces; {same} of "
+        f"{len(set(lines))} distinct lines untouched; a second patch changes nothing{note}",
     )
 
 

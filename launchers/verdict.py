@@ -120,6 +120,8 @@ class Evidence:
     ``groups`` holds the group of one first: the reference for all others. ``again``: for a name in
     ``groups`` whose weights differ by padding, a group of one that predicted with its checkpoint.
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
+    ``untouched``: the original alone without dropout, to which every group is then held step by
+    step.
     ``flags`` is C8's row and ``patching`` C9's, which need no run.
     """
 
@@ -132,6 +134,12 @@ class Evidence:
     cut: bool = False
     again: dict[str, Observed] = field(factory=dict)
     skipped: tuple[str, ...] = ()
+    untouched: Observed | None = None
+
+    @property
+    def reference(self) -> Observed:
+        """The run that all groups are held to."""
+        return self.untouched or self.groups[0]
 
 
 def judge(evidence: Evidence) -> list[Row]:
@@ -217,18 +225,18 @@ class Match:
 
 
 def trains_the_same(evidence: Evidence) -> Row:
-    """C3: each group against the group of one, each accumulation against the same world's first."""
+    """C3: each group against the one that it must follow."""
     problems: list[tuple[str, str]] = []
     unproven, said, matches = list(evidence.skipped), [], []
-    reference = evidence.groups[0]
+    reference = evidence.reference
     problems += repeated_order(evidence)
     for run in evidence.groups:
         part = compare.ranks_part(run.ranks)
         if part:
             problems.append((run.name, f"the ranks' parameters differ after step {part}"))
-    if len(evidence.groups) == 1:
+    if len(evidence.groups) == 1 and evidence.untouched is None:
         unproven.append("no run to hold against the group of one")
-    for run, base in pairs(evidence.groups):
+    for run, base in pairs(evidence):
         found = match(base, run)
         if found.problem:
             problems.append((run.name, found.problem))
@@ -246,7 +254,9 @@ def trains_the_same(evidence: Evidence) -> Row:
         return Row("C3", "unproven", _some(unproven, 3))
     weights = [found.weights for found in matches if found.weights is not None]
     sentence = (
-        f"{len(matches)} run{'s' if len(matches) > 1 else ''} of {matches[0].steps} steps: at most "
+        f"{len(matches)} run{'s' if len(matches) > 1 else ''} of {matches[0].steps} steps"
+        + (" held to the untouched script alone" if evidence.untouched else "")
+        + ": at most "
         f"{max(found.loss for found in matches):.1e} apart in the loss, "
         f"{max(found.norm for found in matches):.1e} in the gradient norm"
         + (f", {max(weights):.1e} in the final parameters" if weights else "")
@@ -254,12 +264,17 @@ def trains_the_same(evidence: Evidence) -> Row:
     return Row("C3", "holds", "; ".join([sentence, *said]))
 
 
-def pairs(groups: Sequence[Observed]) -> Iterator[tuple[Observed, Observed]]:
-    """Each run but the first with the one that it must follow step by step.
+def pairs(evidence: Evidence) -> Iterator[tuple[Observed, Observed]]:
+    """Each group with the run that it must follow step by step.
 
-    That is the run of the same world with another accumulation, for then padding is the same too,
-    else the group of one.
+    That is the untouched script, if it is what counts. Else it is, for all groups but the first,
+    the run of the same world with another accumulation, for then padding is the same too, or the
+    group of one.
     """
+    groups = evidence.groups
+    if evidence.untouched is not None:
+        yield from ((run, evidence.untouched) for run in groups)
+        return
     for number, run in enumerate(groups[1:], 1):
         same_world = [other for other in groups[:number] if other.world == run.world]
         yield run, (same_world or groups)[0]
@@ -269,11 +284,16 @@ def match(base: Observed, run: Observed) -> Match:
     """Compare the examples, losses, norms and final parameters of two runs of one global batch.
 
     Steps are held to the tolerances up to the first padded one. From then on the weights differ
-    rightfully, so only the examples of each step are compared.
+    rightfully, so only the examples of each step are compared. Where ``base`` is the untouched
+    script on its own, an example that a rank repeats has to count for nothing, and no step is let
+    off.
     """
     first, second = compare.steps(base.ranks), compare.steps(run.ranks)
     drawn = compare.draws(base.ranks), compare.draws(run.ranks)
-    padded, padding, problem = _same_examples(*drawn, run)
+    if base.world is None:
+        padded, (padding, problem) = 0, _weightless(*drawn)
+    else:
+        padded, padding, problem = _same_examples(*drawn, run)
     strict = padded - 1 if padded else min(len(first), len(second))
     one, other = first[:strict], second[:strict]
     problem = problem or _off(one, other, base.name)
@@ -352,6 +372,25 @@ def _same_examples(
     return padded, said, ""
 
 
+def _weightless(first: Sequence[compare.Draw], second: Sequence[compare.Draw]) -> tuple[str, str]:
+    """What is said of examples that ranks repeat, and the first step with other examples.
+
+    Whether they have no weight is seen by the step's loss and norm.
+    """
+    repeating = 0
+    for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        missing, extra = other.lacks(one), one.lacks(other)
+        if missing or set(extra) - set(one.indices) or len(other.epochs) > 1:
+            return "", (
+                f"step {number} trains on other examples: {_count(len(missing), 'missing')}, "
+                f"{_count(len(set(extra) - set(one.indices)), 'foreign')}"
+            )
+        repeating += bool(extra)
+    if not repeating:
+        return "", ""
+    return f"ranks without a part repeat an example, with weight 0, in {repeating} steps", ""
+
+
 def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
     """Groups whose epochs repeat each other's order in a group, while alone they do not."""
     if not evidence.alone.ranks[0].steps:
@@ -397,7 +436,7 @@ def scores_once(evidence: Evidence) -> Row:
     """C4: coverage of every evaluation, metrics on every rank, prediction files byte for byte."""
     problems: list[tuple[str, str]] = []
     unproven: list[str] = list(evidence.skipped)
-    reference = evidence.groups[0]
+    reference = evidence.reference
     model = evidence.alone if evidence.alone.ended_well else reference
     expected = compare.evaluations(model.ranks)
     if not expected:
@@ -407,7 +446,7 @@ def scores_once(evidence: Evidence) -> Row:
         problems += [(run.name, each) for each in _ranks_disagree(run)]
         if not run.ended_well:
             unproven.append(f"{run.name} did not end well: {run.why}")
-    for run, _ in pairs(evidence.groups):
+    for run, _ in pairs(evidence):
         if evidence.cut or not (run.ended_well and reference.ended_well):
             continue
         different = scores_differ(reference, run)
@@ -619,9 +658,9 @@ _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 
 
 def schedules_right(evidence: Evidence) -> Row:
-    """C7: the learning rates of every group are those of the group of one."""
-    reference = compare.steps(evidence.groups[0].ranks)
-    for run in evidence.groups[1:]:
+    """C7: the learning rates of every group are those of the run that all are held to."""
+    reference = compare.steps(evidence.reference.ranks)
+    for run in evidence.groups:
         rates = compare.steps(run.ranks)
         number = compare.first_beyond(reference, rates, "lr", 1e-12)
         if number:
@@ -629,7 +668,7 @@ def schedules_right(evidence: Evidence) -> Row:
                 "C7",
                 "broken",
                 f"{run.name}: the rate of step {number} is {rates[number - 1].lr:g}, in "
-                f"{evidence.groups[0].name} {reference[number - 1].lr:g}",
+                f"{evidence.reference.name} {reference[number - 1].lr:g}",
             )
     if not reference:
         return Row("C7", "unproven", "no optimizer step was taken")

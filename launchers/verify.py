@@ -67,8 +67,9 @@ class Verdict:
     @property
     def runs(self) -> tuple[Observed, ...]:
         """All runs, in the order of the table's columns."""
-        first = (self.evidence.original,) if self.evidence.original else ()
-        return (*first, self.evidence.alone, *self.evidence.groups)
+        found = self.evidence
+        single = (found.original, found.alone, found.untouched)
+        return (*(run for run in single if run is not None), *found.groups)
 
 
 def verify(
@@ -78,6 +79,7 @@ def verify(
     original: Path | str | None = None,
     rev: str | None = None,
     as_is: bool = False,
+    exact: bool = False,
     world_sizes: Sequence[int] = (1, 2),
     accumulations: Sequence[int] = (1, 2),
     global_batch: int | None = None,
@@ -98,7 +100,9 @@ def verify(
     that all runs share. The original and the patched script run alone, as they are; then the
     patched one in process groups of one (the reference) and of ``world_sizes``, and of the largest
     of these with each of ``accumulations``, with dropout off. ``timeout`` in seconds without any
-    event is a hang. ``as_is``: judge the script without an original. ``against_naive`` judges the
+    event is a hang. ``as_is``: judge the script without an original. ``exact``: judge what
+    ``patch --exact`` makes of it, of which every group has to follow the untouched script alone, in
+    batches that are the whole group's, whether they divide or not. ``against_naive`` judges the
     two usual edits by sed instead of the patched script. ``folder`` (new or empty) keeps all runs;
     else they are temporary. Scripts run in the
     current directory, from copies. ``say`` is told what happens.
@@ -106,6 +110,8 @@ def verify(
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
     the script fails alone, original and patched.
     """
+    if exact and (as_is or against_naive):
+        raise InputError("--exact holds to the untouched script: leave --as-is and the like out")
     with _place(folder) as place:
         what = subject.prepare(
             Path(script),
@@ -113,7 +119,10 @@ def verify(
             None if original is None else Path(original),
             rev,
             as_is=as_is,
+            exact=exact,
         )
+        if exact and what.original is None:
+            raise InputError(f"{script}: --exact needs the untouched script: --original or --rev")
         if against_naive:
             what = _naive(what)
         say(what.said)
@@ -133,9 +142,10 @@ def verify(
             flags=flags,
             options=tuple(options),
             alike=() if keep_dropout else ("--no-dropout",),
-            seed=seed,
+            seed=0 if exact and seed is None else seed,
             cpu=len(inventory().usable) < max(world_sizes),
             naive=against_naive,
+            exact=exact,
             say=say,
         )
         evidence = _collect(stage, world_sizes, accumulations, cut=bool(max_eval_batches))
@@ -155,6 +165,7 @@ class _Stage:
     seed: int | None
     cpu: bool
     naive: bool
+    exact: bool
     say: Say
     notes: list[str] = field(factory=list)
 
@@ -169,18 +180,23 @@ class _Stage:
         sealed: bool = True,
         change: Callable[[list[str]], list[str]] = lambda words: words,
         start_from: Path | None = None,
+        cards: bool = False,
     ) -> Observed:
         """One traced run, and another where the first was aborted after the script's end.
 
         Now and then an interpreter that is shutting down is aborted by a C++ thread, whatever the
-        script is; what happens twice is held against the script.
+        script is; what happens twice is held against the script. A script on its own is kept off
+        the cards, unless ``cards``.
         """
-        seen = self._once(name, script, world, accumulation, options, sealed, change, start_from)
+        cpu = self.cpu or (world is None and not cards)
+        seen = self._once(
+            name, script, world, accumulation, options, sealed, change, start_from, cpu
+        )
         if seen.aborted_after_the_end:
             self.notes.append(f"{name}: ran twice, as {seen.why} after all ranks had ended with 0")
             again = f"{name}, again"
             seen = self._once(
-                again, script, world, accumulation, options, sealed, change, start_from
+                again, script, world, accumulation, options, sealed, change, start_from, cpu
             )
         return attrs.evolve(seen, name=name)
 
@@ -194,6 +210,7 @@ class _Stage:
         sealed: bool,
         change: Callable[[list[str]], list[str]],
         start_from: Path | None,
+        cpu: bool,
     ) -> Observed:
         """All runs write to the same path, which then moves to the run's own folder."""
         wrote = self.place / "output"
@@ -202,20 +219,21 @@ class _Stage:
             shutil.copytree(start_from, wrote)
         elif Path(replaced_value(self.arguments, self.flags.output)).is_dir():
             wrote.mkdir()
-        batch = self.flags.global_batch // ((world or 1) * accumulation)
+        shares = 1 if self.exact else world or 1  # exact: the flag is the batch of all ranks
+        batch = self.flags.global_batch // (shares * accumulation)
         words = self.flags.arguments(self.arguments, str(wrote), batch, accumulation)
         own = self.place / "runs" / name.replace(", ", "-").replace(" ", "-")
-        threads = ["--threads", "1"] if self.cpu or world is None else []
+        threads = ["--threads", "1"] if cpu else []
         what = command(
             script,
             change(words),
             own,
             world=world,
             options=[*threads, *self.options, *options],
-            cpu=self.cpu or world is None,
+            cpu=cpu,
             sealed=sealed,
         )
-        if world is None:
+        if world is None or self.exact:
             # Sets in an order of their own would be a difference that is nobody's fault.
             what = attrs.evolve(what, env=what.env | {"PYTHONHASHSEED": "0"})
         self.say(f"running {name} …")
@@ -241,10 +259,16 @@ class _Stage:
     def group(self, world: int, accumulation: int, shim: bool) -> Observed:
         """The judged script in a process group, with nothing random but the seeds."""
         name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
+        return self.run(name, self.subject.patched, world, accumulation, self.as_groups(shim))
+
+    def untouched(self, script: Path, shim: bool) -> Observed:
+        """The original on its own, with nothing random but the seeds, as groups are run."""
+        name = "original without dropout" if self.alike else "original, seeded alike"
+        return self.run(name, script, None, 1, self.as_groups(shim), sealed=False, cards=True)
+
+    def as_groups(self, shim: bool) -> list[str]:
         seed = ["--seed", str(self.seed)] if self.seed is not None else []
-        shims = ["--shim-legacy"] if shim else []
-        options = [*self.alike, "--keep-parameters", *seed, *shims]
-        return self.run(name, self.subject.patched, world, accumulation, options)
+        return [*self.alike, "--keep-parameters", *seed, *(["--shim-legacy"] if shim else [])]
 
 
 def replaced_value(arguments: Sequence[str], flag: str) -> str:
@@ -265,7 +289,12 @@ def _collect(
             f"nothing to judge: the script fails in one process, patched as well ({alone.why}); "
             f"original: {no_original}"
         )
-    splits, skipped = plan_splits(stage.flags, world_sizes, accumulations)
+    untouched = None
+    if stage.exact:
+        if original is None or stage.subject.original is None:
+            raise InputError(f"--exact: nothing to hold the ranks to: {no_original}")
+        untouched = stage.untouched(stage.subject.original, shim)
+    splits, skipped = plan_splits(stage.flags, world_sizes, accumulations, exact=stage.exact)
     groups: list[Observed] = []
     missed: list[str] = []
     for world, accumulation in splits:
@@ -283,6 +312,7 @@ def _collect(
         patching=stage.subject.patching,
         cut=cut,
         skipped=tuple(missed),
+        untouched=untouched,
     )
     return attrs.evolve(evidence, again=_score_again(stage, evidence))
 
@@ -308,19 +338,28 @@ def _original(stage: _Stage) -> tuple[Observed | None, str, bool]:
 
 
 def plan_splits(
-    flags: ScriptFlags, world_sizes: Sequence[int], accumulations: Sequence[int]
+    flags: ScriptFlags,
+    world_sizes: Sequence[int],
+    accumulations: Sequence[int],
+    *,
+    exact: bool = False,
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """The groups to run, as (world size, accumulation), and which were left out and why.
 
     The group of one comes first; accumulations are varied at the largest world that they fit.
+    ``exact``: only the accumulation has to divide the global batch.
     """
     worlds = sorted({1, *world_sizes})
     skipped = []
     total = flags.global_batch
+
+    def fits(world: int, accumulation: int = 1) -> bool:
+        return total % (accumulation if exact else world * accumulation) == 0
+
     for world in worlds:
-        if total % world:
+        if not fits(world):
             skipped.append(f"x{world} was left out: {total} examples do not divide by {world}")
-    worlds = [world for world in worlds if total % world == 0]
+    worlds = [world for world in worlds if fits(world)]
     splits = [(world, 1) for world in worlds]
     for accumulation in sorted({*accumulations} - {1}):
         if flags.accumulation is None:
@@ -328,7 +367,7 @@ def plan_splits(
                 f"accumulation {accumulation} was left out: the script has no flag for it"
             )
             continue
-        fitting = [world for world in worlds if total % (world * accumulation) == 0]
+        fitting = [world for world in worlds if fits(world, accumulation)]
         if fitting:
             splits.append((fitting[-1], accumulation))
         else:
@@ -345,9 +384,9 @@ def _score_again(stage: _Stage, evidence: Evidence) -> dict[str, Observed]:
     """
     found: dict[str, Observed] = {}
     reference = evidence.groups[0]
-    if evidence.cut or "--do_train" not in stage.arguments:
+    if evidence.cut or stage.exact or "--do_train" not in stage.arguments:
         return found
-    for run, _ in pairs(evidence.groups):
+    for run, _ in pairs(evidence):
         good = run.ended_well and reference.ended_well
         if good and scores_differ(reference, run) and match(reference, run).padded:
             found[run.name] = stage.run(

@@ -35,6 +35,11 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option("--original", type=click.Path(path_type=Path), help="The script before patching.")
 @click.option("--rev", metavar="REVISION", help="The script before patching, as git has it there.")
 @click.option("--as-is", is_flag=True, help="Judge SCRIPT as it is, without an original.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Hold `patch --exact` to the untouched script's own steps in one process.",
+)
 @click.option("--world-sizes", type=_Counts(), default="1,2,4", show_default=True)
 @click.option(
     "--accumulation",
