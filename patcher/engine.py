@@ -8,7 +8,6 @@ The result is written only when it parses, a further round changes nothing, and 
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,10 @@ from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
 from .facts import Unit
 from .findings import Finding, Safety, Severity
 from .module import Module
+from .noqa import UNUSED, audible, noqas, unused
 from .project import read_unit
 from .rules import Rule, all_rules
+from .selection import selected
 from .sources import Source, replace_all
 from .syntax import below
 
@@ -33,8 +34,15 @@ class Change:
     source: Source
     text: str
 
+    @property
+    def data(self) -> bytes:
+        """The file's new bytes. Raises InputError where its encoding cannot hold the text."""
+        return self.source.encode(self.text)
+
     def diff(self) -> str:
         """A unified diff, empty when nothing changed."""
+        import difflib  # check has no use for it
+
         path = self.source.path
         return "".join(
             difflib.unified_diff(
@@ -76,26 +84,24 @@ class Patch:
 def select(rules: Iterable[Rule], chosen: Sequence[str], ignored: Sequence[str]) -> list[Rule]:
     """Rules by prefix of their code. Raises InputError for a prefix that fits none."""
     rules = list(rules)
-    for prefix in (*chosen, *ignored):
-        if not any(rule.code.startswith(prefix.upper()) for rule in rules):
-            raise InputError(f"no rule's code starts with {prefix}; `ddpfix rules` lists them")
-    wanted, unwanted = (tuple(p.upper() for p in group) for group in (chosen, ignored))
-    return [
-        rule
-        for rule in rules
-        if rule.code.startswith(wanted or ("",))
-        and not (unwanted and rule.code.startswith(unwanted))
-    ]
+    codes = selected([rule.code for rule in rules], chosen, ignored)
+    return [rule for rule in rules if rule.code in codes]
 
 
 def check(unit: Unit, rules: Iterable[Rule]) -> list[Finding]:
-    """All findings, in order of file and line; few rules have any outside training programs."""
+    """All findings, in order of file and line, but those that a noqa comment silences.
+
+    Few rules have any outside training programs.
+    """
     rules = [rule for rule in rules if rule.anywhere or unit.is_training_program]
     order = {module: index for index, module in enumerate(unit.modules)}
-    return sorted(
-        (finding for rule in rules for finding in rule.findings(unit)),
-        key=lambda f: (order[f.module], f.line, f.column, f.code),
-    )
+    comments = {module: noqas(module) for module in unit.modules}
+    found = audible((finding for rule in rules for finding in rule.findings(unit)), comments)
+    codes = {rule.code for rule in rules}
+    if UNUSED in codes and unit.script.is_program:
+        # Another script may need the comments of a module that both import.
+        found += audible(unused(unit.script, comments[unit.script], codes), comments)
+    return sorted(found, key=lambda f: (order[f.module], f.line, f.column, f.code))
 
 
 def patch(
