@@ -14,6 +14,7 @@ import click
 from attrs import frozen
 
 from ..fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
+from ..patcher.diagnostics import diagnose
 from ..patcher.engine import Patch
 from ..patcher.engine import patch as patch_script
 from ..patcher.output import concise
@@ -204,7 +205,7 @@ def _show_patch(patch: Patch, talk: Console) -> None:
     counts = collections.Counter(finding.code for finding in patch.found)
     for code in sorted(counts):
         first = next(finding for finding in patch.found if finding.code == code)
-        text = concise(first).partition(f"{code} ")[2]
+        text = concise(diagnose(first)).partition(f"{code} ")[2]
         talk.print(f"  {counts[code]:2} x {code} {text}", soft_wrap=True, markup=False)
     talk.print(Syntax(patch.diff(), "diff", background_color="default"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError
@@ -10,18 +11,26 @@ from .facts import Unit
 from .module import Module
 from .sources import decode, read_bytes
 
+Look = Callable[[Path], bytes | None]
 
-def read_unit(path: Path, data: bytes | None = None) -> Unit:
+
+def look(path: Path) -> bytes | None:
+    """The bytes of ``path``, None where there is no such file. Raises InputError."""
+    return read_bytes(path) if path.is_file() else None
+
+
+def read_unit(path: Path, data: bytes | None = None, look: Look = look) -> Unit:
     """The unit whose script is ``path``; ``data`` stands in for the file's bytes.
 
+    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on.
     A sibling that cannot be parsed is left out: its own check reports it.
     Raises InputError when the script itself cannot be read or parsed.
     """
     script = Module(decode(path, read_bytes(path) if data is None else data))
-    return with_siblings(script)
+    return with_siblings(script, look)
 
 
-def with_siblings(script: Module) -> Unit:
+def with_siblings(script: Module, look: Look = look) -> Unit:
     """The unit of ``script`` with the modules beside it that it imports, directly or not.
 
     A module of a library is a unit of its own.
@@ -33,13 +42,16 @@ def with_siblings(script: Module) -> Unit:
     siblings: list[Module] = []
     pending = [script]
     while pending:
-        for name in imported(pending.pop()):
+        for name in sorted(imported(pending.pop())):
             path = folder.joinpath(*name.split(".")).with_suffix(".py")
-            if path in seen or not path.is_file():
+            if path in seen:
                 continue
             seen.add(path)
             try:
-                module = Module(decode(path, read_bytes(path)))
+                data = look(path)
+                if data is None:
+                    continue
+                module = Module(decode(path, data))
             except InputError:
                 continue
             siblings.append(module)

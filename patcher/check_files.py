@@ -1,0 +1,124 @@
+"""Check many scripts: what is known is recalled, equal ones are checked once, the rest in parallel.
+
+Results come in the order of the paths, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import InputError
+from .cache import NOTHING, Cache, Record, fingerprint, folder_of, is_of_interest
+
+if TYPE_CHECKING:
+    from .diagnostics import Diagnostic
+    from .rules import Rule
+
+FEW = 32  # scripts that one process checks sooner than others are started
+
+
+class Outcome(NamedTuple):
+    """One script's diagnostics, or why it cannot be checked."""
+
+    found: tuple[Diagnostic, ...]
+    error: str
+
+
+def check_files(
+    paths: Sequence[str], codes: tuple[str, ...], known: Cache, jobs: int | None
+) -> Iterator[Outcome]:
+    """Outcomes of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
+    records: dict[str, Record] = {}
+    pending = list(dict.fromkeys(paths))
+    while pending:
+        first: dict[str, str] = {}
+        later = []
+        for path in pending:
+            key = known.key(path)
+            record = known.recall(path, key) if key else NOTHING if key == "" else None
+            if record is not None:
+                records[path] = record
+            elif (key or path) in first:
+                later.append(path)  # an equal script is being checked
+            else:
+                first[key or path] = path
+        some = list(first.values())
+        for path, record in zip(some, examine_all(some, codes, jobs), strict=True):
+            records[path] = record
+            if record.key:
+                known.remember(record)
+        pending = later
+    for path in paths:
+        yield shown(path, records[path])
+
+
+def shown(path: str, record: Record) -> Outcome:
+    """A record as the user named the script."""
+    folder = folder_of(path)
+    found = tuple(
+        item._replace(path=os.path.join(folder, item.path) if item.path else path)
+        for item in record.found
+    )
+    return Outcome(found, record.error and f"{path}{record.error}")
+
+
+def examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> Iterator[Record]:
+    """Records of scripts, in their order."""
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(paths))
+    if len(paths) <= FEW or workers < 2:
+        yield from (examine(path, codes) for path in paths)
+        return
+    import multiprocessing
+
+    rules_of(codes)  # imported before the fork, so that no process does it again
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        yield from pool.imap(partial(examine, codes=codes), paths, chunksize=4)
+
+
+@cache
+def rules_of(codes: tuple[str, ...]) -> list[Rule]:
+    """The rules of these codes."""
+    from .rules import all_rules
+
+    return [rule for rule in all_rules() if rule.code in codes]
+
+
+def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Record:
+    """Check one script; ``data`` stands in for the file's bytes."""
+    from pathlib import Path
+
+    from .diagnostics import diagnose
+    from .engine import check
+    from .project import look, read_unit
+    from .sources import read_bytes
+
+    folder = os.path.realpath(folder_of(path))
+    probes: dict[str, str | None] = {}
+
+    def recorded(module: Path) -> bytes | None:
+        name = os.path.relpath(module, folder)
+        probes[name] = None
+        content = look(module)
+        probes[name] = None if content is None else fingerprint(content)
+        return content
+
+    key = ""
+    try:
+        if data is None:
+            data = read_bytes(Path(path))
+            key = f"{os.path.basename(path)} {fingerprint(data)}"
+        if not is_of_interest(data):
+            return NOTHING
+        unit = read_unit(Path(path), data, recorded)
+        found = []
+        for finding in check(unit, rules_of(codes)):
+            item = diagnose(finding)
+            own = finding.module is unit.script
+            name = "" if own else os.path.relpath(item.path, folder)
+            found.append(item._replace(path=name))
+    except InputError as error:
+        return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
+    return Record(key, tuple(probes.items()), tuple(found), "")

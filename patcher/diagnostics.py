@@ -1,0 +1,80 @@
+"""What is shown of a finding: plain data that a cache can keep and another process can send."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .findings import Finding
+
+
+class Diagnostic(NamedTuple):
+    """One finding, without the tree it was found in."""
+
+    path: str
+    line: int  # 1-based
+    column: int  # 1-based, in characters
+    code: str
+    severity: str  # E, W or N
+    safety: str  # of its edits: safe, unsafe, or report where there are none
+    because: str
+    text: str  # the source line
+    title: str
+    consequence: str
+    remedy: str
+
+    @property
+    def where(self) -> str:
+        """``path:line:column``."""
+        return f"{self.path}:{self.line}:{self.column}"
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it leaves the exit status alone."""
+        return self.severity == "N"
+
+    @property
+    def is_fixable(self) -> bool:
+        """Whether ``patch`` has an edit for it."""
+        return self.safety != "report"
+
+
+def diagnose(finding: Finding, folder: str = "") -> Diagnostic:
+    """``finding`` as data; its path is told from ``folder``, where one is given."""
+    assert finding.severity is not None
+    assert finding.safety is not None
+    path = str(finding.module.source.path)
+    line = finding.module.line(finding.line)
+    before = line.encode()[: finding.column - 1].decode(errors="ignore")
+    title, consequence, fix = manual_of(finding.code)
+    safety = finding.safety.value
+    return Diagnostic(
+        os.path.relpath(path, folder) if folder else path,
+        finding.line,
+        len(before) + 1,
+        finding.code,
+        finding.severity.value,
+        safety,
+        finding.because,
+        line.strip(),
+        title,
+        consequence,
+        REMEDIES.get(safety, fix),
+    )
+
+
+REMEDIES = {
+    "safe": "`ddpfix patch` repairs it",
+    "unsafe": "`ddpfix patch --unsafe-fixes` repairs it",
+}
+
+
+@cache
+def manual_of(code: str) -> tuple[str, str, str]:
+    """Of a rule's manual: the title, what happens at run time, the fix."""
+    from .rules import all_rules
+
+    rule = next(rule for rule in all_rules() if rule.code == code)
+    return rule.title, rule.section("At run time"), rule.section("Fix")
