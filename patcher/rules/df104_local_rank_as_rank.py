@@ -1,0 +1,155 @@
+"""The local rank is used to tell the main process.
+
+What         A test like local_rank in [-1, 0] decides who writes or reports, where a process group
+             exists. Barriers by local rank ("the first process of each node first", around files
+             on a node's own disk), downloads, and tests that only choose what is logged are left.
+At run time  On several nodes there is one such process per node: as many writers of one file.
+Example      if args.local_rank in [-1, 0] and global_step % args.save_steps == 0: …
+Fix          is_main_process() in its place: the process group's rank 0, or the only process.
+Fix safety   Safe: on one node, and in a lone process, the tests are equal. A file that each node is
+             meant to have on a disk of its own is written on the first node only.
+Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..roles import Role, gates, value
+from ..syntax import Function, within
+
+CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
+
+TALK = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
+QUIET = {
+    *("print", "format", "join", "replace", "split", "strip", "map", "str", "repr", "sorted"),
+    *("round", "len", "enumerate", "range", "zip", "list", "dict", "int", "float", "sum", "max"),
+    *("min", "keys", "values", "items", "get", "append", "item", "time", "get_lr", "get_last_lr"),
+    *("makedirs", "mkdir", "exists", "isdir", "isfile"),  # each node may make the folder
+}  # calls after which no file has had two writers
+Place = tuple[Module, Function | None]
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    if not any(module.calls_to("init_process_group") for module in unit.modules):
+        return
+    if any(is_global(module) for module in unit.modules):
+        return
+    tests = [(m, test, gate) for m in unit.modules for test, gate in main_tests(m)]
+    if not tests:
+        return
+    evaluating = {
+        gate
+        for evaluation in unit.evaluations
+        for module, call in unit.callers(evaluation.function)
+        for gate in gates(module, call)
+    }  # those are DF501's
+    lines, early = before_the_group(unit)
+    for module, test, gate in tests:
+        place = module, module.function(test)
+        if place in lines:
+            started = test.lineno > lines[place]
+        else:
+            started = place[1] is None or place[1].name not in early
+        if started and gate not in evaluating and not (gate and goes_by_node(module, gate)):
+            yield Finding(
+                module,
+                test,
+                f"{module.text(test)} holds on every node",
+                (Rewrite(test, by_rank(module, test)), Define("is_main_process")),
+            )
+
+
+def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
+    """Comparisons that single out local rank 0, in a test or under a name, and their ``if``."""
+    for compare in module.nodes(ast.Compare):
+        if not is_local_rank(module, compare.left) or len(compare.ops) > 1:
+            continue
+        main, other = (value(module, compare, role) for role in (Role.MAIN, Role.OTHER))
+        if not isinstance(main, bool) or not isinstance(other, bool) or main is other:
+            continue
+        up: ast.AST = compare
+        while isinstance(module.parents[up], ast.BoolOp | ast.UnaryOp):
+            up = module.parents[up]
+        holder = module.parents[up]
+        if isinstance(holder, ast.If) and holder.test is up:
+            yield compare, holder
+        elif isinstance(holder, ast.Assign):
+            yield compare, None
+
+
+def is_local_rank(module: Module, node: ast.expr) -> bool:
+    """``args.local_rank``, or a variable of that name; a parameter may be given anything."""
+    if isinstance(node, ast.Name) and node.id == "local_rank":
+        return any((scope, node.id) in module.stores for scope in (module.function(node), None))
+    return isinstance(node, ast.Attribute) and node.attr == "local_rank"
+
+
+def by_rank(module: Module, test: ast.Compare) -> str:
+    """The same question put to the process group; what a lone process answers stays."""
+    main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
+    text = "is_main_process()" if main else "not is_main_process()"
+    if bool(alone) is main:
+        return text
+    link, sign = ("or", "==") if alone else ("and", "!=")
+    text = f"{module.text(test.left)} {sign} -1 {link} {text}"
+    return text if isinstance(module.parents[test], ast.If | ast.Assign) else f"({text})"
+
+
+def is_global(module: Module) -> bool:
+    """Whether what the script calls its local rank is the group's."""
+    return any(
+        isinstance(target, ast.Attribute | ast.Name)
+        and module.text(target).rpartition(".")[2] == "local_rank"
+        and isinstance(stmt.value, ast.Call)
+        and module.dotted(stmt.value.func).endswith("get_rank")
+        for stmt in module.nodes(ast.Assign)
+        for target in stmt.targets
+    )
+
+
+def goes_by_node(module: Module, gate: ast.If) -> bool:
+    """A block that each node needs, or that writes no file."""
+    calls = [call for stmt in gate.body for call in within(stmt, ast.Call)]
+    names = [module.dotted(call.func) for call in calls]
+    if any(name.endswith("barrier") or "download" in name for name in names):
+        return True
+    leaves = any(within(gate.body, kind) for kind in (ast.Return, ast.Break, ast.Continue))
+    talk = (n.startswith(TALK) or n.rpartition(".")[2] in QUIET for n in names)
+    return not leaves and all(talk)
+
+
+def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[str]]:
+    """Up to which line functions have no process group yet, and names of those called above."""
+    lines: dict[Place, int] = {}
+    early: set[str] = set()
+    pending = [(m, call) for m in unit.modules for call in m.calls_to("init_process_group")]
+    while pending:
+        module, call = pending.pop()
+        function = module.function(call)
+        if (module, function) in lines:
+            continue
+        lines[module, function] = call.lineno
+        above = [c for c in within(module.scope_statements(call), ast.Call)
+                 if c.lineno < call.lineno]  # fmt: skip
+        early |= called(unit, {module.dotted(c.func).rpartition(".")[2] for c in above})
+        if function is not None:
+            pending += unit.callers(function)
+    return lines, early
+
+
+def called(unit: Unit, names: set[str]) -> set[str]:
+    """The unit's functions of these names, and those that they call."""
+    found: set[str] = set()
+    while new := names - found:
+        found |= new
+        names = {
+            module.dotted(call.func).rpartition(".")[2]
+            for module in unit.modules
+            for name in new & set(module.functions)
+            for call in within(module.functions[name].body, ast.Call)
+        }
+    return found
