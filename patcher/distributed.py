@@ -48,6 +48,14 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
     return name in parameters(function) | bound_names(function.body) | module.module_names
 
 
+def is_alone(unit: Unit, module: Module, node: ast.AST) -> str:
+    """A test at ``node`` that holds for a process without a group."""
+    args = arguments_name(unit)
+    if args and "local_rank" in unit.options and is_in_scope(module, node, args):
+        return f"{args}.local_rank == -1"
+    return "not torch.distributed.is_initialized()"
+
+
 def use_cuda(unit: Unit, args: str) -> str:
     """An expression that tells whether ranks are to compute on cards."""
     test = "torch.cuda.is_available()"

@@ -234,9 +234,11 @@ def reach_of(
                 whole.append(anchor)
             case Guard(anchor=anchor) | Unwrap(anchor=anchor) | Insert(anchor=anchor):
                 parts.append(anchor)
-            case Rewrite(first=first, after=after):
+            case Rewrite(first=first, last=last, after=after, before=before):
                 parts.append(module.statement(first))
-                words += [] if after else [w for w in below(first) if isinstance(w, ast.expr)]
+                taken = [] if after else [first]
+                taken += [last] if last is not None and not before else []
+                words += [w for node in taken for w in below(node) if isinstance(w, ast.expr)]
     return whole, parts, words
 
 

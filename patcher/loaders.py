@@ -41,6 +41,7 @@ class Loader:
     dataset: ast.expr | None
     samplers: tuple[ast.expr, ...]  # the sampler's own constructions, one per branch
     batch_size: ast.expr | None
+    drop_last: bool  # whether a last batch that is not full is left out
     cycle: ast.Call | None = None  # where itertools.cycle makes it endless
 
     @property
@@ -99,7 +100,7 @@ def made(module: Module, call: ast.Call) -> Loader:
     """The loader that a construction makes."""
     stmt = module.statement(call)
     target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
-    sampler = argument(call, 3, "sampler")
+    sampler, drop = argument(call, 3, "sampler"), argument(call, 8, "drop_last")
     return Loader(
         module,
         module.text(target) if isinstance(target, ast.Name | ast.Attribute) else "",
@@ -108,6 +109,7 @@ def made(module: Module, call: ast.Call) -> Loader:
         argument(call, 0, "dataset"),
         () if sampler is None else _samplers(module, sampler),
         argument(call, 1, "batch_size"),
+        isinstance(drop, ast.Constant) and drop.value is True,
     )
 
 
@@ -243,7 +245,12 @@ def _unpacked(unit: Unit, module: Module, value: ast.expr, path: int, depth: int
     """Element ``path`` of what a call returns, or of ``next`` of what it yields."""
     if isinstance(value, ast.Tuple) and path < len(value.elts):
         return trace(unit, module, value.elts[path], depth)
-    if not isinstance(value, ast.Call) or depth > DEPTH:
+    if depth > DEPTH:
+        return None
+    if isinstance(value, ast.Name):
+        bound = module.definition(value, value)
+        return None if bound is None else _unpacked(unit, module, bound, path, depth + 1)
+    if not isinstance(value, ast.Call):
         return None
     if module.dotted(value.func) == "next" and value.args:
         return _element(unit, module, value.args[0], path, depth)

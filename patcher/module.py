@@ -186,6 +186,16 @@ class Module:
         }
 
     @cached_property
+    def attribute_values(self) -> dict[str, list[ast.expr]]:
+        """What attributes of this name are assigned, whatever object has them."""
+        found: dict[str, list[ast.expr]] = defaultdict(list)
+        for stmt in self.nodes(ast.Assign):
+            for target in stmt.targets:
+                if isinstance(target, ast.Attribute):
+                    found[target.attr].append(stmt.value)
+        return found
+
+    @cached_property
     def module_names(self) -> set[str]:
         """Names bound at module level."""
         return set(self.aliases) | bound_names(self.tree.body)

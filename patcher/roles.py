@@ -90,14 +90,19 @@ def _value(module: Module, node: ast.expr, role: Role, depth: int) -> Any:
             if test is UNKNOWN:
                 return UNKNOWN
             return value(module, node.body if test else node.orelse, role, depth + 1)
+        case ast.Attribute(attr="global_rank" | "rank"):
+            return _asked_rank(module, node, role, depth)
         case ast.Attribute(attr=name) if name in RANK_NAMES:
             return RANK[role]
         case ast.Name(id=name) if name in RANK_NAMES:
             # A parameter, or a variable: "rank" is also the place of an answer in a list.
             given = (module.function(node), name) not in module.stores
             return RANK[role] if given else _variable(module, node, role, depth)
-        case ast.Attribute(attr="world_size") | ast.Name(id="world_size"):
+        case ast.Attribute(attr="world_size"):
             return WORLD[role]
+        case ast.Name(id="world_size"):
+            found = _variable(module, node, role, depth)
+            return WORLD[role] if found is UNKNOWN else found
         case ast.Attribute(attr="n_gpu") | ast.Name(id="n_gpu") if role is not Role.SINGLE:
             return 1  # one process, one card
         case ast.Name():
@@ -139,6 +144,13 @@ def _variable(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
     """A name bound once in its function, so that its value is its definition's."""
     once = module.assigned_once.get((module.function(node), node.id))
     return UNKNOWN if once is None else value(module, once, role, depth + 1)
+
+
+def _asked_rank(module: Module, node: ast.Attribute, role: Role, depth: int) -> Any:
+    """``args.global_rank``: 0 for a lone process too, where it is what ``get_rank()`` told."""
+    values = module.attribute_values.get(node.attr, [])
+    found = value(module, values[0], role, depth + 1) if len(values) == 1 else UNKNOWN
+    return RANK[role] if found is UNKNOWN else found
 
 
 def _call(module: Module, node: ast.Call, role: Role, depth: int) -> Any:

@@ -211,6 +211,89 @@ FIX = [
         "  # torchrun, accelerate launch",
         "+args.local_rank = int(os.environ['LOCAL_RANK'])",
     ]),
+    ("DF103", "the launcher's local rank instead of a modulo", """
+        import os
+        import torch
+        torch.distributed.init_process_group('gloo')
+        device = torch.distributed.get_rank() % args.gpu_per_node
+        """, [
+        "-device = torch.distributed.get_rank() % args.gpu_per_node",
+        "+device = int(os.environ.get('LOCAL_RANK', "
+        "torch.distributed.get_rank() % args.gpu_per_node))"]),
+    ("DF103", "the group's own rank instead of the node's number", """
+        import torch.distributed as dist
+        def main(args):
+            dist.init_process_group('gloo')
+            args.global_rank = local_rank + args.node_index * args.gpu_per_node
+        """, [
+        "-args.global_rank = local_rank + args.node_index * args.gpu_per_node",
+        "+args.global_rank = dist.get_rank()"]),
+    ("DF103", "the renumbering of a rank goes, and the modulo that undid it", """
+        import torch
+        def main(args):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group('gloo')
+                args.local_rank += args.node_index * args.gpu_per_node
+                card = args.local_rank % args.gpu_per_node
+        """, [
+        "-args.local_rank += args.node_index * args.gpu_per_node",
+        "-card = args.local_rank % args.gpu_per_node",
+        "+card = args.local_rank"]),
+    ("DF401", "a loader that shuffles by itself", "import torch\n"
+        "from torch.utils.data.distributed import DistributedSampler\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        "for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):\n"
+        "    model(batch).backward()", [
+        "-for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):",
+        "+for batch in torch.utils.data.DataLoader(data, batch_size=4, "
+        "shuffle=not torch.distributed.is_initialized(), sampler=None "
+        "if not torch.distributed.is_initialized() else DistributedSampler(data)):"]),
+    ("DF403", "the branch of a lone process stays", """
+        import torch
+        class Lines(torch.utils.data.Dataset):
+            def __init__(self, args, lines):
+                if args.local_rank == -1:
+                    rank = 0
+                    world_size = 1
+                else:
+                    rank = args.local_rank
+                    world_size = torch.distributed.get_world_size()
+                self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        for batch in torch.utils.data.DataLoader(Lines(args, lines)):
+            model(batch).backward()
+        """, [
+        "-if args.local_rank == -1:", "-rank = 0", "-world_size = 1", "-else:",
+        "-rank = args.local_rank", "-world_size = torch.distributed.get_world_size()",
+        "+rank = 0", "+world_size = 1"]),
+    ("DF702", "examples counted once per rank, in a loader that drops its last batch", """
+        import torch
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler, batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            examples = len(data) * world
+            per_step = args.size * world
+            steps = examples // per_step * args.epochs
+            for batch in loader:
+                model(batch).backward()
+        """, [
+        "-examples = len(data) * world", "+examples = len(data)",
+        "-steps = examples // per_step * args.epochs", "+steps = len(loader) * args.epochs"]),
+    ("DF703", "a loader that drops its last batch drops a step that is not whole", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4, drop_last=True)
+            for step, batch in enumerate(loader):
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, [
+        "+if step >= len(loader) // args.accumulation * args.accumulation:",
+        "+break  # too few are left for an optimizer step: drop_last",
+        "+last_micro_step = (step + 1) % args.accumulation == 0",
+        "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
     ("DF203", "no division by zero", "x = a // args.n_gpu", [
         "-x = a // args.n_gpu", "+x = a // max(1, args.n_gpu)"]),
     ("DF402", "the epoch reaches the sampler", training(inside="pass"), [
@@ -436,10 +519,6 @@ REPORTED = [
         torch.distributed.init_process_group('gloo')
         args.local_rank += args.node_index * args.gpu_per_node
         """),
-    ("DF103", "a rank modulo the cards of a node", """
-        torch.distributed.init_process_group('gloo')
-        device = torch.distributed.get_rank() % args.gpu_per_node
-        """),
     ("DF401", "a loop over no known loader, and nothing deals by rank", """
         torch.distributed.init_process_group('gloo')
         def train(batches, model):
@@ -490,8 +569,16 @@ REPORTED = [
     ("DF301", "apex's wrapper only", "import torch\n"
         "from apex.parallel import DistributedDataParallel as DDP\n"
         "torch.distributed.init_process_group('gloo')\n" + training(head="model = DDP(model)")),
-    ("DF401", "a random sampler for everyone", "torch.distributed.init_process_group('gloo')\n"
-        + training().replace(" if args.local_rank == -1 else DistributedSampler(data)", "")),
+    ("DF401", "a sampler of the script's own", "torch.distributed.init_process_group('gloo')\n"
+        + training().replace(
+            "RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)",
+            "Weighted(data)")),
+    ("DF403", "shares that no branch of a lone process undoes", """
+        import torch
+        lines = lines[args.local_rank::torch.distributed.get_world_size()]
+        for batch in torch.utils.data.DataLoader(lines):
+            model(batch).backward()
+        """),
     ("DF502", "a result that one role never gets", """
         def main(args):
             if args.local_rank == -1:

@@ -1,24 +1,32 @@
 """A rank is computed instead of read.
 
-What         The local rank is made of node_index and gpu_per_node, or taken modulo the number of
-             cards that some option names.
+What         A rank is made of node_index and gpu_per_node, or taken modulo the number of cards
+             that some option names.
 At run time  Under torchrun and accelerate launch, which number ranks themselves: no rank 0, nothing
              saved, two ranks on one card, or a wrong shard.
 Example      args.local_rank += args.node_index * args.gpu_per_node
-Fix          Read RANK and LOCAL_RANK instead.
-Fix safety   Report only: what the options were set to cannot be told.
+Fix          The renumbering goes, and with it the modulo; a local rank made of get_rank() is read
+             from LOCAL_RANK where a launcher has set it; a global rank is get_rank().
+Fix safety   Safe: only ranks of a process group pass these lines, and under a launcher the
+             variables say what the arithmetic was to find out. Reported only where a lone process
+             passes the line too.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
 """
 
 import ast
 from collections.abc import Iterator
 
+from ..edits import Edit, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..roles import RANK, Role, value
+from ..roles import RANK, Role, reached, value
+from ..syntax import mentions
 
-CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.REPORT
+CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
+
+PER_NODE = ("gpu_per_node", "gpus_per_node", "n_gpu_per_node", "ngpus_per_node", "nproc_per_node")
+NODE = ("node_index", "node_rank", *PER_NODE)
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -26,14 +34,73 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     for module in unit.modules:
         for add in module.nodes(ast.AugAssign):
-            if is_rank(module, add.target):
-                yield Finding(module, add, f"{module.text(add)} renumbers the ranks")
+            if is_rank(module, add.target) and isinstance(add.op, ast.Add):
+                yield Finding(
+                    module,
+                    add,
+                    f"{module.text(add)} renumbers the ranks",
+                    removed(unit, module, add),
+                )
         for node in module.nodes(ast.BinOp):
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
-                yield Finding(module, node, f"{module.text(node)} is no rank of a launcher's")
+                if not is_fallback(module, node):
+                    because = f"{module.text(node)} is no rank of a launcher's"
+                    yield Finding(module, node, because, read(unit, module, node))
+            elif isinstance(node.op, ast.Add) and is_numbered_by_node(module, node):
+                because = f"{module.text(node)} is no rank of a launcher's"
+                yield Finding(module, node, because, asked(module, node))
 
 
 def is_rank(module: Module, node: ast.expr) -> bool:
     """``args.local_rank``, ``rank`` or ``torch.distributed.get_rank()``."""
     named = isinstance(node, ast.Attribute | ast.Name | ast.Call)
     return named and value(module, node, Role.OTHER) == RANK[Role.OTHER]
+
+
+def is_numbered_by_node(module: Module, node: ast.BinOp) -> bool:
+    """``local_rank + args.node_index * args.gpu_per_node``, either way round."""
+    return any(
+        is_rank(module, rank) and any(mentions(rest, name) for name in NODE)
+        for rank, rest in ((node.left, node.right), (node.right, node.left))
+    )
+
+
+def is_fallback(module: Module, node: ast.BinOp) -> bool:
+    """``os.environ.get("LOCAL_RANK", get_rank() % cards)``: what is used without a launcher."""
+    call = module.parents[node]
+    return (
+        isinstance(call, ast.Call)
+        and module.dotted(call.func) in ("os.environ.get", "os.getenv")
+        and call.args[0] is not node
+    )
+
+
+def removed(unit: Unit, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
+    """The launcher's local rank stays as it was read."""
+    alone = Role.SINGLE in reached(unit, module, add)
+    whole = isinstance(module.body(add), list) and len(module.body(add)) > 1
+    return () if alone or not whole else (Replace(add, ""),)
+
+
+def read(unit: Unit, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+    """A local rank needs no modulo; what get_rank() gives is turned into the launcher's own."""
+    text = module.text(node.left)
+    if isinstance(node.left, ast.Attribute) and node.left.attr == "local_rank":
+        alone = Role.SINGLE in reached(unit, module, node)
+        return () if alone else (Rewrite(node, text),)
+    if isinstance(node.left, ast.Call):
+        inner = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"
+        return (Rewrite(node, inner), Import("os"))
+    return ()
+
+
+def asked(module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+    """``get_rank()`` behind the set-up of the group in the same block."""
+    stmt = module.statement(node)
+    block = module.body(stmt)
+    for call in module.calls_to("init_process_group"):
+        init = module.statement(call)
+        if init in block and block.index(init) < block.index(stmt):
+            prefix = module.text(call.func).rpartition(".")[0]
+            return (Rewrite(node, f"{prefix}.get_rank()"),) if prefix else ()
+    return ()

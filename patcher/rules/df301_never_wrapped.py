@@ -19,9 +19,10 @@ from ..distributed import WRAP, arguments_name, ddp_options, is_in_scope
 from ..edits import Edit, Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..loaders import given
 from ..module import Module
 from ..roles import RANKS, reached_in_function
-from ..syntax import bound_names, within
+from ..syntax import bound_names, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
@@ -64,21 +65,32 @@ def wrap(unit: Unit) -> tuple[Edit, ...]:
     ):
         return ()
     model = stmt.targets[0].id
-    if not is_moved(module, stmt, model):
+    if not is_moved(unit, module, stmt, model):
         return ()
     code = WRAP.format(args=args, model=model, options=ddp_options(unit, args))
     return (Insert(gate, code, "after"),)
 
 
-def is_moved(module: Module, stmt: ast.stmt, model: str) -> bool:
-    """Whether the model goes to its device above ``stmt``, as DDP wants it there."""
-    return any(
+def is_moved(
+    unit: Unit, module: Module, node: ast.AST, model: str, seen: frozenset[ast.AST] = frozenset()
+) -> bool:
+    """Whether the model goes to its device above ``node``, or above every call of the function."""
+    if any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in ("to", "cuda")
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id == model
-        and call.lineno < stmt.lineno
-        for call in within(module.scope_statements(stmt), ast.Call)
+        and module.text(call.func.value) == model
+        and call.lineno < getattr(node, "lineno", 0)
+        for call in within(module.scope_statements(node), ast.Call)
+    ):
+        return True
+    function = module.function(node)
+    if function is None or function in seen or model not in parameters(function):
+        return False
+    callers = unit.callers(function)
+    given_models = [(where, call, given(module, function, call, model)) for where, call in callers]
+    return bool(callers) and all(
+        value is not None and is_moved(unit, where, call, where.text(value), seen | {function})
+        for where, call, value in given_models
     )
 
 

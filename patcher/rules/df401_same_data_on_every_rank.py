@@ -13,11 +13,14 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..distributed import arguments_name, is_in_scope, is_shared
+from ..distributed import is_alone, is_shared
 from ..edits import Edit, Import, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
-from ..syntax import below, within
+from ..hand_sharding import dealt as hand_dealt
+from ..loaders import Loader
+from ..module import Module
+from ..syntax import keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
@@ -31,53 +34,49 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
         elif not loop.loader.distributed and not is_shared(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
-            yield Finding(loop.module, loop.loader.call, because, dealt(unit, loop))
+            yield Finding(loop.loader.module, loop.loader.call, because, dealt(unit, loop))
 
 
 def dealt(unit: Unit, loop: TrainLoop) -> tuple[Edit, ...]:
-    """A DistributedSampler beside the RandomSampler."""
-    assert loop.loader is not None
-    module, args = loop.module, arguments_name(unit)
-    samplers = loop.loader.samplers
-    if len(samplers) != 1 or not args or shares_out(unit) or loop.epochs is None:
+    """A DistributedSampler beside the RandomSampler, or beside the loader's own shuffling."""
+    loader = loop.loader
+    assert loader is not None
+    module = loader.module
+    if any(True for where in unit.modules for _ in hand_dealt(unit, where)):
         return ()
-    (call,) = samplers
+    alone = is_alone(unit, module, loader.call)
+    imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
+    if "DistributedSampler" not in module.aliases:
+        imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
+    if not loader.samplers:
+        return (*shuffled(module, loader, alone), *imports)
+    if len(loader.samplers) != 1:
+        return ()
+    (call,) = loader.samplers
     if not (
         isinstance(call, ast.Call)
         and module.dotted(call.func).endswith("RandomSampler")
         and len(call.args) == 1
         and not call.keywords
-        and is_in_scope(module, call, args)
     ):
         return ()
     by_rank = f"DistributedSampler({module.text(call.args[0])})"
-    edits: list[Edit] = [Rewrite(call, f" if {args}.local_rank == -1 else {by_rank}", after=True)]
-    if "DistributedSampler" not in module.aliases:
-        edits.append(Import("torch.utils.data.distributed", "DistributedSampler"))
-    return tuple(edits)
+    return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
 
 
-def shares_out(unit: Unit) -> bool:
-    """Whether a loop, slice or class of the script goes by the world size."""
-    for module in unit.modules:
-        for node in [*module.nodes(ast.ClassDef), *module.nodes(ast.Subscript)]:
-            if any(
-                isinstance(item, ast.Name | ast.Attribute)
-                and (item.id if isinstance(item, ast.Name) else item.attr)
-                in ("world_size", "get_world_size", "local_rank")
-                for item in below(node)
-            ):
-                return True
-    return bool(
-        [f for m in unit.modules for f in m.functions.values() if is_loader_of_shares(f.body)]
-    )
-
-
-def is_loader_of_shares(body: list[ast.stmt]) -> bool:
-    """``for i in range(rank, n, world_size)``."""
-    return any(
-        isinstance(item, ast.Name | ast.Attribute)
-        and (item.id if isinstance(item, ast.Name) else item.attr) == "world_size"
-        for loop in within(body, ast.For)
-        for item in below(loop.iter)
+def shuffled(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
+    """``DataLoader(data, shuffle=True)``: no shuffling of its own where a sampler deals."""
+    shuffle, last = keyword(loader.call, "shuffle"), last_argument(loader.call)
+    if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
+        return ()
+    data = module.text(loader.dataset)
+    if shuffle is None:
+        by_rank = f"DistributedSampler({data}, shuffle=False)"
+        return (Rewrite(last, f", sampler=None if {alone} else {by_rank}", after=True),)
+    if not (isinstance(shuffle.value, ast.Constant) and shuffle.value.value is True):
+        return ()
+    return (
+        Rewrite(
+            shuffle, f"shuffle={alone}, sampler=None if {alone} else DistributedSampler({data})"
+        ),
     )

@@ -6,7 +6,8 @@ What         A horizon, warm-up, save or logging interval is made of len(train_d
 At run time  With accumulation 4 the learning rate ends at 30 % of its peak, still warming up, and
              the first evaluation and the first checkpoint never come.
 Example      args.max_steps = args.epoch * len(train_dataloader)
-Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up.
+Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up; rounded down
+             where the loader drops its last batch. What counts examples times ranks counts steps.
 Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
@@ -18,7 +19,8 @@ from ..edits import Edit, Insert, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import below, bound_names, same, within
+from ..roles import WORLD, Role, value
+from ..syntax import below, bound_names, everywhere, same, within
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
@@ -27,6 +29,7 @@ STEPS = "steps_per_epoch"
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for loop in unit.train_loops:
+        yield from counted_by_example(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
         module, accumulation = loop.module, module_text(loop)
@@ -41,8 +44,13 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 continue
             edits: list[Edit] = [Rewrite(call, STEPS) for call in lengths]
             if first and STEPS not in bound_names(loop.scope):
-                count = f"{STEPS} = -(-len({loop.loader.name}) // {accumulation})"
-                edits.append(Insert(beside_loader(loop, stmt), f"{count}  # optimizer steps"))
+                micro, steps = f"len({loop.loader.name})", f"{STEPS} = "
+                steps += (
+                    f"{micro} // {accumulation}"
+                    if loop.loader.drop_last
+                    else (f"-(-{micro} // {accumulation})")
+                )
+                edits.append(Insert(beside_loader(loop, stmt), f"{steps}  # optimizer steps"))
             first = False
             yield Finding(
                 module,
@@ -51,6 +59,65 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
                 tuple(edits),
             )
+
+
+def counted_by_example(loop: TrainLoop) -> Iterator[Finding]:
+    """``len(data) * world_size // global_batch``, where a sampler deals and every rank has all."""
+    module, loader = loop.module, loop.loader
+    if loader is None or loader.dataset is None or not loader.distributed or loader.cycle:
+        return
+    for stmt in within(loop.scope, ast.Assign):
+        for node in everywhere(stmt.value, ast.BinOp):
+            left, right = node.left, node.right
+            if isinstance(node.op, ast.Mult) and is_count(loop, left) and is_world(module, right):
+                because = f"{module.text(node)}: every rank has all examples already"
+                yield Finding(module, stmt, because, (Rewrite(node, module.text(left)),))
+            elif (
+                isinstance(node.op, ast.FloorDiv)
+                and loader.drop_last
+                and is_examples(loop, meaning(module, left))
+                and counts_batch(loop, meaning(module, right))
+            ):
+                steps = f"len({loader.name})"
+                steps += f" // {module_text(loop)}" if loop.accumulation is not None else ""
+                because = f"{module.text(node)}: ranks may take another number of steps"
+                yield Finding(module, stmt, because, (Rewrite(node, steps),))
+
+
+def is_count(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(dataset)`` of the loop's loader."""
+    assert loop.loader is not None
+    assert loop.loader.dataset is not None
+    return (
+        isinstance(node, ast.Call)
+        and loop.module.dotted(node.func) == "len"
+        and len(node.args) == 1
+        and same(node.args[0], loop.loader.dataset)
+    )
+
+
+def is_examples(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(dataset)``, or that times the number of processes."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return is_count(loop, node.left) and is_world(loop.module, node.right)
+    return is_count(loop, node)
+
+
+def counts_batch(loop: TrainLoop, node: ast.expr) -> bool:
+    """The loader's batch size, multiplied by what else makes a global batch."""
+    assert loop.loader is not None
+    size = loop.loader.batch_size
+    return size is not None and any(same(part, size) for part in below(node))
+
+
+def meaning(module: Module, node: ast.expr) -> ast.expr:
+    """What a plain name was last given; another expression as it stands."""
+    return (module.definition(node, node) or node) if isinstance(node, ast.Name) else node
+
+
+def is_world(module: Module, node: ast.expr) -> bool:
+    """The number of processes, 1 for a lone one."""
+    return [value(module, node, role) for role in Role] == [WORLD[role] for role in Role]
 
 
 def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
@@ -120,6 +187,7 @@ def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.expr]:
     ]
     for node in divided:
         floors = isinstance(node.op, ast.FloorDiv) and same(node.right, loop.accumulation)
+        floors &= loop.loader is not None and not loop.loader.drop_last
         if floors and is_length(loop, node.left):
             found.append(node)
     if divided:

@@ -139,7 +139,7 @@ def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...
     if loop.loader is None or not loop.loader.name:
         return one_off(loop, compare)
     if loop.loader.cycle is not None:
-        return cyclic(loop, test)
+        return cyclic(loop, test) or one_off(loop, compare)
     module, loader = loop.module, loop.loader.name
     edits: list[Edit] = [Rewrite(test.test, LAST)]
     name = loop.step_name
@@ -155,8 +155,15 @@ def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...
         ]
     after = name if loop.step_start else f"{name} + 1"
     counted = f"({after})" if "+" in after else after
-    condition = f"{counted} % {text(loop)} == 0 or {after} == len({loader})"
-    return (*edits, Insert(loop.steps, f"{LAST} = {condition}", "first"))
+    whole = f"{LAST} = {counted} % {text(loop)} == 0"
+    if loop.loader.drop_last and not loop.steps.orelse:
+        before = f"{name} - 1" if loop.step_start else name
+        lines = (
+            f"if {before} >= len({loader}) // {text(loop)} * {text(loop)}:\n"
+            f"    break  # too few are left for an optimizer step: drop_last\n{whole}"
+        )
+        return (*edits, Insert(loop.steps, lines, "first"))
+    return (*edits, Insert(loop.steps, f"{whole} or {after} == len({loader})", "first"))
 
 
 def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:

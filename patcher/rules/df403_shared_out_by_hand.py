@@ -1,0 +1,38 @@
+"""Examples are dealt to the ranks by hand while they are read.
+
+What         A data set keeps every world_size-th line, or a slice of its files, for its rank.
+At run time  Shares differ in length, so that ranks take unequal numbers of steps and the job ends
+             in a time-out; shares never mix between epochs; evaluation scores one share; a
+             DistributedSampler on top of it deals each share out once more.
+Example      data = [line for i, line in enumerate(file) if i % world_size == local_rank]
+Fix          Every rank reads what a lone process reads: of "if args.local_rank == -1: rank 0 of 1,
+             else: …" the first branch stays. DF401 then deals by a DistributedSampler.
+Fix safety   Safe: the branch of a lone process stays as it is. Each rank then holds all examples in
+             memory. Without such a branch it is reported only.
+Source       torch.utils.data.distributed.DistributedSampler; hazards counted in 6 of 134 scripts
+"""
+
+from collections.abc import Iterator
+
+from ..edits import Unwrap
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..hand_sharding import dealt, forks
+
+CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    if not unit.train_loops:
+        return
+    shares = [(module, node) for module in unit.modules for node in dealt(unit, module)]
+    if not shares:
+        return
+    branches = [(module, stmt) for module in unit.modules for stmt in forks(module)]
+    for module, stmt in branches:
+        where = ", ".join(sorted({str(node.lineno) for m, node in shares if m is shares[0][0]}))
+        because = f"line {where} of {shares[0][0].source.path.name} keeps this rank's share only"
+        yield Finding(module, stmt, because, (Unwrap(stmt),))
+    if not branches:
+        for module, node in shares:
+            yield Finding(module, node, f"{module.text(node)} keeps this rank's share only")
