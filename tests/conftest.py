@@ -26,6 +26,14 @@ def build_nvml(folder: Path, *flags: str) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What check remembers of files, away from the user's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("DDPFIX_CACHE_DIR", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_nvml(tmp_path_factory.mktemp("nvml"))
