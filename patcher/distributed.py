@@ -64,10 +64,13 @@ def use_cuda(unit: Unit, args: str) -> str:
 
 def on_cuda(unit: Unit) -> str:
     """An expression that tells whether this process computes on a card."""
-    for module, _, args in unit.parses:
+    for _, _, args in unit.parses:
         if any(
-            isinstance(target, ast.Attribute) and module.text(target) == f"{args}.device"
-            for stmt in module.nodes(ast.Assign)
+            isinstance(target, ast.Attribute)
+            and where.text(target) == f"{args}.device"
+            and unit.is_live(where, target)
+            for where in unit.modules
+            for stmt in where.nodes(ast.Assign)
             for target in stmt.targets
         ):
             return f"{args}.device.type == 'cuda'"

@@ -153,6 +153,11 @@ def patch(
         for module in first
         if module.source.path in texts and texts[module.source.path] != module.source.text
     )
+    for before, after in zip(first, unit.modules, strict=True):
+        undefined = sorted(after.unbound - before.unbound)
+        if undefined:
+            reason = f"not patched: the edits would leave {', '.join(undefined)} undefined"
+            return Patch(path, tuple(found), tuple(findings), (), reason)
     if changes:
         errors = [f for f in check(unit, all_rules()) if f.severity is Severity.ERROR]
         if errors:

@@ -20,6 +20,7 @@ from .syntax import (
     assigned_pairs,
     below,
     bound_names,
+    everywhere,
     is_empty_list,
     is_number,
     keyword,
@@ -199,6 +200,38 @@ class Unit:
             for function in module.functions.values()
             for evaluation in _evaluation(self, module, function)
         ]
+
+    @cached_property
+    def live(self) -> set[Function]:
+        """Functions that the program can come to: named in what runs, from module level on.
+
+        A method is one where its class is; a copy that nobody names any more is dead code.
+        """
+        found: set[Function] = set()
+        named: set[str] = set()
+        pending: list[tuple[Module, list[ast.stmt]]] = [(m, m.tree.body) for m in self.modules]
+        while pending:
+            module, body = pending.pop()
+            names = {name.id for name in within(body, ast.Name)}
+            names |= {node.attr for node in within(body, ast.Attribute)}
+            for small in within(body, ast.Lambda):
+                names |= {name.id for name in everywhere(small, ast.Name)}
+            for outer in within(body, ast.ClassDef):
+                names |= {outer.name} if module.function(outer) is not None else set()
+            named |= names
+            for where in self.modules:
+                for function in where.all_functions:
+                    owner = where.parents[function]
+                    wanted = owner.name if isinstance(owner, ast.ClassDef) else function.name
+                    if wanted in named and function not in found:
+                        found.add(function)
+                        pending.append((where, function.body))
+        return found
+
+    def is_live(self, module: Module, node: ast.AST) -> bool:
+        """Whether the program can come to ``node``."""
+        function = module.function(node)
+        return function is None or function in self.live
 
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:
         """The evaluation whose function holds ``node``."""

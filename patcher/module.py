@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -19,6 +20,8 @@ from .syntax import (
     position,
     within,
 )
+
+MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 
 
 class Module:
@@ -49,8 +52,9 @@ class Module:
         self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
         self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
         self.functions: dict[str, Function] = {}
-        functions: list[Function] = [*self.nodes(ast.FunctionDef)]
-        for function in (*functions, *self.nodes(ast.AsyncFunctionDef)):
+        self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
+        self.all_functions += self.nodes(ast.AsyncFunctionDef)
+        for function in self.all_functions:
             self.functions.setdefault(function.name, function)
         self.aliases: dict[str, str] = {}
         for plain in self.nodes(ast.Import):
@@ -194,6 +198,14 @@ class Module:
                 if isinstance(target, ast.Attribute):
                     found[target.attr].append(stmt.value)
         return found
+
+    @cached_property
+    def unbound(self) -> set[str]:
+        """Names that are read and bound nowhere in the file, in whatever scope."""
+        bound = {alias.partition(".")[0] for alias in self.aliases}
+        bound |= {name for _, name in self._table.bindings}
+        bound |= {arg.arg for arg in self.nodes(ast.arg)} | set(dir(builtins)) | MODULE_NAMES
+        return {name.id for name in self.nodes(ast.Name)} - bound
 
     @cached_property
     def module_names(self) -> set[str]:

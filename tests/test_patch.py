@@ -154,9 +154,24 @@ def test_a_part_of_the_set_that_would_leave_a_live_hazard_is_refused(
 
 
 def test_a_script_that_cannot_be_repaired_whole_is_left_alone(tmp_path: Path) -> None:
-    text = LEGACY + b"def f():\n  if args.local_rank == 0:\n    torch.distributed.barrier()\n"
+    text = LEGACY + b"def f():\n  if args.local_rank == 0:\n    torch.distributed.all_reduce(x)\n"
     path = write(tmp_path / "run.py", text)
     assert "DF506 line 6" in patch(path).refusal
+
+
+def test_dead_set_up_code_says_nothing_of_the_device(tmp_path: Path) -> None:
+    text = (
+        b"import argparse, torch\n"
+        b"def unused(args):\n    args.device = torch.device('cpu')\n"
+        b"def main():\n    args = argparse.ArgumentParser().parse_args()\n"
+        b"    torch.distributed.init_process_group('gloo')\n"
+        b"    model = torch.nn.parallel.DistributedDataParallel(net, device_ids=[0])\n"
+        b"if __name__ == '__main__':\n    main()\n"
+    )
+    path = write(tmp_path / "run.py", text)
+    assert "[0] if torch.cuda.is_available() else None" in patch(path).diff()
+    live = text.replace(b"    torch.dist", b"    unused(args)\n    torch.dist")
+    assert "[0] if args.device.type == 'cuda' else None" in patch(write(path, live)).diff()
 
 
 def test_a_helper_of_the_same_name_is_kept(family: Path) -> None:

@@ -296,6 +296,29 @@ FIX = [
         "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
     ("DF203", "no division by zero", "x = a // args.n_gpu", [
         "-x = a // args.n_gpu", "+x = a // max(1, args.n_gpu)"]),
+    ("DF202", "an evaluation on the card of its own model", """
+        import torch
+        torch.distributed.destroy_process_group(torch.distributed.init_process_group(timeout=t))
+        def evaluate(model, data):
+            card = 0
+            model.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch.to(card))
+        """, ["-card = 0", "+card = next(model.parameters()).device"]),
+    ("DF703", "what asks again whether a step was taken, asks it of the same name", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data)
+            for step, batch in enumerate(loader):
+                last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
+                model(batch).backward()
+                if last_micro_step:
+                    optimizer.step()
+                if global_step > 9 and (step + 1) % args.n == 0:
+                    save()
+        """, [
+        "-if global_step > 9 and (step + 1) % args.n == 0:",
+        "+if global_step > 9 and last_micro_step:"]),
     ("DF402", "the epoch reaches the sampler", training(inside="pass"), [
         "+if isinstance(loader.sampler, DistributedSampler):",
         "+loader.sampler.set_epoch(epoch)"]),

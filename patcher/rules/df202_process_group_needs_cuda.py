@@ -1,8 +1,8 @@
 """The process group works on one kind of machine only, and is left behind.
 
 What         The back end is the literal nccl, --no_cuda skips the set-up while later tests still
-             expect a group, DDP is given a card unconditionally, no time-out is set, or nobody
-             destroys the group.
+             expect a group, DDP is given a card unconditionally, an evaluation names card 0, no
+             time-out is set, or nobody destroys the group.
 At run time  On a CPU machine (or with --no_cuda) the ranks crash; an evaluation longer than the
              default time-out kills the job; torch warns of leaked resources at every exit.
 Example      torch.distributed.init_process_group(backend='nccl')
@@ -40,6 +40,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield from no_time_out(module, call)
     if not has_group:
         return
+    yield from card_by_number(unit)
     for module in unit.modules:
         yield from ddp_on_cpu(unit, module)
     if not any(module.calls_to("destroy_process_group") for module in unit.modules):
@@ -130,6 +131,25 @@ def ddp_on_cpu(unit: Unit, module: Module) -> Iterator[Finding]:
         yield Finding(
             module, call, "device_ids names a card on a machine without one", tuple(edits)
         )
+
+
+def card_by_number(unit: Unit) -> Iterator[Finding]:
+    """``local_rank = 0`` and ``x.to(local_rank)`` in an evaluation that every rank will run."""
+    for evaluation in unit.evaluations:
+        module, function = evaluation.module, evaluation.function
+        for call in within(function.body, ast.Call):
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
+                continue
+            card = call.args[0] if call.args else None
+            given = card
+            if isinstance(card, ast.Name):
+                given = module.assigned_once.get((function, card.id))
+            if isinstance(given, ast.Constant) and type(given.value) is int:
+                device = f"next({evaluation.model}.parameters()).device"
+                because = (
+                    f"every rank but the first has its model on another card than {given.value}"
+                )
+                yield Finding(module, call, because, (Rewrite(given, device),))
 
 
 def never_destroyed(module: Module) -> Iterator[Finding]:

@@ -38,12 +38,16 @@ def findings(unit: Unit) -> Iterator[Finding]:
         yield Finding(module, call, "the only wrapper is apex's", native(unit, module, call))
     if not wraps:
         module, call = groups[0]
-        yield Finding(module, call, "no model is wrapped after it", wrap(unit))
+        place = data_parallel(unit)
+        if place is not None:
+            module, stmt = place
+            yield Finding(module, stmt, "ranks get no wrapper", wrap(unit, module, stmt))
+        else:
+            yield Finding(module, call, "no model is wrapped after it")
 
 
-def wrap(unit: Unit) -> tuple[Edit, ...]:
-    """DDP behind the one place where a lone process wraps the model in DataParallel."""
-    args = arguments_name(unit)
+def data_parallel(unit: Unit) -> tuple[Module, ast.stmt] | None:
+    """The one place where a lone process wraps the model in DataParallel."""
     places = [
         (module, stmt)
         for module in unit.modules
@@ -51,9 +55,12 @@ def wrap(unit: Unit) -> tuple[Edit, ...]:
         for stmt in [module.statement(call)]
         if unit.evaluation_of(module, call) is None
     ]
-    if len(places) != 1 or not args:
-        return ()
-    module, stmt = places[0]
+    return places[0] if len(places) == 1 else None
+
+
+def wrap(unit: Unit, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+    """DDP for a rank behind DataParallel for a lone process."""
+    args = arguments_name(unit)
     gate = module.parents[stmt]
     if not (
         isinstance(stmt, ast.Assign)
@@ -61,6 +68,7 @@ def wrap(unit: Unit) -> tuple[Edit, ...]:
         and isinstance(gate, ast.If)
         and gate.body == [stmt]
         and not reached_in_function(module, stmt) & RANKS
+        and args
         and is_in_scope(module, stmt, args)
     ):
         return ()

@@ -143,8 +143,18 @@ def lonely_exits(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
         if any(up in module.ancestors(way) for way in ways for up in chain(module, gate)):
             continue
         (role,) = roles
-        edits = also_for_others(module, gate, stmt) if in_lock_step(loop, gate) else ()
+        provable = in_lock_step(loop, gate) and not evaluates(unit, module, gate)
+        edits = also_for_others(module, gate, stmt) if provable else ()
         yield Finding(module, stmt, f"only {role.value} can leave the training loop here", edits)
+
+
+def evaluates(unit: Unit, module: Module, gate: ast.If) -> bool:
+    """Whether the gate keeps an evaluation to rank 0: DF501 opens it, and with it the exit."""
+    return any(
+        where is module and gate in module.ancestors(call)
+        for evaluation in unit.evaluations
+        for where, call in unit.callers(evaluation.function)
+    )
 
 
 def chain(module: Module, gate: ast.If) -> Iterator[ast.If]:

@@ -36,13 +36,15 @@ def findings(unit: Unit) -> Iterator[Finding]:
         if test is None or loop.accumulation is None:
             continue
         module = loop.module
+        edits: tuple[Edit, ...] = ()
         if isinstance(test.test, ast.Compare):
             edits = tail(loop, test, test.test)
             if not edits and counts_own_steps(loop, test.test):
                 continue
             yield Finding(module, test, reason(loop, test.test, edits), edits)
-            if edits:
-                yield from clips(loop, test)
+        if names_last(loop) or any(isinstance(edit, Insert) for edit in edits):
+            yield from clips(loop, test)
+            yield from asked_again(loop, test)
         if not is_numbered(loop):
             continue
         yield from synchronisation(loop)
@@ -69,6 +71,22 @@ def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
 
 def mentions_step(loop: TrainLoop, test: ast.Compare) -> bool:
     return loop.step_name in {name.id for name in everywhere(test.left, ast.Name)}
+
+
+def names_last(loop: TrainLoop) -> bool:
+    """Whether the loop says which micro-batch is a step's last."""
+    return LAST in bound_names(loop.steps)
+
+
+def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
+    """Another test of the accumulation, such as before saving."""
+    module = loop.module
+    for compare in within(loop.steps.body, ast.Compare):
+        if compare is not test.test and is_modulo(loop, compare):
+            stmt = module.statement(compare)
+            if isinstance(stmt, ast.If) and not isinstance(stmt.test, ast.Name):
+                because = f"{module.text(compare)} asks again whether a step was taken"
+                yield Finding(module, compare, because, (Rewrite(compare, LAST),))
 
 
 def clips(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
@@ -171,7 +189,8 @@ def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
     return (
         isinstance(test.left, ast.BinOp)
         and isinstance(test.left.op, ast.Mod)
-        and test.left.right is loop.accumulation
+        and loop.accumulation is not None
+        and same(test.left.right, loop.accumulation)
         and isinstance(test.ops[0], ast.Eq)
         and isinstance(test.comparators[0], ast.Constant)
         and test.comparators[0].value == 0
