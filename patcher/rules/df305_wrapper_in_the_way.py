@@ -1,0 +1,149 @@
+"""A wrapped model is used as if it were the model.
+
+What         The model is taken out of DataParallel only, or only where n_gpu is above 1; or behind
+             the line that wraps it, something is asked of the wrapper that only the model has, or
+             a checkpoint without "module." in its keys is loaded into it.
+At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1: AttributeError at
+             generate, save_pretrained or config, missing keys at load_state_dict, or a checkpoint
+             whose keys start with "module.".
+Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
+Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
+Fix safety   Safe: without a wrapper, or in DataParallel, what worked is done as before.
+Source       torch.nn.parallel.DistributedDataParallel (module)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Import, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..roles import RANKS, value
+from ..syntax import Function, bound_names, everywhere, mentions, within
+
+CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
+
+WRAPPERS = ("DataParallel", "DistributedDataParallel")
+NATIVE = "torch.nn.parallel.DistributedDataParallel"
+ONLY_OF_THE_MODEL = {  # what transformers' models have and wrappers lack
+    *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
+    *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
+}
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    if not unit.train_loops or not any(module.calls_to(*WRAPPERS) for module in unit.modules):
+        return
+    raw = {name for module in unit.modules for name in saved_wrapped(module)}
+    own_module = any(
+        node.attr == "module" and isinstance(node.ctx, ast.Store)
+        for module in unit.modules
+        for node in module.nodes(ast.Attribute)
+    )
+    for module in unit.modules:
+        yield from asked_for_one_wrapper(module)
+        if not own_module:
+            yield from counted_cards(module)
+        for name in used_wrapped(module):
+            use = module.parents[name]
+            assert isinstance(use, ast.Attribute)
+            if use.attr in ONLY_OF_THE_MODEL:
+                because = f"{name.id}.{use.attr} is asked of the wrapper"
+            elif use.attr == "load_state_dict" and not raw:
+                because = f"{name.id} is wrapped here, and its checkpoint was made without"
+            else:
+                continue
+            edit = Rewrite(name, f"getattr({name.id}, 'module', {name.id})")
+            yield Finding(module, use, because, (edit,))
+
+
+def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
+    """``isinstance(model, DataParallel)``, which a DistributedDataParallel is not."""
+    for call in module.calls_to("isinstance"):
+        if len(call.args) != 2:
+            continue
+        kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
+        names = [module.dotted(kind).rpartition(".")[2] for kind in kinds]
+        if "DataParallel" in names and "DistributedDataParallel" not in names:
+            if isinstance(call.args[1], ast.Tuple):
+                edit = Rewrite(kinds[-1], f", {NATIVE}", after=True)
+            else:
+                edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {NATIVE})")
+            because = f"{module.text(call)} is False for DistributedDataParallel"
+            yield Finding(module, call, because, (edit, Import("torch")))
+
+
+def counted_cards(module: Module) -> Iterator[Finding]:
+    """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
+    for kind in (ast.IfExp, ast.If):
+        for choice in module.nodes(kind):
+            test = choice.test
+            if not isinstance(test, ast.Compare) or not mentions(test, "n_gpu"):
+                continue
+            if any(value(module, test, role) is not False for role in RANKS):
+                continue
+            body = choice.body if isinstance(choice.body, list) else [choice.body]
+            models = {
+                use.value.id
+                for part in body
+                for use in everywhere(part, ast.Attribute)
+                if use.attr == "module" and isinstance(use.value, ast.Name)
+            }
+            if len(models) == 1:
+                (model,) = models
+                yield Finding(
+                    module,
+                    test,
+                    f"{model}.module is used only where {module.text(test)}",
+                    (Rewrite(test, f"hasattr({model}, 'module')"),),
+                )
+
+
+def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
+    """Scope, name and line of ``model = DistributedDataParallel(model, …)``."""
+    for call in module.calls_to(*WRAPPERS):
+        stmt = module.statement(call)
+        if isinstance(stmt, ast.Assign) and stmt.value is call:
+            for target in stmt.targets:
+                if isinstance(target, ast.Name):
+                    yield module.function(stmt), target.id, stmt.lineno
+
+
+def used_wrapped(module: Module) -> Iterator[ast.Name]:
+    """Names of wrapped models in ``model.attribute``, behind the wrap and in no test for it."""
+    seen: set[ast.Name] = set()
+    for scope, name, line in wrapped_names(module):
+        body = module.tree.body if scope is None else scope.body
+        anew = [
+            stmt.lineno
+            for stmt in within(body, ast.Assign)
+            if name in bound_names(stmt)
+            and stmt.lineno > line
+            and not any(call in module.calls_to(*WRAPPERS) for call in within(stmt, ast.Call))
+        ]
+        for use in within(body, ast.Attribute):
+            base = use.value
+            if not isinstance(base, ast.Name) or base.id != name or base in seen:
+                continue
+            asked = any(
+                isinstance(up, ast.If | ast.IfExp) and about_wrapper(up.test)
+                for up in module.ancestors(use)
+            )
+            if line < use.lineno < min(anew, default=use.lineno + 1) and not asked:
+                seen.add(base)
+                yield base
+
+
+def about_wrapper(test: ast.expr) -> bool:
+    return any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu", "local_rank"))
+
+
+def saved_wrapped(module: Module) -> Iterator[str]:
+    """Wrapped models whose state is saved with the wrapper's keys."""
+    for name in used_wrapped(module):
+        use = module.parents[name]
+        saving = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
+        saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in saving)
+        if saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
+            yield name.id

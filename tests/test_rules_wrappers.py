@@ -1,0 +1,137 @@
+"""DF305: a model in a wrapper is not the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from forked import Forge, Job
+from test_rules import added_and_removed
+
+TRAIN = """\
+import torch
+def train(args, model):
+    if args.local_rank != -1:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in loader:
+        model(batch).backward()
+    {behind}
+"""
+
+
+def training(behind: str) -> str:
+    return TRAIN.format(behind=behind)
+
+
+NOOP = [
+    ("no wrapper anywhere", training("model.generate(x)").replace("DistributedDataParallel", "X")),
+    ("nothing trains", "if isinstance(m, torch.nn.DataParallel):\n    m = m.module\n"),
+    ("the attribute is asked for",
+        training("model = model.module if hasattr(model, 'module') else model")),
+    ("both wrappers are asked for",
+        training("isinstance(model, (DataParallel, DistributedDataParallel))")),
+    ("taken out, then used", training("model = model.module\n    model.generate(x)")),
+    ("asked of the wrapper only where there is none",
+        training("if not hasattr(model, 'module'):\n        model.save_pretrained(x)")),
+    ("wrappers have these too", training("model.eval()\n    model.state_dict()")),
+    ("another function's model", training("pass") + "def test(model):\n    model.generate(x)\n"),
+    ("saved with the wrapper's keys, loaded with them", training(
+        "torch.save(model.state_dict(), p)\n    model.load_state_dict(torch.load(p))")),
+    ("a model that has a module of its own", training("m = model.module if args.n_gpu > 1 else m")
+        + "class Model:\n    def __init__(self):\n        self.module = x\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF305", text)] == []
+
+
+FIX = [
+    ("both wrappers", "m = model.module if isinstance(model, torch.nn.DataParallel) else model",
+        "m = model.module if isinstance(model, (torch.nn.DataParallel, "
+        "torch.nn.parallel.DistributedDataParallel)) else model"),
+    ("one more in a tuple", "w = isinstance(model, (FSDP, torch.nn.DataParallel))",
+        "w = isinstance(model, (FSDP, torch.nn.DataParallel, "
+        "torch.nn.parallel.DistributedDataParallel))"),
+    ("a count of cards is no wrapper", "m = model.module if args.n_gpu > 1 else model",
+        "m = model.module if hasattr(model, 'module') else model"),
+    ("generate", "text = model.generate(batch)",
+        "text = getattr(model, 'module', model).generate(batch)"),
+    ("a configuration", "print(model.config.hidden_size)",
+        "print(getattr(model, 'module', model).config.hidden_size)"),
+    ("a checkpoint made of the module", "model.load_state_dict(torch.load(path))",
+        "getattr(model, 'module', model).load_state_dict(torch.load(path))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [pytest.param(old, new, id=name) for name, old, new in FIX]
+)
+def test_repaired(old: str, new: str) -> None:
+    text = fixed("DF305", training(old))
+    assert added_and_removed(training(old), text) == [f"-{old}", f"+{new}"]
+    assert found("DF305", text) == []
+
+
+SCRIPT = """\
+import os
+import torch
+
+class Model(torch.nn.Linear):
+    def generate(self, x):
+        return x + 1
+
+class args:
+    local_rank, n_gpu = int(os.environ["LOCAL_RANK"]), 1
+
+torch.distributed.init_process_group("gloo")
+model = Model(1, 1)
+state = model.state_dict()
+if args.local_rank != -1:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in torch.ones(2, 1):
+    model(batch).sum().backward()
+{line}
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        pytest.param(
+            "(model.module if isinstance(model, torch.nn.DataParallel) else model).generate(1)",
+            "has no attribute 'generate'",
+            id="asked for one wrapper",
+        ),
+        pytest.param(
+            "(model.module if args.n_gpu > 1 else model).generate(1)",
+            "has no attribute 'generate'",
+            id="counted cards",
+        ),
+        pytest.param("model.generate(1)", "has no attribute 'generate'", id="asked the wrapper"),
+        pytest.param("model.load_state_dict(state)", "Missing key(s)", id="other keys"),
+    ],
+)
+def test_the_old_line_fails_in_a_group_and_the_new_one_works(
+    tmp_path: Path, forge: Forge, line: str, error: str
+) -> None:
+    text = SCRIPT.format(line=line)
+    jobs = []
+    for name, content in (("old", text), ("new", fixed("DF305", text))):
+        script = tmp_path / f"{name}.py"
+        script.write_text(content)
+        jobs.append(Job(tmp_path / name, script, [], world=1))
+    old, new = forge.run(jobs)
+    assert old.statuses != (0,)
+    assert error in old.log
+    assert new.statuses == (0,), new.log
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    with Forge() as server:
+        yield server
