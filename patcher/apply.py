@@ -331,13 +331,13 @@ def is_inside(inner: ast.AST, outer: ast.AST) -> bool:
 
 
 def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
-    """The tree with the helpers before its first function or class."""
+    """The tree with the helpers before its first function or class, or behind its imports."""
     if not names:
         return tree
     body = list(tree.body)
     place = next(
         (i for i, node in enumerate(body) if isinstance(node, cst.FunctionDef | cst.ClassDef)),
-        len(body),
+        max((i + 1 for i, node in enumerate(body) if is_import(node)), default=0),
     )
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []

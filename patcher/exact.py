@@ -27,6 +27,7 @@ NUMBER = "batch_number"
 BATCHES = "train_batches"
 OF_BATCHES = ("batch_size", "sampler", "drop_last")  # a loader has them only if it makes batches
 BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+LOSS = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
 AMOUNT = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
 
 
@@ -157,10 +158,12 @@ def refuse_the_unequal(unit: Unit) -> None:
     """Raise RefusedError for what makes an example's loss, or the batch, depend on the ranks."""
     evaluating = {evaluation.function for evaluation in unit.evaluations}
     for module in unit.modules:
-        for node in shares_by_hand(module):
-            raise refusal(module, node, "the script shares its data out by itself")
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
+        for call in module.calls_to("arange"):
+            loss = module.parents[call]
+            if isinstance(loss, ast.Call) and LOSS.search(module.text(loss.func)):
+                raise refusal(module, call, "the loss compares each example with its whole batch")
         for whole, amount, parts in divisions(module):
             function = module.function(whole)
             if (
@@ -170,18 +173,6 @@ def refuse_the_unequal(unit: Unit) -> None:
                 and (function is None or function.name not in helper_names())
             ):
                 raise refusal(module, whole, "it divides by the number of ranks what they share")
-
-
-def shares_by_hand(module: Module) -> Iterator[ast.stmt | ast.expr]:
-    """Classes, slices, comprehensions and loops that go by the number of ranks."""
-    for kind in (ast.ClassDef, ast.Subscript, ast.ListComp, ast.For):
-        for node in module.nodes(kind):
-            part = node.iter if isinstance(node, ast.For) else node
-            owner = node if isinstance(node, ast.ClassDef) else module.function(node)
-            if owner is not None and owner.name in helper_names():
-                continue
-            if mentions(part, "world_size") or mentions(part, "get_world_size"):
-                yield node
 
 
 def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, ast.expr]]:

@@ -10,14 +10,24 @@ import ast
 from collections.abc import Iterator
 
 from .facts import Unit
+from .inserted import helper_names
 from .loaders import given
 from .module import Module
 from .roles import RANK, WORLD, Role, value
 from .syntax import everywhere, parameters
 
+OWNERS = (ast.FunctionDef, ast.ClassDef)
+
 
 def dealt(unit: Unit, module: Module) -> Iterator[ast.expr]:
-    """``i % world_size == rank`` and ``lines[rank::world_size]``."""
+    """``i % world_size == rank`` and ``lines[rank::world_size]``, but in what patching carries."""
+    for node in kept_by_rank(unit, module):
+        owners = [up.name for up in module.ancestors(node) if isinstance(up, OWNERS)]
+        if not any(name in helper_names() for name in owners):
+            yield node
+
+
+def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
     for node in module.nodes(ast.Compare):
         for side, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
             if (
