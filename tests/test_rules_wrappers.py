@@ -120,12 +120,12 @@ def test_the_old_line_fails_in_a_group_and_the_new_one_works(
     tmp_path: Path, forge: Forge, line: str, error: str
 ) -> None:
     text = SCRIPT.format(line=line)
-    jobs = []
+    runs = []
     for name, content in (("old", text), ("new", fixed("DF305", text))):
         script = tmp_path / f"{name}.py"
         script.write_text(content)
-        jobs.append(Job(tmp_path / name, script, [], world=1))
-    old, new = forge.run(jobs)
+        runs += forge.run([Job(tmp_path / name, script, [], world=1)])
+    old, new = runs
     assert old.statuses != (0,)
     assert error in old.log
     assert new.statuses == (0,), new.log
