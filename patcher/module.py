@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ..errors import InputError
 from .sources import Source
@@ -24,6 +24,17 @@ from .syntax import (
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 
 
+@lru_cache(maxsize=32)
+def parsed(text: str) -> tuple[ast.Module, Preorder]:
+    """The tree of a text and its numbering, shared by all modules of one text: none changes them.
+
+    What scripts import beside them is read again as a file of its own, and research code is copied
+    from folder to folder. Raises SyntaxError, ValueError or RecursionError.
+    """
+    tree = ast.parse(text)
+    return tree, Preorder(tree)
+
+
 class Module:
     """A parsed file with its tables.
 
@@ -33,7 +44,7 @@ class Module:
     def __init__(self, source: Source) -> None:
         self.source = source
         try:
-            self.tree = ast.parse(source.text)
+            self.tree, table = parsed(source.text)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
@@ -43,7 +54,6 @@ class Module:
             ) from error
         except RecursionError as error:
             raise InputError(f"{source.path}: nested too deeply to be read; split it") from error
-        table = Preorder(self.tree)
         self._table = table
         nodes = table.nodes
         self.parents: dict[ast.AST, ast.AST] = {

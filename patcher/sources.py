@@ -6,7 +6,6 @@ import codecs
 import io
 import os
 import stat
-import tempfile
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +71,8 @@ def replace_all(changes: list[tuple[Source, str]]) -> None:
 
     A link is followed, so that its target is replaced; modes are kept. Raises InputError.
     """
+    import tempfile  # check has no use for it
+
     staged: list[tuple[str, Path]] = []
     try:
         for source, text in changes:
