@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
-from .cache import Cache, open_cache
-from .check_files import Outcome, check_files, examine, shown
-from .config import read_config
-from .diagnostics import Diagnostic, diagnose
-from .discover import project_root, scripts
-from .output import FORMATS, concise, manuals, show_diff, statistics
-from .selection import all_codes, selected, split
+from .check import check as check_paths
+from .diagnostics import diagnose
+from .output import FORMATS, concise, manuals, show_diff
+from .request import Request
 
 if TYPE_CHECKING:  # what check has no use for is imported where it is used
     from .engine import Change, Patch
-
-STDIN = "-"
 
 
 def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
@@ -48,50 +42,6 @@ def shared(function: Any) -> Any:
     for option in reversed(options):
         function = option(function)
     return function
-
-
-class Request:
-    """What the command line and [tool.ddpfix] ask for together; the command line wins."""
-
-    def __init__(
-        self,
-        paths: tuple[str, ...],
-        chosen: Sequence[str],
-        ignored: Sequence[str],
-        exclude: Sequence[str],
-        stdin_filename: str | None,
-    ) -> None:
-        """Raises InputError for what cannot be used, naming where it stands."""
-        self.from_stdin = STDIN in paths
-        if self.from_stdin and paths != (STDIN,):
-            raise InputError("`-` stands for standard input and cannot be mixed with other paths")
-        if stdin_filename and not self.from_stdin:
-            raise InputError("--stdin-filename names what `-` is: give `-` as the path")
-        self.paths = paths
-        self.name = stdin_filename or STDIN
-        folder = common_folder([self.name] if self.from_stdin else paths)
-        self.config = read_config(Path(folder))
-        self.root = project_root(folder)
-        self.chosen = split(chosen) or list(self.config.select)
-        self.ignored = split(ignored) or list(self.config.ignore)
-        self.exclude = split(exclude) or list(self.config.exclude)
-        try:
-            self.codes = tuple(selected(all_codes(), self.chosen, self.ignored))
-        except InputError as error:
-            if self.config.file and not (chosen or ignored):
-                raise InputError(f"{self.config.file}: {error}") from error
-            raise
-
-    def files(self) -> list[str]:
-        """The scripts. Raises InputError."""
-        root = self.config.file.parent if self.config.file else "."
-        return scripts(self.paths, self.exclude, str(root))
-
-
-def common_folder(paths: Iterable[str]) -> str:
-    """The folder that holds all paths."""
-    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in paths]
-    return os.path.commonpath([os.path.realpath(folder) for folder in folders])
 
 
 @click.command()
@@ -127,49 +77,17 @@ def check(
 
     Exit status: 0 nothing found, 1 findings, 2 a file or option that cannot be used.
     """
-    request = Request(**common)
-    config = request.config
-    outcomes: list[Outcome]
-    if request.from_stdin:
-        record = examine(request.name, request.codes, sys.stdin.buffer.read())
-        outcomes = [shown(request.name, record)]
-    else:
-        files = request.files()
-        known = Cache(None, "") if no_cache else open_cache(request.root, request.codes)
-        wanted = config.jobs if jobs is None else None if jobs == "auto" else int(jobs)
-        outcomes = list(check_files(files, request.codes, known, wanted))
-        known.save()
-    errors = [outcome.error for outcome in outcomes if outcome.error]
-    items = distinct(item for outcome in outcomes for item in outcome.found)
-    if not (config.notes if notes is None else notes):
-        items = [item for item in items if not item.is_note]
-    chosen_format = output_format or config.output_format
-    say = statistics(items, chosen_format) if counted else FORMATS[chosen_format](items, errors)
-    if say:
-        click.echo(say)
-    for message in errors:
-        click.echo(f"ddpfix: {message}", err=True)
-    if items:
-        serious = sum(item.severity == "E" for item in items)
-        fixable = sum(item.is_fixable for item in items)
-        click.echo(
-            f"{len(items)} findings, {serious} of them errors; `ddpfix patch` edits {fixable}",
-            err=True,
+    ctx.exit(
+        check_paths(
+            Request(**common),
+            notes=notes,
+            output_format=output_format,
+            counted=counted,
+            exit_zero=exit_zero,
+            jobs=jobs,
+            cached=not no_cache,
         )
-    found = any(not item.is_note for item in items) and not exit_zero
-    ctx.exit(2 if errors else 1 if found else 0)
-
-
-def distinct(items: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Each once: a module is reached from every script that imports it."""
-    places: dict[str, str] = {}
-    found: dict[tuple[str, int, int, str], Diagnostic] = {}
-    for item in items:
-        place = places.get(item.path)
-        if place is None:
-            place = places[item.path] = os.path.realpath(item.path)
-        found.setdefault((place, item.line, item.column, item.code), item)
-    return list(found.values())
+    )
 
 
 @click.command()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from .discover import upwards
 from .output import FORMATS
 
 SECTION = b"ddpfix"
@@ -22,19 +23,19 @@ class Config(NamedTuple):
     output_format: str = "full"
     jobs: int | None = None  # None: one process per CPU
     unsafe_fixes: bool = False
-    file: Path | None = None
+    file: str | None = None
 
 
-def read_config(start: Path) -> Config:
-    """The settings for files in the folder ``start``.
+def read_config(start: str) -> Config:
+    """The settings for files in the folder ``start``, which is absolute.
 
     Raises InputError, naming file and line, for a key or a value that cannot be used.
     """
-    start = start.resolve()
-    for folder in (start, *start.parents):
-        file = folder / "pyproject.toml"
+    for folder in upwards(start):
+        file = os.path.join(folder, "pyproject.toml")
         try:
-            data = file.read_bytes()
+            with open(file, "rb") as stream:
+                data = stream.read()
         except OSError:
             continue
         if SECTION in data and (table := section(file, data)) is not None:
@@ -42,7 +43,7 @@ def read_config(start: Path) -> Config:
     return Config()
 
 
-def section(file: Path, data: bytes) -> dict[str, Any] | None:
+def section(file: str, data: bytes) -> dict[str, Any] | None:
     """The table ``tool.ddpfix``; None where there is none. Raises InputError."""
     import tomllib
 
@@ -57,7 +58,7 @@ def section(file: Path, data: bytes) -> dict[str, Any] | None:
     return table
 
 
-def values(file: Path, data: bytes, table: dict[str, Any]) -> dict[str, Any]:
+def values(file: str, data: bytes, table: dict[str, Any]) -> dict[str, Any]:
     """Settings by field. Raises InputError."""
     found = {}
     for key, value in table.items():
@@ -78,7 +79,7 @@ def values(file: Path, data: bytes, table: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def at(file: Path, data: bytes, key: str) -> str:
+def at(file: str, data: bytes, key: str) -> str:
     """``file:line`` of a key, as far as it can be found."""
     start = re.search(rb"^\s*\[\s*tool\s*\.\s*ddpfix\s*\]", data, re.MULTILINE)
     head = data[: start.end()] if start else b""

@@ -1,0 +1,42 @@
+"""The entry of ``ddpfix``: a check of plain paths starts without what reads command lines.
+
+That is the check of a file saved or committed; to import click takes as long as to check it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line that the process was given."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
+    words = sys.argv[1:]
+    if words[:1] == ["check"] and words[1:] and not any(word.startswith("-") for word in words):
+        sys.exit(check_plainly(words[1:]))
+    from .cli import main as from_command_line
+
+    from_command_line()
+
+
+def check_plainly(paths: list[str]) -> int:
+    """``ddpfix check`` without options; the exit status."""
+    from .errors import InputError
+    from .patcher.check import check
+    from .patcher.request import Request
+
+    try:
+        status = check(Request(paths))
+        sys.stdout.flush()
+    except InputError as error:
+        print(f"ddpfix: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        print("\nAborted!", file=sys.stderr)
+        return 1
+    return status

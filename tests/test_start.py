@@ -1,0 +1,91 @@
+"""The entry: a check of plain paths starts without click, and does the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import LEGACY, run
+
+HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
+
+
+def start(
+    *arguments: object, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "ddpfix", *map(str, arguments)],
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        check=False,
+    )
+
+
+CASES = [
+    pytest.param({"run.py": LEGACY}, ["."], 1, id="findings"),
+    pytest.param({"run.py": "import torch\n"}, ["run.py"], 0, id="clean"),
+    pytest.param({"run.py": "import torch\nx = = 1\n"}, ["run.py"], 2, id="not Python"),
+    pytest.param({}, ["gone.py"], 2, id="missing"),
+    pytest.param({"pyproject.toml": "[tool.ddpfix]\nx = 1\n"}, ["."], 2, id="bad setting"),
+]
+
+
+@pytest.mark.parametrize(("files", "paths", "status"), CASES)
+def test_plain_paths_say_the_same_as_with_an_option(
+    tmp_path: Path,
+    files: dict[str, str],
+    paths: list[str],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    plain = start("check", *paths)
+    click = run("check", "--no-cache", *paths)
+    assert (plain.returncode, plain.stdout, plain.stderr) == (
+        click.exit_code,
+        click.stdout_bytes,
+        click.stderr_bytes,
+    )
+    assert plain.returncode == status
+
+
+def test_the_other_commands_and_options_are_reached(tmp_path: Path) -> None:
+    assert b"DF203" in start("explain", "DF203").stdout
+    assert start("check").returncode == 2
+    assert b"Usage: " in start("check", "--help").stdout
+
+
+def test_a_check_of_plain_paths_imports_little(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(LEGACY)
+    code = (
+        "import sys; from ddpfix.start import main\n"
+        f"sys.argv = ['ddpfix', 'check', {str(script)!r}]\n"
+        "try: main()\n"
+        f"finally: print('\\n', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "DF203" in done.stdout
+    assert done.stdout.splitlines()[-1] == " []"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(LEGACY + "x = batch // args.n_gpu\n" * 5000)
+    command = f"{sys.executable} -m ddpfix check {tmp_path} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"{tmp_path}/run.py:3:5: DF203")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_a_name_that_the_locale_cannot_say_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "prüfung.py").write_text(LEGACY)
+    done = start("check", tmp_path, environment={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 1
+    assert b"pr\\xfcfung.py:3:5: DF203" in done.stdout
