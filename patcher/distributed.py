@@ -8,7 +8,7 @@ from .edits import Define, Edit, Guard, Insert
 from .facts import Evaluation, Unit
 from .loaders import Loader
 from .module import Module
-from .syntax import bound_names, keyword, mentions, parameters
+from .syntax import below, bound_names, keyword, mentions, parameters, within
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
@@ -92,21 +92,76 @@ def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
     return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
 
 
-def share_of(evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
+def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
     """A sampler's text for this rank's share, and the edits that gather what all shares keep.
 
-    None where the accumulators are not proven, or the loader's data or batch size is not given.
+    None where the accumulators are not proven, also those of another evaluation that goes through
+    the same loader, where the loader is used for more, or its data or batch size is not given.
     """
-    loader, module, names = evaluation.loader, evaluation.module, evaluation.accumulators
-    if loader is None or not names or loader.dataset is None or loader.batch_size is None:
+    loader, module = evaluation.loader, evaluation.module
+    if loader.module is not module or loader.dataset is None or loader.batch_size is None:
+        return None
+    users = [e for e in unit.evaluations if set(e.loader.samplers) & set(loader.samplers)]
+    if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
+        return None
+    if any(e.module is not module for e in users) or is_used_for_more(module, loader, users):
         return None
     deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
-    gather = "\n".join(f"{name} = gathered({name})" for name in names)
-    return deal, (
-        Insert(evaluation.loop, gather, "after"),
-        Define("shard_of_batches"),
-        Define("gathered"),
+    gather = [
+        Insert(e.loop, "\n".join(f"{name} = gathered({name})" for name in e.accumulators), "after")
+        for e in users
+        if e.accumulators
+    ]
+    return deal, (*gather, Define("shard_of_batches"), Define("gathered"))
+
+
+def is_bare(evaluation: Evaluation) -> bool:
+    """Whether the loop itself forwards, so that it can be seen to take no wrapper."""
+    return not any(
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "self"
+        and call.func.attr not in ("model", "tokenizer")
+        for call in within(evaluation.loop.body, ast.Call)
     )
+
+
+def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
+    """Whether the loader's name is read but to go through it, or to give it to an evaluation."""
+    stmt = module.statement(loader.call)
+    if not (isinstance(stmt, ast.Assign) and stmt.value is loader.call):
+        return True
+    name = module.text(stmt.targets[0])
+    heads = {node for e in users for node in below(e.loop.iter)}
+    given = {
+        arg
+        for e in users
+        if e.function is not None
+        for call in module.calls_to(e.function.name)
+        for arg in (*call.args, *(word.value for word in call.keywords))
+    }
+    if isinstance(stmt.targets[0], ast.Attribute):
+        reads: list[ast.expr] = [n for n in module.nodes(ast.Attribute) if module.text(n) == name]
+    else:
+        scope = module.scope_statements(stmt)
+        reads = [n for n in within(scope, ast.Name) if n.id == name]
+    again = [n for n in reads if not isinstance(getattr(n, "ctx", None), ast.Load)]
+    ends = [n.lineno for n in again if n.lineno > stmt.lineno]
+    return any(
+        node not in heads
+        and node not in given
+        and stmt.lineno < node.lineno < min(ends, default=node.lineno + 1)
+        for node in reads
+        if node not in again and not is_handed_on(module, node)
+    )
+
+
+def is_handed_on(module: Module, node: ast.expr) -> bool:
+    """``self.loader = loader`` and ``Trainer(args, loader)``: the loader was traced through it."""
+    up = module.parents[node]
+    if isinstance(up, ast.Assign):
+        return True
+    return isinstance(up, ast.Call) and module.dotted(up.func).rpartition(".")[2][:1].isupper()
 
 
 def is_shared(loader: Loader) -> bool:

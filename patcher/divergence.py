@@ -41,7 +41,7 @@ def decisions(unit: Unit, loop: TrainLoop, agreed: set[str]) -> Iterator[Decisio
     module = loop.module
     if not exits(loop):
         return
-    partial = {e.function.name for e in unit.evaluations if e.loader and e.loader.distributed}
+    partial = {e.function.name for e in unit.evaluations if e.function and e.loader.distributed}
     walk = _Walk(unit, module, loop, AGREED | SHAPE | agreed, partial)
     walk.block(module.scope_statements(loop.steps), set(), None)
     for leaving, test in walk.exits.items():

@@ -74,20 +74,29 @@ class TrainLoop:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A function that puts a model in eval mode and goes through a loader without training."""
+    """A loop over a loader with a model in eval mode: a function's own, or in the training code.
+
+    ``function`` is the one that does nothing else; None where the loop stands inline.
+    """
 
     module: Module
-    function: Function
+    function: Function | None
     loop: ast.For
-    loader: Loader | None
+    loader: Loader
     mode: ast.stmt  # model.eval()
-    model: str  # the name put in eval mode
+    model: str  # the model put in eval mode, as it is spelled
+
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        if self.function is None:
+            return f"the evaluation in line {self.loop.lineno}"
+        return f"{self.function.name}()"
 
     @cached_property
-    def after(self) -> list[ast.stmt]:
-        """Statements behind the loop, in the body that holds it."""
-        body = self.module.body(self.loop)
-        return body[body.index(self.loop) + 1 :]
+    def reads(self) -> set[str]:
+        """Names that may be read behind the loop before they are bound again."""
+        return {name.id for name in survivors(self.module, self.loop)}
 
     @cached_property
     def accumulators(self) -> dict[str, ast.stmt] | None:
@@ -96,7 +105,7 @@ class Evaluation:
         None when the loop keeps something else, or leaves early: then no share of it can be added
         up to the whole.
         """
-        if self.loader is None or self.loop.orelse:
+        if self.loop.orelse:
             return None
         if any(isinstance(node, ast.Break | ast.Return) for node in walk(self.loop.body)):
             return None
@@ -108,13 +117,10 @@ class Evaluation:
                     start[name] = stmt
                     if not is_empty_list(value) and not is_number(value):
                         del start[name]
-        read = {
-            node.id
-            for stmt in self.after
-            for node in below(stmt)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        if self.loader.name in read or bound_names(self.loop) & read - set(start):
+        read = self.reads
+        if self.loader.name in read & behind(self.module, self.loop):
+            return None
+        if bound_names(self.loop) & read - set(start):
             return None
         filled: set[str] = set()
         for node in walk(self.loop.body):
@@ -133,6 +139,62 @@ class Evaluation:
         if not filled <= set(start):
             return None
         return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
+
+
+def behind(module: Module, loop: ast.For) -> set[str]:
+    """Names read in the statements behind the loop, in the block that holds it."""
+    body = module.body(loop)
+    rest = body[body.index(loop) + 1 :]
+    return {name.id for name in within(rest, ast.Name) if isinstance(name.ctx, ast.Load)}
+
+
+def survivors(module: Module, loop: ast.For) -> Iterator[ast.Name]:
+    """Reads, outside of the loop, that may see what it left in a name.
+
+    A read is safe where the name was bound anew on every way to it: behind the loop, or, above it
+    in an enclosing loop, since that one's round began.
+    """
+    inside = set(map(id, within(loop, ast.Name)))
+    bound = bound_names(loop) | {
+        call.func.value.id
+        for call in within(loop.body, ast.Call)
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+    }
+    end = loop.end_lineno or loop.lineno
+    rounds = [up for up in module.ancestors(loop) if isinstance(up, ast.For | ast.While)]
+    for name in within(module.scope_statements(loop), ast.Name):
+        if id(name) in inside or not isinstance(name.ctx, ast.Load) or name.id not in bound:
+            continue
+        first = end
+        if name.lineno <= loop.lineno:
+            around = [up for up in rounds if up in module.ancestors(name)]
+            if not around:
+                continue
+            first = around[-1].lineno - 1
+        if not is_bound_between(module, name, first):
+            yield name
+
+
+def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
+    """Whether every way from below line ``first`` to the read binds the name."""
+    child: ast.AST = name
+    for up in module.ancestors(name):
+        if isinstance(up, Function):
+            break
+        if any(name.id in bound_names(part.target) for part in getattr(up, "generators", ())):
+            return True  # a comprehension's own
+        inside = isinstance(up, ast.For) and child in up.body and up.lineno > first
+        if inside and name.id in bound_names(up.target):  # type: ignore[attr-defined]
+            return True
+        if isinstance(child, ast.stmt):
+            for stmt in module.body(child):
+                if stmt is child:
+                    break
+                plain = isinstance(stmt, ast.Assign | ast.AnnAssign)
+                if plain and stmt.lineno > first and name.id in bound_names(stmt):
+                    return True
+        child = up
+    return False
 
 
 class Unit:
@@ -199,7 +261,17 @@ class Unit:
             for module in self.modules
             for function in module.functions.values()
             for evaluation in _evaluation(self, module, function)
-        ]
+        ] + [evaluation for module in self.modules for evaluation in _inline(self, module)]
+
+    def entries(self, evaluation: Evaluation) -> list[tuple[Module, ast.AST]]:
+        """Where an evaluation is entered: calls of its function, or its own loop."""
+        if evaluation.function is None:
+            return [(evaluation.module, evaluation.loop)]
+        return list(self.callers(evaluation.function))
+
+    def is_trained_on(self, sampler: ast.expr) -> bool:
+        """Whether a train loop deals by this sampler too."""
+        return any(loop.loader and sampler in loop.loader.samplers for loop in self.train_loops)
 
     @cached_property
     def live(self) -> set[Function]:
@@ -236,6 +308,8 @@ class Unit:
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:
         """The evaluation whose function holds ``node``."""
         function = module.function(node)
+        if function is None:
+            return None
         return next((e for e in self.evaluations if e.function is function), None)
 
     def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
@@ -373,26 +447,60 @@ def _accumulation(
 
 
 def _evaluation(unit: Unit, module: Module, function: Function) -> Iterator[Evaluation]:
+    """The evaluations that are all a function does: one per loop over a loader."""
     calls = within(function.body, ast.Call)
     if any(_is_backward(call) for call in calls):
         return
-    modes = [
-        call
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr == "eval"
-        and isinstance(call.func.value, ast.Name)
-        and not call.args
-    ]
+    modes = [call for call in calls if is_eval_mode(call)]
     if not modes:
         return
     for loop in within(function.body, ast.For):
         loader = loader_of(unit, module, loop)
         if loader is not None:
-            owner = modes[0].func
-            assert isinstance(owner, ast.Attribute)
-            assert isinstance(owner.value, ast.Name)
             yield Evaluation(
-                module, function, loop, loader, module.statement(modes[0]), owner.value.id
+                module, function, loop, loader, module.statement(modes[0]), owner(module, modes[0])
             )
-            return
+
+
+def is_eval_mode(call: ast.Call) -> bool:
+    """``model.eval()`` or ``self.model.eval()``."""
+    func = call.func
+    return (
+        isinstance(func, ast.Attribute)
+        and func.attr == "eval"
+        and not call.args
+        and (
+            isinstance(func.value, ast.Name)
+            or (isinstance(func.value, ast.Attribute) and isinstance(func.value.value, ast.Name))
+        )
+    )
+
+
+def owner(module: Module, call: ast.Call) -> str:
+    """What stands before the dot of a method's call."""
+    assert isinstance(call.func, ast.Attribute)
+    return module.text(call.func.value)
+
+
+def _inline(unit: Unit, module: Module) -> Iterator[Evaluation]:
+    """Evaluations among the statements that train, or at module level."""
+    scopes = {module.function(call) for call in module.calls_to("backward")} | {None}
+    modes = [call for call in module.calls_to("eval") if is_eval_mode(call)]
+    for mode in modes:
+        if module.function(mode) not in scopes:
+            continue
+        stmt = module.statement(mode)
+        body = module.body(stmt)
+        for follower in body[body.index(stmt) + 1 :]:
+            if isinstance(follower, ast.For):
+                loader = loader_of(unit, module, follower)
+                if any(_is_backward(call) for call in within(follower, ast.Call)):
+                    break
+                if loader is not None and loader.cycle is None:
+                    yield Evaluation(module, None, follower, loader, stmt, owner(module, mode))
+                    break
+            elif isinstance(follower, ast.Expr) and any(
+                isinstance(call.func, ast.Attribute) and call.func.attr == "train"
+                for call in within(follower, ast.Call)
+            ):
+                break

@@ -239,6 +239,10 @@ class Module:
         ]
         if not sites:
             return []
+        around = set(self.ancestors(at))
         branches = [up for up in self.ancestors(sites[-1]) if isinstance(up, ast.If)]
-        whole = next((up for up in branches if up not in self.ancestors(at)), sites[-1])
+        whole: ast.stmt = next((up for up in branches if up not in around), sites[-1])
+        above = self.parents[whole]
+        while isinstance(above, ast.If) and above.orelse == [whole] and above not in around:
+            whole, above = above, self.parents[above]  # an elif
         return [stmt.value for stmt in sites if stmt is whole or whole in self.ancestors(stmt)]

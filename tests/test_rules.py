@@ -444,6 +444,52 @@ FIX = [
         evaluation() + "def main(args, m, d):\n    if args.do_eval and args.local_rank == -1:\n"
         "        evaluate(args, m, d)\n", [
         "-if args.do_eval and args.local_rank == -1:", "+if args.do_eval:"]),
+    ("DF504", "an evaluation among the training statements names the bare module", """
+        import torch
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        model(x).backward()
+        model.eval()
+        for batch in torch.utils.data.DataLoader(data):
+            out = model(batch)
+            out += model.generate(batch)
+        model.train()
+        """, [
+        "-out = model(batch)", "-out += model.generate(batch)",
+        "+eval_model = getattr(model, 'module', model)",
+        "+out = eval_model(batch)", "+out += eval_model.generate(batch)"]),
+    ("DF505", "an evaluation among the training statements is shared out", """
+        import torch
+        from torch.utils.data import DataLoader, SequentialSampler
+        torch.distributed.init_process_group('gloo')
+        def shard_of_batches(data, size): ...
+        def gathered(value): ...
+        for epoch in range(2):
+            for batch in batches:
+                logits = model(batch)
+                logits.backward()
+            model.eval()
+            scores, seen = [], 0
+            dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)
+            for batch in dev:
+                logits = model(batch)
+                scores.append(logits)
+                seen += 1
+            print(sum(scores) / seen)
+        """, [
+        "-dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)",
+        "+dev = DataLoader(data, sampler=SequentialSampler(data) "
+        "if not torch.distributed.is_initialized() else shard_of_batches(data, 2), batch_size=2)",
+        "+scores = gathered(scores)", "+seen = gathered(seen)"]),
+    ("DF501", "an evaluation among the training statements, kept to rank 0", """
+        import torch
+        def main(args, model, data):
+            model(data).backward()
+            if args.local_rank in [-1, 0] and args.do_eval:
+                model.eval()
+                for batch in torch.utils.data.DataLoader(data):
+                    model(batch)
+        """, [
+        "-if args.local_rank in [-1, 0] and args.do_eval:", "+if args.do_eval:"]),
     ("DF504", "the module is taken out of its wrapper",
         evaluation() + "model = torch.nn.DataParallel(model)\n", [
         "+model = getattr(model, 'module', model)"]),
@@ -642,6 +688,42 @@ def test_reported_and_not_touched(code: str, text: str) -> None:
     findings = found(code, text)
     assert findings
     assert not any(finding.edits for finding in findings)
+
+
+INLINE = """
+import torch
+from torch.utils.data import DataLoader, SequentialSampler
+torch.distributed.init_process_group('gloo')
+for epoch in range(2):
+    {first}
+    for batch in batches:
+        model(batch).backward()
+    model.eval()
+    scores = []
+    dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)
+    for batch in dev:
+        logits = model(batch)
+        scores.append(logits)
+    {after}
+    print(sum(scores))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "after"),
+    [
+        pytest.param("pass", "print(logits)", id="a last value is read behind it"),
+        pytest.param("print(epoch and logits)", "pass", id="and in the next round"),
+        pytest.param("pass", "scores = scores[: len(dev)]", id="its loader's length is read"),
+        pytest.param(
+            "pass", "for batch in dev:\n        show(batch)", id="its loader is used again"
+        ),
+    ],
+)
+def test_an_inline_evaluation_stays_whole_where_it_keeps_more(first: str, after: str) -> None:
+    assert "shard_of_batches" in fixed("DF505", INLINE.format(first="pass", after="pass"))
+    (finding,) = found("DF505", INLINE.format(first=first, after=after))
+    assert finding.edits == ()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
     evaluating = {
         gate
         for evaluation in unit.evaluations
-        for module, call in unit.callers(evaluation.function)
+        for module, call in unit.entries(evaluation)
         for gate in gates(module, call)
     }  # those are DF501's
     lines, early = before_the_group(unit)

@@ -137,7 +137,7 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
     """``local_rank = 0`` and ``x.to(local_rank)`` in an evaluation that every rank will run."""
     for evaluation in unit.evaluations:
         module, function = evaluation.module, evaluation.function
-        for call in within(function.body, ast.Call):
+        for call in within(evaluation.loop if function is None else function.body, ast.Call):
             if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
                 continue
             card = call.args[0] if call.args else None

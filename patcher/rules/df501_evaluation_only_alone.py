@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Rewrite, Unwrap
-from ..facts import Unit
+from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import Role, gates, is_rank_test, value
@@ -26,7 +26,7 @@ CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 def findings(unit: Unit) -> Iterator[Finding]:
     opened: set[ast.If] = set()
     for evaluation in unit.evaluations:
-        for module, call in unit.callers(evaluation.function):
+        for module, call in unit.entries(evaluation):
             for gate in gates(module, call):
                 if gate in opened:
                     continue
@@ -36,9 +36,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 yield Finding(
                     module,
                     gate,
-                    f"{who} reaches {evaluation.function.name}() in line {call.lineno}",
+                    f"{who} reaches {evaluation.name}{where(call, evaluation)}",
                     edits,
                 )
+
+
+def where(entry: ast.AST, evaluation: Evaluation) -> str:
+    """The line of the call; an evaluation in place names its own."""
+    return f" in line {entry.lineno}" if isinstance(entry, ast.Call) and evaluation.function else ""
 
 
 def opening(module: Module, gate: ast.If) -> tuple[Edit, ...]:

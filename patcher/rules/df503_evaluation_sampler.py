@@ -25,24 +25,24 @@ CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 def findings(unit: Unit) -> Iterator[Finding]:
     for evaluation in unit.evaluations:
         loader = evaluation.loader
-        if loader is None or not loader.distributed:
+        if not loader.distributed or any(map(unit.is_trained_on, loader.samplers)):
             continue
-        module = evaluation.module
+        module = loader.module
         yield Finding(
             module,
             loader.distributed[0],
-            f"{evaluation.function.name}() scores this rank's part and "
+            f"{evaluation.name} scores this rank's part and "
             + (
                 "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
             ),
-            sharded(evaluation) or whole(evaluation),
+            sharded(unit, evaluation) or whole(evaluation),
         )
 
 
-def sharded(evaluation: Evaluation) -> tuple[Edit, ...]:
+def sharded(unit: Unit, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    loader, share = evaluation.loader, share_of(evaluation)
-    if loader is None or share is None:
+    loader, share = evaluation.loader, share_of(unit, evaluation)
+    if share is None:
         return ()
     if any(
         Role.SINGLE in reached_in_function(evaluation.module, call) for call in loader.distributed
@@ -54,8 +54,7 @@ def sharded(evaluation: Evaluation) -> tuple[Edit, ...]:
 
 def whole(evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits that let every rank evaluate the whole set, in order."""
-    loader, module = evaluation.loader, evaluation.module
-    assert loader is not None
+    loader, module = evaluation.loader, evaluation.loader.module
     return tuple(
         Rewrite(call, f"torch.utils.data.SequentialSampler({module.text(call.args[0])})")
         for call in loader.distributed

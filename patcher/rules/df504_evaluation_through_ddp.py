@@ -13,13 +13,14 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Insert
+from ..edits import Insert, Rewrite
 from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
-from ..syntax import bound_names, mentions, within
+from ..syntax import bound_names, mentions, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
+BARE = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
@@ -27,20 +28,42 @@ def findings(unit: Unit) -> Iterator[Finding]:
     if not any(module.calls_to(*WRAPPERS) for module in unit.modules):
         return
     for evaluation in unit.evaluations:
-        parameters = {arg.arg for arg in evaluation.function.args.args}
-        if evaluation.model not in parameters or is_unwrapped(evaluation):
-            continue
-        model = evaluation.model
-        yield Finding(
-            evaluation.module,
-            evaluation.mode,
-            f"{evaluation.function.name}() gets {model} from its caller, wrapped or not",
-            (Insert(evaluation.mode, f"{model} = getattr({model}, 'module', {model})"),),
-        )
+        module, model, function = evaluation.module, evaluation.model, evaluation.function
+        if function is not None and model in parameters(function):
+            if not is_unwrapped(evaluation):
+                yield Finding(
+                    module,
+                    evaluation.mode,
+                    f"{evaluation.name} gets {model} from its caller, wrapped or not",
+                    (Insert(evaluation.mode, f"{model} = getattr({model}, 'module', {model})"),),
+                )
+        elif uses := list(forwards(evaluation)):
+            taken = any(BARE in bound_names(stmt) for stmt in module.body(evaluation.loop))
+            bare = () if taken else (Insert(evaluation.loop, f"{BARE} = {unwrapped(model)}"),)
+            yield Finding(
+                module,
+                uses[0],
+                f"{evaluation.name} calls {model} as it is, wrapped or not",
+                (*bare, *(Rewrite(use, BARE) for use in uses)),
+            )
+
+
+def unwrapped(model: str) -> str:
+    """The module in a wrapper, or the model itself."""
+    return f"getattr({model}, 'module', {model})"
+
+
+def forwards(evaluation: Evaluation) -> Iterator[ast.expr]:
+    """Where the loop names the model."""
+    module, body = evaluation.module, evaluation.loop.body
+    for node in (*within(body, ast.Name), *within(body, ast.Attribute)):
+        if isinstance(node, ast.Name | ast.Attribute) and module.text(node) == evaluation.model:
+            yield node
 
 
 def is_unwrapped(evaluation: Evaluation) -> bool:
     """Whether the function takes ``.module`` out of its model before the loop."""
+    assert evaluation.function is not None
     return any(
         evaluation.model in bound_names(stmt)
         and (mentions(stmt.value, "module") or "'module'" in evaluation.module.text(stmt.value))

@@ -13,7 +13,7 @@ Source       torch.distributed.all_gather_object
 import ast
 from collections.abc import Iterator
 
-from ..distributed import arguments_name, is_in_scope, share_of
+from ..distributed import is_alone, share_of
 from ..edits import Edit, Rewrite
 from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
@@ -27,27 +27,27 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     for evaluation in unit.evaluations:
         loader = evaluation.loader
-        if loader is None or len(loader.samplers) != 1:
+        if len(loader.samplers) != 1 or unit.is_trained_on(loader.samplers[0]):
             continue
-        call = loader.samplers[0]
-        module = evaluation.module
+        call, module = loader.samplers[0], loader.module
         if (
             isinstance(call, ast.Call)
             and module.dotted(call.func).endswith("SequentialSampler")
-            and reached(unit, module, evaluation.loop) >= RANKS
+            and reached(unit, evaluation.module, evaluation.loop) >= RANKS
         ):
             yield Finding(
                 module,
                 call,
-                f"{evaluation.function.name}() runs in full on every rank",
+                f"{evaluation.name} runs in full on every rank",
                 shared(unit, evaluation, call),
             )
 
 
 def shared(unit: Unit, evaluation: Evaluation, call: ast.Call) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    args, share = arguments_name(unit), share_of(evaluation)
-    if share is None or not args or not is_in_scope(evaluation.module, call, args):
+    share = share_of(unit, evaluation)
+    if share is None:
         return ()
     deal, gather = share
-    return (Rewrite(call, f" if {args}.local_rank == -1 else {deal}", after=True), *gather)
+    alone = is_alone(unit, evaluation.module, call)
+    return (Rewrite(call, f" if {alone} else {deal}", after=True), *gather)

@@ -153,7 +153,7 @@ def evaluates(unit: Unit, module: Module, gate: ast.If) -> bool:
     return any(
         where is module and gate in module.ancestors(call)
         for evaluation in unit.evaluations
-        for where, call in unit.callers(evaluation.function)
+        for where, call in unit.entries(evaluation)
     )
 
 
