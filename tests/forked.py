@@ -1,0 +1,185 @@
+"""Traced runs that share one import of torch, which is most of what a tiny run takes.
+
+As a program it imports, reads jobs, one JSON line each, forks itself into a process per rank, and
+answers with a line of exit statuses once all of a line's ranks have ended. As a module it is the
+other end of that pipe. What launchers do is not tested here: each rank finds the
+variables that torchrun would set, and a store that serves as the agent's.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from attrs import frozen
+from ddpfix.launchers.command import STALE, STALE_PREFIXES
+from ddpfix.launchers.trace.read import RankTrace, read
+
+HANG = "120"  # seconds without any event
+SHARED = (
+    "ddpfix.launchers.trace.__main__",
+    "torch._dynamo",  # which the first optimizer imports
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.t5.modeling_t5",
+)
+
+
+@frozen
+class Job:
+    """A run to be made in ``folder``; ``world`` is None for a script outside any process group."""
+
+    folder: Path
+    script: Path
+    arguments: Sequence[str]
+    world: int | None = None
+    options: Sequence[str] = ()
+
+
+@frozen
+class Run:
+    """A run that has ended; ``statuses`` are those of its ranks."""
+
+    folder: Path
+    statuses: tuple[int, ...]
+    ranks: tuple[RankTrace, ...]
+
+    @property
+    def log(self) -> str:
+        """Everything the ranks printed, rank after rank."""
+        return "".join(path.read_text() for path in sorted(self.folder.glob("rank*.log")))
+
+
+class Forge:
+    """Makes runs; to be closed as a context manager."""
+
+    def __enter__(self) -> Forge:
+        kept = {k: v for k, v in os.environ.items() if k not in STALE}
+        kept = {k: v for k, v in kept.items() if not k.startswith(STALE_PREFIXES)}
+        fixed = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        self._server = subprocess.Popen(
+            [sys.executable, __file__],
+            env=kept | fixed,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.communicate()
+
+    def run(self, jobs: Sequence[Job]) -> list[Run]:
+        """Make runs at the same time, and read their traces."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        for job in jobs:
+            job.folder.mkdir(parents=True)
+        self._server.stdin.write(json.dumps([_words(job) for job in jobs]) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        assert answer, "the process that forks has ended"
+        return [
+            Run(job.folder, tuple(statuses), tuple(read(job.folder / "trace")))
+            for job, statuses in zip(jobs, json.loads(answer), strict=True)
+        ]
+
+
+def _words(job: Job) -> dict[str, Any]:
+    options = ["--out", str(job.folder / "trace"), "--threads", "1", "--phase-timeout", HANG]
+    return {
+        "folder": str(job.folder),
+        "world": job.world,
+        "argv": [*options, *job.options, str(job.script), *job.arguments],
+    }
+
+
+# ---- the program
+
+
+def serve() -> None:
+    """Answer each line of jobs with the exit statuses of their ranks."""
+    for name in SHARED:
+        importlib.import_module(name)
+    gc.freeze()  # else every child's end copies and frees all that was imported
+    for line in sys.stdin:
+        jobs = json.loads(line)
+        ranks: dict[int, tuple[int, int]] = {}  # process -> job and rank
+        stores: list[int] = []  # processes
+        for number, job in enumerate(jobs):
+            variables: dict[str, str] = {}
+            if job["world"] is not None:
+                port, process = store()
+                stores.append(process)
+                variables = {"MASTER_PORT": str(port), "MASTER_ADDR": "127.0.0.1"}
+            for rank in range(job["world"] or 1):
+                if variables:
+                    world = str(job["world"])
+                    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                    variables |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+                    variables["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+                ranks[child(job, rank, variables)] = number, rank
+        statuses = [[0] * (job["world"] or 1) for job in jobs]
+        while ranks:
+            process, code = os.wait()
+            if process in ranks:
+                number, rank = ranks.pop(process)
+                statuses[number][rank] = os.waitstatus_to_exitcode(code)
+                if code:  # as a launcher does: nobody waits for the dead
+                    for other, (same, _) in ranks.items():
+                        if same == number:
+                            os.kill(other, signal.SIGTERM)
+        for process in stores:
+            os.kill(process, signal.SIGTERM)
+            os.waitpid(process, 0)
+        print(json.dumps(statuses), flush=True)
+
+
+def store() -> tuple[int, int]:
+    """A free port, and the process that serves a store there until it is told to end."""
+    told, tells = os.pipe()
+    process = os.fork()
+    if process == 0:
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        os.write(tells, str(served.port).encode())
+        while True:
+            signal.pause()
+    port = int(os.read(told, 16))
+    os.close(told)
+    os.close(tells)
+    return port, process
+
+
+def child(job: dict[str, Any], rank: int, variables: dict[str, str]) -> int:
+    """A rank of a job, in a process of its own."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        become(job, rank, variables)
+    return process
+
+
+def become(job: dict[str, Any], rank: int, variables: dict[str, str]) -> NoReturn:
+    """Go on as a rank of a job, to its end."""
+    from ddpfix.launchers.trace.__main__ import main
+
+    with (Path(job["folder"]) / f"rank{rank}.log").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.environ.update(variables)
+    main(job["argv"])
+
+
+if __name__ == "__main__":
+    serve()
