@@ -33,6 +33,9 @@ STALE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 STALE_PREFIXES = ("PET_", "TORCHELASTIC_")
 
 MOST_THREADS = 8
+
+# How a script shows that `ddpfix patch --exact` made it.
+SHARED_BATCHES = b"class SharedBatchSampler("
 """Threads per process beyond which the matrix products of a training step on CPU gain little."""
 
 
@@ -177,10 +180,22 @@ def _defaults(
     for flag, value in recipe.arguments.items():
         yield flag, None if value is True else str(value)
     yield from _data(recipe, script, mine)
-    yield recipe.flags.train_batch, str(plan.per_device)
+    yield recipe.flags.train_batch, str(_batch_flag(recipe, script, plan, mine))
     yield recipe.flags.eval_batch, str(recipe.batch.eval_per_device)
     yield recipe.flags.accumulation, str(plan.accumulation)
     yield recipe.flags.output, str(run_folder / recipe.output.folder)
+
+
+def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str | None]) -> int:
+    """What the batch flag is given: a process's batch, or that of all where they share one."""
+    if SHARED_BATCHES not in script.read_bytes():
+        return plan.per_device
+    if recipe.flags.train_batch in mine:
+        raise InputError(
+            f"{script}: patched with --exact, its {recipe.flags.train_batch} is the batch of all "
+            "processes together: pass --global-batch in its place"
+        )
+    return plan.per_device * plan.world
 
 
 def _data(
