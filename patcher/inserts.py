@@ -27,6 +27,15 @@ def save_on_main(obj, path, **options):
         os.rmdir(partial)
 
 
+def write_on_main(path, mode, write):
+    """Let write fill a file on rank 0 alone; it appears whole or not at all."""
+    if is_main_process():
+        partial = f"{path}.partial"
+        with open(partial, mode) as file:
+            write(file)
+        os.replace(partial, path)
+
+
 def shard_of_batches(dataset, batch_size):
     """Indices of this rank's share of the batches: whole batches, in order, none twice."""
     rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -60,6 +69,14 @@ def on_any_rank(test):
     answers = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(answers, bool(test))
     return any(answers)
+
+
+def heads_to_prune(heads, n_heads, head_size, already_pruned_heads):
+    """The heads that are left to prune, and the indices of the weights that stay."""
+    heads = set(heads) - already_pruned_heads
+    gone = {head - sum(pruned < head for pruned in already_pruned_heads) for head in heads}
+    stay = [i for i in range(n_heads * head_size) if i // head_size not in gone]
+    return heads, torch.tensor(stay, dtype=torch.long)
 
 
 def loss_share(step, loader, accumulation):

@@ -1,69 +1,242 @@
 """A name is imported that transformers no longer has.
 
-What         AdamW left transformers in version 5 (deprecated since 4.x).
+What         AdamW, TruncationStrategy, BertLayerNorm, find_pruneable_heads_and_indices, the modules
+             of single models (transformers.modeling_roberta) and others left transformers between
+             versions 4 and 5.
 At run time  ImportError before the first line of the script's own runs.
 Example      from transformers import AdamW, get_linear_schedule_with_warmup
-Fix          torch.optim.AdamW, with transformers' defaults spelled out where the call relied on
-             them: weight_decay=0.0 and eps=1e-6 (torch has 0.01 and 1e-8).
-Fix safety   Safe: the import can only have raised. The update differs from the old class's by the
-             place of eps in the bias correction, of the order of eps.
-Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; torch.optim.AdamW
+Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with transformers'
+             defaults spelled out where the call relied on them: weight_decay=0.0 and eps=1e-6
+             (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
+             checkpoint) is reported with the way out.
+Fix safety   Safe: the import can only have raised. AdamW's update differs from the old class's by
+             the place of eps in the bias correction, of the order of eps.
+Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; torch.optim.AdamW;
+             each entry of the tables is imported in a test
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
-from ..edits import Edit, Import, Replace, Rewrite
+from ..edits import Define, Edit, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import keyword, last_argument
+from ..syntax import Function, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
 ANYWHERE = True
 
-HOMES = ("transformers", "transformers.optimization", "pytorch_transformers")
-DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}  # position in the old signature
+OLD_ADAMW = {  # the homes of the class, and its defaults by their position in its signature
+    "transformers.AdamW",
+    "transformers.optimization.AdamW",
+    "pytorch_transformers.AdamW",
+}
+DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}
+
+# One model's module of the days before version 4: transformers.modeling_roberta.
+FLAT = re.compile(r"transformers\.(modeling|configuration|tokenization)_(\w+)")
+MODELS = {
+    *("albert", "auto", "bart", "bert", "camembert", "ctrl", "distilbert", "dpr", "electra"),
+    *("encoder_decoder", "flaubert", "funnel", "gpt2", "longformer", "marian", "mbart"),
+    *("mobilebert", "openai", "pegasus", "reformer", "roberta", "t5", "xlm", "xlm_roberta"),
+    "xlnet",
+}
+# Names that each of these modules has had all along, behind the model's own prefix.
+PREFIXES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2", "t5": "T5", "bart": "Bart"}
+HELD = {
+    "bert": "Model PreTrainedModel Encoder Layer Attention SelfAttention SelfOutput Intermediate "
+    "Output Embeddings Pooler ForMaskedLM ForPreTraining ForNextSentencePrediction "
+    "ForSequenceClassification ForTokenClassification ForMultipleChoice ForQuestionAnswering "
+    "LMHeadModel OnlyMLMHead OnlyNSPHead PreTrainingHeads LMPredictionHead "
+    "PredictionHeadTransform Config Tokenizer TokenizerFast",
+    "roberta": "Model PreTrainedModel Embeddings ClassificationHead LMHead ForMaskedLM "
+    "ForCausalLM ForSequenceClassification ForTokenClassification ForMultipleChoice "
+    "ForQuestionAnswering Config Tokenizer TokenizerFast",
+    "gpt2": "Model PreTrainedModel LMHeadModel DoubleHeadsModel MLP Attention Block Config "
+    "Tokenizer",
+    "t5": "Model PreTrainedModel ForConditionalGeneration Stack Block LayerNorm Attention "
+    "LayerFF LayerSelfAttention LayerCrossAttention Config Tokenizer",
+    "bart": "Model ForConditionalGeneration ForSequenceClassification ForQuestionAnswering "
+    "ClassificationHead Config",
+}
+
+LAYER_NORM = "torch.nn.LayerNorm"
+MOVED = {  # the same thing, where it is today
+    "transformers.TruncationStrategy": "transformers.tokenization_utils_base.TruncationStrategy",
+    "transformers.tokenization_utils.TruncationStrategy": (
+        "transformers.tokenization_utils_base.TruncationStrategy"
+    ),
+    "transformers.PaddingStrategy": "transformers.utils.PaddingStrategy",
+    "transformers.BertLayerNorm": LAYER_NORM,
+    "transformers.modeling_bert.BertLayerNorm": LAYER_NORM,
+    "transformers.modeling_roberta.BertLayerNorm": LAYER_NORM,
+    "transformers.models.bert.modeling_bert.BertLayerNorm": LAYER_NORM,
+    "transformers.modeling_bert.gelu": "transformers.activations.gelu",
+    "transformers.modeling_bert.ACT2FN": "transformers.activations.ACT2FN",
+    "transformers.modeling_roberta.gelu": "transformers.activations.gelu",
+    "transformers.models.bert.modeling_bert.gelu": "transformers.activations.gelu",
+    "transformers.activations.swish": "torch.nn.functional.silu",
+    "transformers.modeling_utils.Conv1D": "transformers.pytorch_utils.Conv1D",
+    "transformers.modeling_utils.prune_linear_layer": (
+        "transformers.pytorch_utils.prune_linear_layer"
+    ),
+    "transformers.modeling_utils.apply_chunking_to_forward": (
+        "transformers.pytorch_utils.apply_chunking_to_forward"
+    ),
+    "transformers.trainer_utils.EvaluationStrategy": "transformers.trainer_utils.IntervalStrategy",
+}
+PRUNEABLE = "find_pruneable_heads_and_indices"
+CARRIED = {  # of inserts.py
+    f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
+    f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
+}
+GLUE = "copy the function from transformers 4 into the script"
+GONE = {  # no equal: the way out
+    "transformers.AutoModelWithLMHead": (
+        "AutoModelForCausalLM, AutoModelForMaskedLM or AutoModelForSeq2SeqLM, by the checkpoint"
+    ),
+    "transformers.MODEL_WITH_LM_HEAD_MAPPING": "MODEL_FOR_CAUSAL_LM_MAPPING and its like",
+    "transformers.ALL_PRETRAINED_MODEL_ARCHIVE_MAP": "any name on the hub is taken today",
+    "transformers.WarmupLinearSchedule": "get_linear_schedule_with_warmup, with its own arguments",
+    "transformers.LineByLineTextDataset": "read the lines and call the tokenizer on them",
+    "transformers.TextDataset": "read the text and call the tokenizer on it",
+    "transformers.top_k_top_p_filtering": "generate(top_k=…, top_p=…)",
+    "transformers.cached_path": "huggingface_hub.hf_hub_download",
+    "transformers.file_utils.cached_path": "huggingface_hub.hf_hub_download",
+    "transformers.utils.cached_path": "huggingface_hub.hf_hub_download",
+    "transformers.is_tf_available": "transformers 5 has no TensorFlow: take the test out",
+    "transformers.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
+    "transformers.glue_compute_metrics": GLUE,
+    "transformers.glue_convert_examples_to_features": GLUE,
+    "transformers.glue_output_modes": GLUE,
+    "transformers.glue_processors": GLUE,
+    "transformers.squad_convert_examples_to_features": GLUE,
+}
+ARCHIVES = re.compile(r"\w+_PRETRAINED_(MODEL_ARCHIVE_(LIST|MAP)|CONFIG_ARCHIVE_MAP)")
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
+        if not any(name.startswith(OLD_ROOTS) for name in module.aliases.values()):
+            continue
         for stmt in module.nodes(ast.ImportFrom):
-            for alias in stmt.names:
-                if stmt.module in HOMES and alias.name == "AdamW":
-                    yield from adamw(module, stmt, alias)
+            if stmt.module and not stmt.level and not is_conditional(module, stmt):
+                yield from gone(module, stmt)
+        for call in module.calls_to("AdamW"):
+            if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:
+                because = f"{module.dotted(call.func)} is gone"
+                if not is_translatable(call):
+                    yield Finding(module, call, f"{because}; {NO_COUNTERPART}")
+                    continue
+                edits = (Rewrite(call.func, "torch.optim.AdamW"), Import("torch"))
+                yield Finding(module, call, because, (*edits, *spelled_out(call)))
 
 
-def adamw(module: Module, stmt: ast.ImportFrom, alias: ast.alias) -> Iterator[Finding]:
-    local = alias.asname or alias.name
-    because = f"{alias.name} is not in today's {stmt.module}"
-    calls = [
-        c for c in module.nodes(ast.Call) if isinstance(c.func, ast.Name) and c.func.id == local
-    ]
-    if any(not is_translatable(call) for call in calls):
-        yield Finding(module, stmt, f"{because}; correct_bias=False has no counterpart in torch")
+OLD_ROOTS = ("transformers", "pytorch_transformers")
+NO_COUNTERPART = "correct_bias=False has no counterpart in torch"
+
+
+def is_conditional(module: Module, stmt: ast.stmt) -> bool:
+    """Whether the import is tried, or stands under a test: of a version, as a rule."""
+    return any(isinstance(up, ast.Try | ast.If) for up in module.ancestors(stmt))
+
+
+def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
+    """What one import statement asks for in vain, as one finding: its edits share the words."""
+    asked = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
+    lost = {alias: today(name) for alias, name in asked.items() if today(name) or way_out(name)}
+    if not lost:
         return
-    edits: list[Edit] = [
-        Import("torch.optim", "AdamW" if not alias.asname else f"AdamW as {local}")
-    ]
+    inside = any(isinstance(up, Function) for up in module.ancestors(stmt))
+    severity = Severity.DEGRADED if inside else None  # raises when, and if, it is called
+    edits: list[Edit] = list(without(stmt, list(lost)))
+    obstacles: list[str] = []
+    for alias, place in lost.items():
+        local = alias.asname or alias.name
+        home, _, name = place.rpartition(".")
+        if not place:
+            obstacles.append(f"; the way out of {alias.name}: {way_out(asked[alias])}")
+        elif home:
+            edits.append(Import(home, name if local == name else f"{name} as {local}"))
+        else:
+            uses = [use for use in module.nodes(ast.Name) if use.id == local]
+            edits += [Define(place), *(Rewrite(use, place) for use in uses)]
+        if asked[alias] in OLD_ADAMW:
+            calls = [
+                call
+                for call in module.calls_to("AdamW")
+                if isinstance(call.func, ast.Name) and call.func.id == local
+            ]
+            if not all(is_translatable(call) for call in calls):
+                obstacles.append(f"; {NO_COUNTERPART}")
+            edits += [edit for call in calls for edit in spelled_out(call)]
+    names = [alias.name for alias in lost]
+    because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
+    because += "".join(obstacles)
+    yield Finding(module, stmt, because, () if obstacles else tuple(edits), severity=severity)
+
+
+def today(name: str) -> str:
+    """Where the thing is today: dotted, or a helper's name; the empty string for anything else."""
+    if name in OLD_ADAMW:
+        return "torch.optim.AdamW"
+    if name in MOVED or name in CARRIED:
+        return MOVED.get(name) or CARRIED[name]
+    home, _, last = name.rpartition(".")
+    flat = FLAT.fullmatch(home)
+    prefix = PREFIXES.get(flat[2]) if flat else None
+    if not (flat and prefix and last.startswith(prefix)):
+        return ""
+    held = last.removeprefix(prefix) in HELD[flat[2]].split()
+    return f"transformers.models.{flat[2]}.{flat[1]}_{flat[2]}.{last}" if held else ""
+
+
+def way_out(name: str) -> str:
+    """What to do where the thing is gone; the empty string where it may still be there."""
+    home, _, last = name.rpartition(".")
+    flat = FLAT.fullmatch(home)
+    if name in GONE:
+        return GONE[name]
+    if home.startswith("transformers") and ARCHIVES.fullmatch(last):
+        return "any name on the hub is taken today"
+    if home.startswith(("transformers.data.processors", "transformers.data.metrics")):
+        return GLUE
+    if flat and flat[2] in MODELS:
+        return f"look for it in transformers.models.{flat[2]}.{flat[1]}_{flat[2]}"
+    return ""
+
+
+def without(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
+    """Edits that take some names out of an import, or all of it."""
     names = stmt.names
-    index = names.index(alias)
-    if len(names) == 1:
-        edits.append(Replace(stmt, ""))
-    elif index + 1 < len(names):
-        edits.append(Rewrite(alias, "", names[index + 1], before=True))
-    else:
-        edits.append(Rewrite(names[index - 1], "", alias, after=True))
-    for call in calls:
-        missing = [
-            f"{name}={default}"
-            for name, (place, default) in DEFAULTS.items()
-            if keyword(call, name) is None and len(call.args) <= place
-        ]
-        last = last_argument(call)
-        if missing and last is not None:
-            edits.append(Rewrite(last, "".join(f", {text}" for text in missing), after=True))
-    yield Finding(module, stmt, because, tuple(edits))
+    if len(lost) == len(names):
+        yield Replace(stmt, "")
+        return
+    runs: list[tuple[int, int]] = []  # of names beside each other
+    for index in (names.index(alias) for alias in lost):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1] = runs[-1][0], index
+        else:
+            runs.append((index, index))
+    for first, last in runs:
+        if last + 1 < len(names):
+            yield Rewrite(names[first], "", names[last + 1], before=True)
+        else:
+            yield Rewrite(names[first - 1], "", names[last], after=True)
+
+
+def spelled_out(call: ast.Call) -> Iterator[Edit]:
+    """The old class's defaults, where the call relies on them."""
+    missing = [
+        f"{name}={default}"
+        for name, (place, default) in DEFAULTS.items()
+        if keyword(call, name) is None and len(call.args) <= place
+    ]
+    last = last_argument(call)
+    if missing and last is not None:
+        yield Rewrite(last, "".join(f", {text}" for text in missing), after=True)
 
 
 def is_translatable(call: ast.Call) -> bool:
