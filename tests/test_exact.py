@@ -1,0 +1,402 @@
+"""``patch --exact``: N ranks follow the untouched script alone, also where nothing divides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve, frozen
+from cases import module
+from click.testing import CliRunner
+from ddpfix.cli import ddpfix
+from ddpfix.errors import InputError
+from ddpfix.launchers import compare
+from ddpfix.launchers.command import build
+from ddpfix.launchers.plan import solve
+from ddpfix.launchers.trace.events import Parameters
+from ddpfix.launchers.verify import verify
+from ddpfix.patcher.apply import RefusedError
+from ddpfix.patcher.engine import one_round, patch
+from ddpfix.patcher.exact import shared_out, weighed
+from ddpfix.patcher.facts import Unit
+from ddpfix.recipes.model import load
+from forked import Forge, Job, Run
+from sabotage import write
+from test_shapes import DATA, SHAPES, Shape, copies, files, texts
+
+EXAMPLES, BATCH = 157, 16  # 9 batches of 16 and one of 13: neither 2 nor 3 ranks divide both
+SPLITS = ((1, 1), (2, 1), (3, 1), (3, 2), (2, 4))  # world size, accumulation
+REFUSED = {
+    "loader_list": "line 79: no one DataLoader that it goes through is known",
+    "parse_in_main_guard": "line 50: it makes the loader of an evaluation, too",
+    "two_encoders": "line 97: the loss compares each example with its whole batch",
+}
+# Accumulation in main, a cycle, a loop in another function, data that ranks had dealt by hand;
+# benchmarks/exact_families.py has them all.
+EXACT = [
+    shape
+    for shape in SHAPES
+    if shape.name in ("apex_inline", "cycle_loader", "helper_wrap", "sharded_by_hand")
+]
+
+
+@frozen
+class Runs:
+    """A shape's runs without dropout: the untouched script alone, and its patched copy."""
+
+    untouched: Run
+    alone: Run
+    groups: dict[tuple[int, int], Run]
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    with Forge() as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=EXACT, ids=[shape.name for shape in EXACT])
+def runs(
+    request: pytest.FixtureRequest, forge: Forge, tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    folder = tmp_path_factory.mktemp(request.param.name)
+    shape = larger(request.param, folder)
+    original, patched = copies(shape.name, folder)
+    for script in (original, patched):
+        text = script.read_text()
+        enlarged = re.sub(r"(?<![.(]Linear\()\b48\b", str(EXAMPLES), text)
+        assert shape.data or enlarged != text
+        script.write_text(enlarged)
+    result = patch(patched, exact=True)
+    assert result.refusal == ""
+    result.write()
+
+    def job(name: str, script: Path, world: int | None, accumulation: int) -> Job:
+        here = folder / name
+        words = shape.arguments(here / "out", BATCH // accumulation, accumulation)
+        return Job(here, script, words, world, ["--no-dropout", "--keep-parameters"])
+
+    splits = [split for split in SPLITS if shape.accumulation or split[1] == 1]
+    jobs = [job("untouched", original, None, 1), job("alone", patched, None, 1)]
+    jobs += [job(f"x{world}, {each}", patched, world, each) for world, each in splits]
+    found = forge.run(jobs)
+    for run in found:
+        assert set(run.statuses) == {0}, run.log
+    return Runs(found[0], found[1], dict(zip(splits, found[2:], strict=True)))
+
+
+def larger(shape: Shape, folder: Path) -> Shape:
+    """A shape whose training file, if it reads one, has as many lines."""
+    if "--train_filename" not in shape.data:
+        return shape
+    lines = (DATA / shape.data["--train_filename"]).read_text().splitlines(keepends=True)
+    file = folder / "train.txt"
+    file.write_text("".join((lines * EXAMPLES)[:EXAMPLES]))
+    return evolve(shape, data=shape.data | {"--train_filename": str(file)})
+
+
+def test_alone_it_is_the_untouched_script_bit_for_bit(runs: Runs) -> None:
+    (a,), (b,) = runs.untouched.ranks, runs.alone.ranks
+    assert [s.loss for s in a.steps] == [s.loss for s in b.steps] != []
+    assert [s.checksum for s in a.steps] == [s.checksum for s in b.steps]
+    assert files(runs.untouched) == files(runs.alone) != {}
+
+
+def test_every_world_size_and_accumulation_takes_the_untouched_steps(runs: Runs) -> None:
+    untouched = compare.steps(runs.untouched.ranks)
+    for split, run in runs.groups.items():
+        steps = compare.steps(run.ranks)
+        for quantity, tolerance in (("loss", 1e-6), ("norm", 1e-5), ("lr", 0)):
+            off = compare.deviation(untouched, steps, quantity)
+            assert off.largest <= tolerance, (split, quantity)
+        assert compare.ranks_part(run.ranks) == 0
+        assert parameters_apart(runs.untouched, run) < 1e-5
+
+
+def test_each_step_has_the_untouched_examples(runs: Runs) -> None:
+    untouched = compare.draws(runs.untouched.ranks)
+    for (world, accumulation), run in runs.groups.items():
+        drawn = compare.draws(run.ranks)
+        assert len(drawn) == len(untouched)
+        for one, other in zip(untouched, drawn, strict=True):
+            assert other.lacks(one) == []
+            extra = one.lacks(other)
+            assert set(extra) <= set(one.indices)  # a rank without a part repeats one
+            if BATCH // accumulation >= world:
+                assert len(extra) < world
+
+
+def test_predictions_and_files_are_the_untouched_ones(runs: Runs) -> None:
+    for split, run in runs.groups.items():
+        assert texts(runs.untouched) == texts(run), split
+        assert files(runs.untouched).keys() == files(run).keys()
+
+
+@pytest.mark.parametrize(("name", "place"), REFUSED.items(), ids=list(REFUSED))
+def test_what_cannot_be_exact_is_refused_with_its_place(
+    name: str, place: str, tmp_path: Path
+) -> None:
+    script, _ = copies(name, tmp_path)
+    before = script.read_bytes()
+    result = patch(script, exact=True)
+    assert place in result.refusal
+    with pytest.raises(InputError, match="--exact"):
+        result.write()
+    assert script.read_bytes() == before
+
+
+LOADER = "loader = DataLoader(data, sampler=sampler, batch_size=args.batch)"
+DEALT = "loader = DataLoader(data, batch_sampler=SharedBatchSampler({}, {}, drop_last={}))"
+EITHER = "sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)\n"
+LOOP = """
+for epoch in range(2):
+    for step, batch in enumerate(loader):
+        loss = model(batch)
+        loss.backward()
+        optimizer.step()
+"""
+SHARED = DEALT.format("sampler", "args.batch", "False")
+
+# What the lines that make the loader become.
+LOADERS = {
+    "a choice of samplers": (EITHER + LOADER, "sampler = RandomSampler(data)\n" + SHARED),
+    "a test around the samplers": (
+        "if args.local_rank == -1:\n    sampler = RandomSampler(data)\nelse:\n"
+        f"    sampler = DistributedSampler(data)\n{LOADER}",
+        f"sampler = RandomSampler(data)\n{SHARED}",
+    ),
+    "ranks in the first branch": (
+        "if args.local_rank != -1:\n    sampler = DistributedSampler(data)\nelse:\n"
+        f"    sampler = RandomSampler(data)\n{LOADER}",
+        f"sampler = RandomSampler(data)\n{SHARED}",
+    ),
+    "more in the branches": (
+        "if args.local_rank == -1:\n    sampler = RandomSampler(data)\n    log(1)\nelse:\n"
+        f"    sampler = DistributedSampler(data)\n{LOADER}",
+        "if args.local_rank == -1:\n    sampler = RandomSampler(data)\n    log(1)\nelse:\n"
+        f"    sampler = RandomSampler(data)\n{SHARED}",
+    ),
+    "one sampler": (
+        f"sampler = RandomSampler(data)\n{LOADER}",
+        f"sampler = RandomSampler(data)\n{SHARED}",
+    ),
+    "shuffle": (
+        "loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=2)",
+        "from torch.utils.data import RandomSampler\n"
+        "loader = DataLoader(data, batch_sampler=SharedBatchSampler(RandomSampler(data), 8, "
+        "drop_last=False), num_workers=2)",
+    ),
+    "the batch size by position": (
+        "loader = DataLoader(data, 8, drop_last=True, sampler=RandomSampler(data))",
+        DEALT.format("RandomSampler(data)", "8", "True"),
+    ),
+    "no batch size": (
+        "sampler = RandomSampler(data)\nloader = DataLoader(data, num_workers=0, sampler=sampler)",
+        "sampler = RandomSampler(data)\nloader = DataLoader(data, num_workers=0, "
+        "batch_sampler=SharedBatchSampler(sampler, 1, drop_last=False))",
+    ),
+    "no sampler where the loader shuffles": (
+        "sampler = None if args.local_rank == -1 else DistributedSampler(data)\n"
+        "loader = DataLoader(data, shuffle=sampler is None, sampler=sampler)",
+        "from torch.utils.data import RandomSampler\n"
+        "sampler = None if args.local_rank == -1 else DistributedSampler(data)\n"
+        + DEALT.format("RandomSampler(data)", "1", "False"),
+    ),
+    "an epoch that ranks are told": (
+        f"{EITHER}{LOADER}\nif args.local_rank != -1:\n    sampler.set_epoch(3)",
+        f"sampler = RandomSampler(data)\n{SHARED}",
+    ),
+    "what the loader no longer has": (
+        f"sampler = RandomSampler(data)\n{LOADER}\nlog(loader.batch_size, len(loader))",
+        f"sampler = RandomSampler(data)\n{SHARED}\n"
+        "log(loader.batch_sampler.batch_size, len(loader))",
+    ),
+}
+
+
+def shared(text: str) -> str:
+    """A script after the first edits, less the class that it is given."""
+    unit = Unit(module(text))
+    found = one_round(unit, list(shared_out(unit)), {}).script.source.text
+    lines = found.splitlines(keepends=True)
+    first = next((i for i, line in enumerate(lines) if line.startswith("class Shared")), None)
+    if first is not None:
+        last = next(i for i in range(first + 1, len(lines)) if lines[i][0] not in " \n")
+        lines[first:last] = []
+    return "".join(line for line in lines if line.strip() not in ("", "import torch"))
+
+
+@pytest.mark.parametrize(("before", "after"), LOADERS.values(), ids=list(LOADERS))
+def test_loaders_deal_a_lone_processs_batches_out(before: str, after: str) -> None:
+    text = before + LOOP
+    assert shared(text) == after + LOOP
+    unit = Unit(module(shared(text)))
+    assert list(shared_out(unit)) == []
+
+
+def weighted(loop: str) -> str:
+    unit = Unit(module(f"loader = {SHARED.partition(' = ')[2]}\n{loop}"))
+    return one_round(unit, list(weighed(unit)), {}).script.source.text.partition("\n")[2]
+
+
+WEIGHT = "loader.batch_sampler.weight"
+LOSSES = {
+    "a name": (LOOP, LOOP.replace("loss.backward", f"(loss * {WEIGHT}(step)).backward")),
+    "a sum": (
+        LOOP.replace("loss.backward", "(loss + other).backward"),
+        LOOP.replace("loss.backward", f"((loss + other) * {WEIGHT}(step)).backward"),
+    ),
+    "a loss that is scaled": (
+        LOOP.replace("loss.backward", "scaler.scale(loss).backward"),
+        LOOP.replace("loss.backward", f"scaler.scale(loss * {WEIGHT}(step)).backward"),
+    ),
+    "a kept graph": (
+        LOOP.replace("backward()", "backward(retain_graph=True)"),
+        LOOP.replace("loss.backward()", f"(loss * {WEIGHT}(step)).backward(retain_graph=True)"),
+    ),
+    "steps from 1": (
+        LOOP.replace("(loader)", "(loader, 1)"),
+        LOOP.replace("(loader)", "(loader, 1)").replace(
+            "loss.backward", f"(loss * {WEIGHT}(step - 1)).backward"
+        ),
+    ),
+    "no number": (
+        LOOP.replace("step, batch in enumerate(loader)", "x, y in loader"),
+        LOOP.replace("step, batch in enumerate", "batch_number, (x, y) in enumerate").replace(
+            "loss.backward", f"(loss * {WEIGHT}(batch_number)).backward"
+        ),
+    ),
+    "a number that is changed": (
+        LOOP.replace("loss = ", "step += 1; loss = "),
+        LOOP.replace("step, batch in enumerate", "batch_number, (step, batch) in enumerate")
+        .replace("enumerate(loader)", "enumerate(enumerate(loader))")
+        .replace("loss = ", "step += 1; loss = ")
+        .replace("loss.backward", f"(loss * {WEIGHT}(batch_number)).backward"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), LOSSES.values(), ids=list(LOSSES))
+def test_losses_are_weighed_by_the_ranks_part(before: str, after: str) -> None:
+    assert weighted(before) == after
+    assert weighted(after) == after
+
+
+UNPROVEN = {
+    "a gradient of one's own": (LOOP.replace("backward()", "backward(gradient)"), "line 7"),
+    "several batches at once": (
+        LOOP.replace("    loss.backward()", "    if step % 4 == 0: loss.backward()"),
+        "one backward.. for several batches",
+    ),
+    "batch statistics": ("norm = torch.nn.BatchNorm1d(4)" + LOOP, "line 3: its statistics"),
+    "negatives from the batch": (
+        LOOP.replace("model(batch)", "loss_fct(model(batch), torch.arange(8))"),
+        "each example with its whole batch",
+    ),
+    "a batch that is divided": (
+        "args.batch = args.batch // torch.distributed.get_world_size()" + LOOP,
+        "line 3: it divides by the number of ranks",
+    ),
+    "batches of one's own": (
+        LOOP.replace("loader", "other").replace(
+            "\n", "\nother = DataLoader(data, batch_sampler=mine)\n", 1
+        ),
+        "line 4: its arguments",
+    ),
+    "no loader": (LOOP.replace("loader", "batches"), "line 5: no one DataLoader"),
+    "an epoch told to somebody": (
+        LOOP.replace("    for step", "    loader_of_more.set_epoch(1)\n    for step"),
+        "line 5: whether it tells",
+    ),
+    "ranks only": (
+        LOOP.replace("loader", "other").replace(
+            "\n", "\nother = DataLoader(data, sampler=DistributedSampler(data))\n", 1
+        ),
+        "no branch shows",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), UNPROVEN.values(), ids=list(UNPROVEN))
+def test_what_the_facts_do_not_prove_is_refused(text: str, why: str) -> None:
+    start = f"sampler = RandomSampler(data)\n{LOADER}\n"
+    with pytest.raises(RefusedError, match=why):
+        list(shared_out(Unit(module(start + text))))
+
+
+def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:
+    script, _ = write(tmp_path)
+    result = CliRunner().invoke(ddpfix, ["patch", "--exact", str(script)])
+    assert result.exit_code == 1, result.output
+    text = script.read_text()
+    assert "(loss * train_dataloader.batch_sampler.weight(step)).backward()" in text
+    assert "set_epoch" not in text
+    for words in (["check"], ["patch"], ["patch", "--exact"]):
+        again = CliRunner().invoke(ddpfix, [*words, str(script)])
+        assert again.exit_code == 0, again.output
+    assert script.read_text() == text
+
+
+def test_verify_holds_ranks_to_the_untouched_script(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path, train=29)  # 8, 8, 8 and 5 examples
+    verdict = verify(script, arguments, exact=True, world_sizes=(3,), accumulations=(1, 4))
+    assert {row.code for row in verdict.rows if row.status != "holds"} == set()
+    assert verdict.row("C3").evidence.startswith("3 runs of 8 steps held to the untouched script")
+    assert "with weight 0, in 8 steps" in verdict.row("C3").evidence
+    names = [run.name for run in verdict.runs]
+    assert names == [
+        *("original", "patched", "original without dropout"),
+        *("x1", "x3", "x3, accumulation 4"),
+    ]
+
+
+def test_verify_does_not_let_padding_pass(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path, train=29)
+    original = tmp_path / "run.py.orig"
+    original.write_bytes(script.read_bytes())
+    patch(script).write()
+    verdict = verify(
+        script, arguments, original=original, exact=True, world_sizes=(2,), accumulations=(1,)
+    )
+    assert verdict.row("C3").status == "broken"
+
+
+def test_verify_needs_the_untouched_script(tmp_path: Path) -> None:
+    script, arguments = write(tmp_path)
+    patch(script, exact=True).write()
+    with pytest.raises(InputError, match="--exact needs the untouched script: --original or --rev"):
+        verify(script, arguments, exact=True)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_launch_gives_all_processes_their_batch_together(exact: bool, tmp_path: Path) -> None:
+    script, _ = write(tmp_path)
+    patch(script, exact=exact).write()
+    recipe = load("codegpt-bigclonebench")
+    flags = recipe.flags
+    (tmp_path / "dataset").mkdir()
+    for name in ("train.txt", "valid.txt", "test.txt", "data.jsonl"):
+        (tmp_path / "dataset" / name).touch()
+    plan = solve(3, 48, 8)  # 8 each, twice
+    command = build(recipe, script, plan, tmp_path / "run")
+    words = list(command.argv)
+    assert words[words.index(flags.train_batch) + 1] == ("24" if exact else "8")
+    assert words[words.index(flags.accumulation) + 1] == "2"
+    if exact:
+        mine = [flags.train_batch, "8"]
+        with pytest.raises(InputError, match="is the batch of all processes together"):
+            build(recipe, script, plan, tmp_path / "run", extra=mine)
+
+
+def parameters_apart(one: Run, other: Run) -> float:
+    """|a - b| / |a| of the last parameters that two runs kept."""
+    import numpy
+
+    last = []
+    for run in (one, other):
+        names = [event.file for event in run.ranks[0].of(Parameters) if event.file]
+        last.append(numpy.load(run.folder / "trace" / names[-1]))
+    first, second = (numpy.concatenate([a[name].ravel() for name in a.files]) for a in last)
+    return float(numpy.linalg.norm(first - second) / numpy.linalg.norm(first))
