@@ -1,0 +1,136 @@
+"""A cache of features may be read while another rank writes it.
+
+What         A file that is read when it exists and made when it does not, by every rank, or by
+             rank 0 while the others look for it. Barriers that let rank 0 go first are fine, and so
+             is a file whose name tells the ranks apart.
+At run time  A rank that comes a moment later finds half a file: EOFError, or an unpickling error;
+             or two ranks write one file at the same time.
+Example      if os.path.exists(cache): data = pickle.load(open(cache, "rb"))
+             else: …; pickle.dump(data, open(cache, "wb"))
+Fix          Rank 0 writes it under another name and renames it: the others find all of it, or none,
+             and then make the features themselves.
+Fix safety   Safe: a lone process leaves the same bytes under the same name. Features that random
+             numbers go into must be the same on every rank (DF404).
+Source       os.replace (atomic on one file system)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define, Edit, Replace, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..roles import RANK_NAMES, RANKS, Role, reached
+from ..syntax import argument, mentions, same, within
+
+CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
+
+READS = ("load", "open", "read_bytes")
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        for call, path, edits in writes(module):
+            if tells_ranks_apart(module, path) or not reached(unit, module, call) & RANKS:
+                continue
+            reads = [
+                read
+                for read in within(module.scope_statements(call), ast.Call)
+                if module.dotted(read.func).rpartition(".")[2] in READS
+                and not is_for_writing(read)
+                and read.lineno < call.lineno
+                and any(same(part, path) for part in (*read.args, owner(read)))
+                and Role.OTHER in reached(unit, module, read)
+            ]
+            if reads and not in_order(unit, module, reads[0]):
+                line = reads[0].lineno
+                yield Finding(module, call, f"another rank looks for it in line {line}", edits)
+
+
+def is_for_writing(call: ast.Call) -> bool:
+    mode = argument(call, 1, "mode")
+    return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "a", "x"))
+
+
+def owner(call: ast.Call) -> ast.expr:
+    """``path`` of ``path.exists()``."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else call.func
+
+
+def writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
+    """Calls that write a whole object, the path they write to, and what makes them whole."""
+    for call in module.calls_to("save"):
+        path = argument(call, 1, "f")
+        if module.dotted(call.func) == "torch.save" and path is not None and not call.keywords:
+            yield call, path, (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
+    for call in module.calls_to("dump"):
+        target = argument(call, 1, "file")
+        stmt = module.statement(call)
+        if not (isinstance(stmt, ast.Expr) and stmt.value is call) or target is None:
+            continue
+        if isinstance(target, ast.Name):
+            block = module.parents[stmt]
+            if not isinstance(block, ast.With) or len(block.items) > 1 or block.body != [stmt]:
+                continue
+            (item,) = block.items
+            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id:
+                yield from opened(module, block, item.context_expr, call, target)
+        else:
+            yield from opened(module, stmt, target, call, target)
+
+
+def opened(
+    module: Module, stmt: ast.stmt, opening: ast.expr, call: ast.Call, target: ast.expr
+) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
+    """A dump into what ``opening`` opens, done by ``stmt`` as a whole."""
+    if (
+        not isinstance(opening, ast.Call)
+        or module.dotted(opening.func) != "open"
+        or len(opening.args) != 2
+        or opening.keywords
+        or not isinstance(mode := opening.args[1], ast.Constant)
+        or not str(mode.value).startswith("w")
+    ):
+        return
+    path = opening.args[0]
+    words = [
+        "file" if arg is target else module.text(arg)
+        for arg in sorted(
+            (*call.args, *call.keywords), key=lambda arg: (arg.lineno, arg.col_offset)
+        )
+    ]
+    given = f"lambda file: {module.text(call.func)}({', '.join(words)})"
+    code = f"write_on_main({module.text(path)}, {module.text(mode)}, {given})"
+    edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
+    plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
+    yield call, path, edits if plain else ()
+
+
+def tells_ranks_apart(module: Module, path: ast.expr) -> bool:
+    """Whether the name of the file holds a rank."""
+    values = [path, *module.alternatives(path, path)]
+    return any(mentions(v, name) for v in values for name in (*RANK_NAMES, "get_rank"))
+
+
+def in_order(unit: Unit, module: Module, read: ast.Call) -> bool:
+    """Whether the other ranks wait for rank 0 before they look, here or wherever it is called."""
+    if waits_above(unit, module, read):
+        return True
+    function = module.function(read)
+    callers = unit.callers(function) if function is not None else []
+    return bool(callers) and all(waits_above(unit, where, call) for where, call in callers)
+
+
+def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
+    """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
+    blocks = {
+        id(module.parents[up]) for up in (node, *module.ancestors(node)) if up in module.parents
+    }
+    return any(
+        barrier.lineno < node.lineno
+        and module.function(barrier) is module.function(node)
+        and reached(unit, module, barrier) & RANKS == {Role.OTHER}
+        and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
+        for barrier in module.calls_to("barrier")
+    )

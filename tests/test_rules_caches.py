@@ -1,0 +1,208 @@
+"""DF406: features that one rank writes while another looks for them."""
+
+from __future__ import annotations
+
+import pickle
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from forked import Forge, Job
+from test_rules import HELPER, added_and_removed
+
+CACHE = """\
+import os, pickle
+import torch
+def features(args, path):
+    if os.path.exists(path):
+        made = {read}
+    else:
+        made = make(args)
+        {write}
+    return made
+"""
+
+
+def cache(write: str, read: str = "pickle.load(open(path, 'rb'))") -> str:
+    return CACHE.format(read=read, write=write)
+
+
+DUMP = "pickle.dump(made, open(path, 'wb'))"
+NOOP = [
+    ("a file that is never read", cache(DUMP, "None")),
+    ("it appears whole", cache("write_on_main(path, 'wb', lambda file: pickle.dump(made, file))")),
+    ("a checkpoint that appears whole", cache("save_on_main(made, path)", "torch.load(path)")),
+    ("each rank has its own", cache(DUMP).replace("(path", "(f'{path}_{args.local_rank}'")
+        .replace("open(path", "open(f'{path}_{args.local_rank}'")),
+    ("each rank has its own, by a name", """
+import pickle
+def features(args):
+    path = args.folder + "_rank_" + str(torch.distributed.get_rank())
+    try:
+        return pickle.load(open(path, 'rb'))
+    except OSError:
+        pickle.dump(made, open(path, 'wb'))
+"""),
+    ("rank 0 goes first", """
+import pickle, torch
+def features(args, path):
+    if args.local_rank not in [-1, 0]:
+        torch.distributed.barrier()
+    try:
+        made = pickle.load(open(path, 'rb'))
+    except OSError:
+        pickle.dump(made, open(path, 'wb'))
+    if args.local_rank == 0:
+        torch.distributed.barrier()
+"""),
+    ("rank 0 calls it first", cache(DUMP) + """
+def main(args):
+    if args.do_train:
+        if args.local_rank not in [-1, 0]:
+            torch.distributed.barrier()
+        data = features(args, "train")
+        if args.local_rank == 0:
+            torch.distributed.barrier()
+"""),
+    ("a lone process only", cache(DUMP) + """
+def main(args):
+    if args.local_rank == -1:
+        features(args, "train")
+"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF406", text)] == []
+
+
+WRITER = [
+    *HELPER[1:],
+    "+",
+    "+",
+    "+def write_on_main(path, mode, write):",
+    '+"""Let write fill a file on rank 0 alone; it appears whole or not at all."""',
+    "+if is_main_process():",
+    '+partial = f"{path}.partial"',
+    "+with open(partial, mode) as file:",
+    "+write(file)",
+    "+os.replace(partial, path)",
+]
+FIX = [
+    ("into a file that the call opens", cache(DUMP), [
+        f"-{DUMP}", "+write_on_main(path, 'wb', lambda file: pickle.dump(made, file))", *WRITER]),
+    ("in a block of its own", cache("""with open(path, 'wb') as handle:
+            pickle.dump({'x': made}, handle, protocol=pickle.HIGHEST_PROTOCOL)"""), [
+        "-with open(path, 'wb') as handle:",
+        "-pickle.dump({'x': made}, handle, protocol=pickle.HIGHEST_PROTOCOL)",
+        "+write_on_main(path, 'wb', lambda file: pickle.dump({'x': made}, file, "
+        "protocol=pickle.HIGHEST_PROTOCOL))", *WRITER]),
+    ("text", cache("json.dump(made, open(path, 'w'))", "json.load(open(path))"), [
+        "-json.dump(made, open(path, 'w'))",
+        "+write_on_main(path, 'w', lambda file: json.dump(made, file))", *WRITER]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
+def test_repaired(text: str, diff: list[str]) -> None:
+    new = fixed("DF406", text)
+    assert sorted(line for line in added_and_removed(text, new) if line != "+") == sorted(
+        line for line in diff if line != "+"
+    )
+    assert found("DF406", new) == []
+
+
+def test_a_checkpoint_of_features_is_saved_whole() -> None:
+    new = fixed("DF406", cache("torch.save(made, path)", "torch.load(path)"))
+    assert "save_on_main(made, path)" in new
+    assert found("DF406", new) == []
+
+
+REPORTED = [
+    ("more than the object goes into the file", cache("""with open(path, 'wb') as handle:
+            pickle.dump(len(made), handle)
+            pickle.dump(made, handle)""")),
+    ("a file with its own encoding",
+        cache("json.dump(made, open(path, 'w', encoding='utf-8'))", "json.load(open(path))")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
+def test_not_touched(text: str) -> None:
+    assert not any(finding.edits for finding in found("DF406", text))
+
+
+SCRIPT = """\
+import os, pickle, sys
+import torch
+
+def features(path):
+    if os.path.exists(path):
+        made = pickle.load(open(path, 'rb'))
+    else:
+        made = list(range(5))
+        pickle.dump(Slow(made), open(path, 'wb'))
+    return made
+
+def meet():
+    torch.distributed.barrier()
+
+class Slow(list):
+    def __reduce_ex__(self, protocol):  # the others look while half of it is written
+        if torch.distributed.is_initialized():
+            meet()
+            meet()
+        return list, (list(self),)
+
+if len(sys.argv) > 2:
+    torch.distributed.init_process_group('gloo')
+    if torch.distributed.get_rank() == 1:
+        meet()  # as rank 0 is in the middle
+        print(features(sys.argv[1]) if len(sys.argv) > 3 else os.path.exists(sys.argv[1]))
+        meet()
+    else:
+        features(sys.argv[1])
+    torch.distributed.destroy_process_group()
+else:
+    features(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    with Forge() as server:
+        yield server
+
+
+def test_who_looks_while_it_is_written_finds_nothing_and_then_all(
+    tmp_path: Path, forge: Forge
+) -> None:
+    old, new = tmp_path / "old.py", tmp_path / "new.py"
+    old.write_text(SCRIPT)
+    new.write_text(fixed("DF406", SCRIPT))
+    assert "write_on_main(path" in new.read_text()
+    for script in (old, new):
+        torn = tmp_path / f"{script.stem}.pkl"
+        words = [str(torn), "two", *(["read"] if script is old else [])]
+        (run,) = forge.run([Job(tmp_path / script.stem, script, words, world=2)])
+        if script is old:
+            assert "EOFError" in run.log
+        else:
+            assert run.statuses == (0, 0), run.log
+            assert "False" in run.log.splitlines()
+            assert pickle.loads(torn.read_bytes()) == list(range(5))
+
+
+def test_a_lone_process_leaves_the_same_bytes(tmp_path: Path, forge: Forge) -> None:
+    contents = []
+    for name, text in (("old", SCRIPT), ("new", fixed("DF406", SCRIPT))):
+        script = tmp_path / f"{name}.py"
+        script.write_text(textwrap.dedent(text))
+        (run,) = forge.run([Job(tmp_path / name, script, [str(tmp_path / f"{name}.pkl")])])
+        assert run.statuses == (0,), run.log
+        contents.append((tmp_path / f"{name}.pkl").read_bytes())
+    assert contents[0] == contents[1]
+    assert not list(tmp_path.glob("*.partial"))
