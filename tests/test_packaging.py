@@ -46,6 +46,8 @@ def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"ddpfix"}
     assert "ddpfix/fixtures/bigclonebench/run.py" in names
+    assert "ddpfix/fixtures/shapes/sibling_args/configs.py" in names
+    assert "ddpfix/fixtures/shapes/data/train.txt" in names
     assert "ddpfix/recipes/codegpt-bigclonebench.toml" in names
     assert "ddpfix/launchers/accelerate.yaml" in names
     assert not any("/tests/" in name or name.startswith("tests") for name in names)
