@@ -14,6 +14,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 import ast
 from collections.abc import Iterator
 
+from ..calls import called, last_name
 from ..edits import Define, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
@@ -50,10 +51,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
     lines, early = before_the_group(unit)
     for module, test, gate in tests:
         place = module, module.function(test)
-        if place in lines:
-            started = test.lineno > lines[place]
-        else:
-            started = place[1] is None or place[1].name not in early
+        started = test.lineno > lines[place] if place in lines else place[1] not in early
         if started and gate not in evaluating and not (gate and goes_by_node(module, gate)):
             yield Finding(
                 module,
@@ -122,10 +120,10 @@ def goes_by_node(module: Module, gate: ast.If) -> bool:
     return not leaves and all(talk)
 
 
-def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[str]]:
-    """Up to which line functions have no process group yet, and names of those called above."""
+def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[Function]]:
+    """Up to which line functions have no process group yet, and the functions called above."""
     lines: dict[Place, int] = {}
-    early: set[str] = set()
+    early: set[Function] = set()
     pending = [(m, call) for m in unit.modules for call in m.calls_to("init_process_group")]
     while pending:
         module, call = pending.pop()
@@ -135,21 +133,7 @@ def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[str]]:
         lines[module, function] = call.lineno
         above = [c for c in within(module.scope_statements(call), ast.Call)
                  if c.lineno < call.lineno]  # fmt: skip
-        early |= called(unit, {module.dotted(c.func).rpartition(".")[2] for c in above})
+        early |= called(unit, {last_name(module, c) for c in above})
         if function is not None:
             pending += unit.callers(function)
     return lines, early
-
-
-def called(unit: Unit, names: set[str]) -> set[str]:
-    """The unit's functions of these names, and those that they call."""
-    found: set[str] = set()
-    while new := names - found:
-        found |= new
-        names = {
-            module.dotted(call.func).rpartition(".")[2]
-            for module in unit.modules
-            for name in new & set(module.functions)
-            for call in within(module.functions[name].body, ast.Call)
-        }
-    return found

@@ -1,0 +1,35 @@
+"""What a call may run: the unit's functions that it reaches, by name."""
+
+from __future__ import annotations
+
+import ast
+
+from .facts import Unit
+from .module import Module
+from .syntax import Function, within
+
+
+def last_name(module: Module, call: ast.Call) -> str:
+    """The name of what is called, without what stands before its last dot."""
+    return module.dotted(call.func).rpartition(".")[2]
+
+
+def called(unit: Unit, names: set[str]) -> set[Function]:
+    """Functions of the unit of these names, constructors of such classes, and all they call."""
+    by_name: dict[str, list[tuple[Module, Function]]] = {}
+    for module in unit.modules:
+        for kind in (ast.FunctionDef, ast.AsyncFunctionDef):
+            for function in module.nodes(kind):
+                owner = module.parents[function]
+                made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+                name = owner.name if isinstance(owner, ast.ClassDef) and made else function.name
+                by_name.setdefault(name, []).append((module, function))
+    found: set[Function] = set()
+    pending = [item for name in names for item in by_name.get(name, [])]
+    while pending:
+        module, function = pending.pop()
+        if function not in found:
+            found.add(function)
+            for call in within(function.body, ast.Call):
+                pending += by_name.get(last_name(module, call), [])
+    return found

@@ -1,0 +1,98 @@
+"""Data is drawn at random on every rank.
+
+What         random.sample, random.shuffle and their like choose or order examples, outside of what
+             a loader does per example; worse, under a seed that differs from rank to rank.
+At run time  Right only while every rank draws the same: the ranks' shares, and predictions gathered
+             from them, are parts of one list. With a seed of its own each rank has another list:
+             examples are missing or double, and predictions belong to other examples.
+Example      data = random.sample(data, int(len(data) * 0.1))
+Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
+             all.
+Fix safety   Report only: what a script means by its draws and by its seeds cannot be told.
+Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..calls import called, last_name
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..roles import RANK_NAMES, RANKS, reached
+from ..syntax import below, mentions, within
+
+CODE, SEVERITY, SAFETY = "DF404", Severity.NOTE, Safety.REPORT
+
+DRAWS = {
+    *("random.sample", "random.shuffle", "random.choice", "random.choices"),
+    *("numpy.random.shuffle", "numpy.random.permutation", "numpy.random.choice"),
+    "torch.randperm",
+}
+PER_EXAMPLE = ("__getitem__", "forward", "collate", "__iter__")  # of a loader, or of a model
+SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    draws = [
+        (m, call) for m in unit.modules for call in drawn(m) if reached(unit, m, call) >= RANKS
+    ]
+    if not draws:
+        return
+    own = list(seeds_of_their_own(unit))
+    for module, call in draws:
+        name = module.dotted(call.func)
+        offset = next((s for m, s in own if comes_first(unit, m, s, module, call)), None)
+        if offset is None:
+            yield Finding(module, call, f"{name} is the same on all ranks only under one seed")
+        else:
+            because = f"line {offset.lineno} seeds each rank differently before {name}"
+            yield Finding(module, call, because, severity=Severity.DEGRADED)
+
+
+def drawn(module: Module) -> Iterator[ast.Call]:
+    """Calls that draw examples; a choice among loaders is none."""
+    for call in module.calls_to(
+        "sample", "shuffle", "choice", "choices", "permutation", "randperm"
+    ):
+        function = module.function(call)
+        if (
+            module.dotted(call.func) in DRAWS
+            and not (function is not None and function.name.startswith(PER_EXAMPLE))
+            and not any(isinstance(n, ast.Name) and "loader" in n.id for n in below(call))
+        ):
+            yield call
+
+
+def seeds_of_their_own(unit: Unit) -> Iterator[tuple[Module, ast.stmt]]:
+    """``set_seed(args.seed + rank)``, ``args.seed += rank``."""
+    for module in unit.modules:
+        for call in module.calls_to(*SEEDS):
+            if any(of_a_rank(arg) for arg in call.args):
+                yield module, module.statement(call)
+        for kind in (ast.Assign, ast.AugAssign):
+            for stmt in module.nodes(kind):
+                targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+                seeds = any("seed" in module.text(target) for target in targets)
+                if seeds and of_a_rank(stmt.value):
+                    yield module, stmt
+
+
+def of_a_rank(node: ast.expr) -> bool:
+    """Whether a rank goes into a number."""
+    return any(mentions(node, name) for name in (*RANK_NAMES, "get_rank"))
+
+
+def comes_first(
+    unit: Unit, seeding: Module, seed: ast.stmt, drawing: Module, draw: ast.Call
+) -> bool:
+    """Whether a seed is set above the draw, or above a call that leads to it."""
+    scope = seeding.function(seed)
+    if seeding is drawing and drawing.function(draw) is scope:
+        return seed.lineno < draw.lineno
+    behind = {
+        last_name(seeding, call)
+        for call in within(seeding.scope_statements(seed), ast.Call)
+        if call.lineno > seed.lineno
+    }
+    return drawing.function(draw) in called(unit, behind)
