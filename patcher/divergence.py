@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from .facts import TrainLoop, Unit
 from .loaders import loader_of
 from .module import Module
+from .record import record
 from .syntax import Function, below, within
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
@@ -26,7 +26,7 @@ FILLS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 
 
-@dataclass(frozen=True)
+@record
 class Decision:
     """An exit from a training loop, and the outermost test by which a rank comes to it alone."""
 
@@ -42,7 +42,7 @@ def decisions(unit: Unit, loop: TrainLoop, agreed: set[str]) -> Iterator[Decisio
     if not exits(loop):
         return
     partial = {e.function.name for e in unit.evaluations if e.function and e.loader.distributed}
-    walk = _Walk(unit, module, loop, AGREED | SHAPE | agreed, partial)
+    walk = _Walk(unit, module, loop, AGREED | SHAPE | agreed, partial, {}, {})
     walk.block(module.scope_statements(loop.steps), set(), None)
     for leaving, test in walk.exits.items():
         if leaves_training(loop, leaving):
@@ -81,7 +81,7 @@ def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
     return True
 
 
-@dataclass
+@record
 class _Walk:
     """What is known on the way; ``made`` and ``exits`` are what the walk is for."""
 
@@ -90,8 +90,8 @@ class _Walk:
     loop: TrainLoop
     agreed: set[str]
     partial: set[str]  # evaluations that score this rank's part
-    made: dict[str, set[ast.stmt]] = field(default_factory=dict)
-    exits: dict[Exit, ast.If] = field(default_factory=dict)
+    made: dict[str, set[ast.stmt]]
+    exits: dict[Exit, ast.If]
 
     def block(self, body: list[ast.stmt], own: set[str], under: ast.If | None) -> set[str]:
         """Names of this rank's data behind ``body``; ``under`` is the test it stands under."""

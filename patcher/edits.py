@@ -6,11 +6,12 @@ Every edit names ``ast`` nodes of the module it changes, so a rule never sees po
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import Literal
 
+from .record import record
 
-@dataclass(frozen=True)
+
+@record
 class Insert:
     """New statements beside ``anchor``, or first or last in its body. ``code`` is not indented."""
 
@@ -19,7 +20,7 @@ class Insert:
     where: Literal["before", "after", "first", "last"] = "before"
 
 
-@dataclass(frozen=True)
+@record
 class Replace:
     """New statements in the place of ``anchor``; the empty string removes it with its comments."""
 
@@ -27,7 +28,7 @@ class Replace:
     code: str
 
 
-@dataclass(frozen=True)
+@record
 class Rewrite:
     """New text for a span of one statement, from the start of ``first`` to the end of ``last``.
 
@@ -42,7 +43,7 @@ class Rewrite:
     before: bool = False  # the span ends where ``last`` starts
 
 
-@dataclass(frozen=True)
+@record
 class Guard:
     """Put ``anchor`` under ``if test:``."""
 
@@ -50,21 +51,21 @@ class Guard:
     test: str
 
 
-@dataclass(frozen=True)
+@record
 class Unwrap:
     """Replace an ``if`` by its own body."""
 
     anchor: ast.If
 
 
-@dataclass(frozen=True)
+@record
 class Define:
     """Carry one of the functions or classes of ``inserts.py``, with the imports it needs."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@record
 class Import:
     """Make sure that ``import module`` or ``from module import name`` holds at module level."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
@@ -19,6 +18,7 @@ from .findings import Finding, Safety, Severity
 from .module import Module
 from .noqa import UNUSED, audible, noqas, unused
 from .project import read_unit
+from .record import record
 from .rules import Rule, all_rules
 from .selection import selected
 from .sources import Source, replace_all
@@ -27,7 +27,7 @@ from .syntax import below
 ROUNDS = 5
 
 
-@dataclass(frozen=True)
+@record
 class Change:
     """One file, before and after."""
 
@@ -54,7 +54,7 @@ class Change:
         )
 
 
-@dataclass(frozen=True)
+@record
 class Patch:
     """What patching a script would do: nothing is written until ``write`` is called."""
 

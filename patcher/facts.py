@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from .loaders import Loader, loader_of, next_loader
 from .module import Module
+from .record import record
 from .syntax import (
     Function,
     argument,
@@ -29,7 +29,7 @@ from .syntax import (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Option:
     """One ``add_argument``: its spellings and the attribute it sets."""
 
@@ -38,7 +38,7 @@ class Option:
     dest: str
 
 
-@dataclass(frozen=True)
+@record
 class TrainLoop:
     """A loop that back-propagates, in the function (or module) that holds it."""
 
@@ -72,7 +72,7 @@ class TrainLoop:
         }
 
 
-@dataclass(frozen=True)
+@record
 class Evaluation:
     """A loop over a loader with a model in eval mode: a function's own, or in the training code.
 

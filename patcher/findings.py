@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import enum
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from .record import record
 
 if TYPE_CHECKING:
     from .edits import Edit
@@ -28,7 +29,7 @@ class Safety(enum.Enum):
     REPORT = "report"  # no edit
 
 
-@dataclass(frozen=True)
+@record
 class Finding:
     """One hazard at one place: ``at`` is where, ``because`` the evidence in this script.
 
@@ -42,7 +43,7 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     safety: Safety | None = None
     severity: Severity | None = None
-    code: str = field(default="", compare=False)  # filled in by the rule's runner
+    code: str = ""  # filled in by the rule's runner
 
     @property
     def line(self) -> int:

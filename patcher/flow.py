@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from .module import Module
+from .record import record
 from .roles import UNKNOWN, Role, value
 from .syntax import Function, bound_names, everywhere, parameters, walk
 
 
-@dataclass(frozen=True)
+@record
 class Unbound:
     """A read of ``name`` that finds nothing bound."""
 
@@ -50,7 +50,7 @@ def _reads(
     return reads
 
 
-@dataclass(frozen=True)
+@record
 class _Walk:
     """One role's way through a function; ``bound`` sets are passed along, never kept."""
 

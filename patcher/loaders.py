@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from .module import Module
+from .record import changed, record
 from .syntax import (
     Function,
     argument,
@@ -30,7 +30,7 @@ SAME = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader")  # loops 
 CHOICE = ("choice", "next", "choices")  # one of what the argument holds
 
 
-@dataclass(frozen=True)
+@record
 class Loader:
     """A DataLoader and what it deals from."""
 
@@ -82,7 +82,7 @@ def trace(unit: Unit, module: Module, node: ast.expr, depth: int = 0) -> Loader 
             return found and _known_as(module, found, node)
         case ast.Attribute(value=ast.Name(id="self")):
             found = _attribute(unit, module, node, depth)
-            return found and replace(found, name=module.text(node), scope=module.function(node))
+            return found and changed(found, name=module.text(node), scope=module.function(node))
         case ast.Subscript():
             return _element(unit, module, node.value, None, depth + 1)
     return None
@@ -93,7 +93,7 @@ def _known_as(module: Module, loader: Loader, node: ast.Name) -> Loader:
     scope = module.function(node)
     if loader.name and loader.scope is scope:
         return loader
-    return replace(loader, name=node.id, scope=scope)
+    return changed(loader, name=node.id, scope=scope)
 
 
 def made(module: Module, call: ast.Call) -> Loader:
@@ -150,7 +150,7 @@ def _call(unit: Unit, module: Module, call: ast.Call, depth: int) -> Loader | No
         return made(module, call)
     if name == "cycle" and call.args:
         found = trace(unit, module, call.args[0], depth + 1)
-        return found and replace(found, cycle=call)
+        return found and changed(found, cycle=call)
     if name in SAME and call.args:
         return trace(unit, module, call.args[0], depth + 1)
     if name in CHOICE and call.args:
@@ -301,7 +301,7 @@ def _of_call(
     if function is None:
         return loader
     taken = tuple(s for s in loader.samplers if _agrees(where, function, s, call))
-    return replace(loader, samplers=taken or loader.samplers)
+    return changed(loader, samplers=taken or loader.samplers)
 
 
 def _agrees(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:

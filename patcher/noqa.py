@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .comments import Comment, comments
@@ -25,13 +24,13 @@ OWN = re.compile(r"DF[0-9]+")
 UNUSED = "DF100"  # the rule that reports them
 
 
-@dataclass
 class Noqa:
     """A comment, its codes (None for all), and those of them that silenced a finding."""
 
-    comment: Comment
-    codes: tuple[str, ...] | None
-    used: set[str] = field(default_factory=set)
+    def __init__(self, comment: Comment, codes: tuple[str, ...] | None) -> None:
+        self.comment = comment
+        self.codes = codes
+        self.used: set[str] = set()
 
     def silences(self, finding: Finding) -> bool:
         """Whether it counts for this finding; remembers what for."""

@@ -7,13 +7,13 @@ import io
 import os
 import stat
 import tokenize
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
+from .record import record
 
 
-@dataclass(frozen=True)
+@record
 class Source:
     """One file's text, with what is needed to write it back byte for byte.
 

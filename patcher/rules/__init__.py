@@ -10,16 +10,16 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..record import changed, record
 
 SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
 
 
-@dataclass(frozen=True)
+@record
 class Rule:
     """A rule as its file states it."""
 
@@ -47,7 +47,7 @@ class Rule:
     def findings(self, unit: Unit) -> Iterator[Finding]:
         """The rule's findings, carrying its code, severity and safety."""
         for finding in self.run(unit):
-            yield replace(
+            yield changed(
                 finding,
                 code=self.code,
                 severity=finding.severity or self.severity,
