@@ -18,12 +18,12 @@ def called(unit: Unit, names: set[str]) -> set[Function]:
     """Functions of the unit of these names, constructors of such classes, and all they call."""
     by_name: dict[str, list[tuple[Module, Function]]] = {}
     for module in unit.modules:
-        for kind in (ast.FunctionDef, ast.AsyncFunctionDef):
-            for function in module.nodes(kind):
-                owner = module.parents[function]
-                made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
-                name = owner.name if isinstance(owner, ast.ClassDef) and made else function.name
-                by_name.setdefault(name, []).append((module, function))
+        functions: list[Function] = [*module.nodes(ast.FunctionDef)]
+        for function in (*functions, *module.nodes(ast.AsyncFunctionDef)):
+            owner = module.parents[function]
+            made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+            name = owner.name if isinstance(owner, ast.ClassDef) and made else function.name
+            by_name.setdefault(name, []).append((module, function))
     found: set[Function] = set()
     pending = [item for name in names for item in by_name.get(name, [])]
     while pending:

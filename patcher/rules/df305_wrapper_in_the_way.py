@@ -76,28 +76,28 @@ def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
 
 def counted_cards(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
-    for kind in (ast.IfExp, ast.If):
-        for choice in module.nodes(kind):
-            test = choice.test
-            if not isinstance(test, ast.Compare) or not mentions(test, "n_gpu"):
-                continue
-            if any(value(module, test, role) is not False for role in RANKS):
-                continue
-            body = choice.body if isinstance(choice.body, list) else [choice.body]
-            models = {
-                use.value.id
-                for part in body
-                for use in everywhere(part, ast.Attribute)
-                if use.attr == "module" and isinstance(use.value, ast.Name)
-            }
-            if len(models) == 1:
-                (model,) = models
-                yield Finding(
-                    module,
-                    test,
-                    f"{model}.module is used only where {module.text(test)}",
-                    (Rewrite(test, f"hasattr({model}, 'module')"),),
-                )
+    choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
+    for choice in choices:
+        test = choice.test
+        if not isinstance(test, ast.Compare) or not mentions(test, "n_gpu"):
+            continue
+        if any(value(module, test, role) is not False for role in RANKS):
+            continue
+        body = choice.body if isinstance(choice.body, list) else [choice.body]
+        models = {
+            use.value.id
+            for part in body
+            for use in everywhere(part, ast.Attribute)
+            if use.attr == "module" and isinstance(use.value, ast.Name)
+        }
+        if len(models) == 1:
+            (model,) = models
+            yield Finding(
+                module,
+                test,
+                f"{model}.module is used only where {module.text(test)}",
+                (Rewrite(test, f"hasattr({model}, 'module')"),),
+            )
 
 
 def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:

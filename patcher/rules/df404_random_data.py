@@ -70,12 +70,11 @@ def seeds_of_their_own(unit: Unit) -> Iterator[tuple[Module, ast.stmt]]:
         for call in module.calls_to(*SEEDS):
             if any(of_a_rank(arg) for arg in call.args):
                 yield module, module.statement(call)
-        for kind in (ast.Assign, ast.AugAssign):
-            for stmt in module.nodes(kind):
-                targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
-                seeds = any("seed" in module.text(target) for target in targets)
-                if seeds and of_a_rank(stmt.value):
-                    yield module, stmt
+        assigned = [(stmt, stmt.targets[0], stmt.value) for stmt in module.nodes(ast.Assign)]
+        added = [(stmt, stmt.target, stmt.value) for stmt in module.nodes(ast.AugAssign)]
+        for stmt, target, value in (*assigned, *added):
+            if "seed" in module.text(target) and of_a_rank(value):
+                yield module, stmt
 
 
 def of_a_rank(node: ast.expr) -> bool:

@@ -22,7 +22,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, Role, reached
-from ..syntax import argument, mentions, same, within
+from ..syntax import argument, mentions, position, same, within
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -94,13 +94,9 @@ def opened(
     ):
         return
     path = opening.args[0]
-    words = [
-        "file" if arg is target else module.text(arg)
-        for arg in sorted(
-            (*call.args, *call.keywords), key=lambda arg: (arg.lineno, arg.col_offset)
-        )
-    ]
-    given = f"lambda file: {module.text(call.func)}({', '.join(words)})"
+    words: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    texts = ["file" if w is target else module.text(w) for w in sorted(words, key=position)]
+    given = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
     code = f"write_on_main({module.text(path)}, {module.text(mode)}, {given})"
     edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
     plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
