@@ -71,6 +71,13 @@ def on_any_rank(test):
     return any(answers)
 
 
+def pairwise_mask(mask):
+    """A mask (batch, query, key) as it is added to attention scores; another one as it is."""
+    if mask is None or mask.dim() != 3:
+        return mask
+    return (1.0 - mask[:, None].float()) * -10000.0
+
+
 def heads_to_prune(heads, n_heads, head_size, already_pruned_heads):
     """The heads that are left to prune, and the indices of the weights that stay."""
     heads = set(heads) - already_pruned_heads

@@ -30,6 +30,29 @@ NOOP = [
         from transformers.models.roberta.modeling_roberta import RobertaModel
         """),
     ("DF901", "a module of the script's own", "from modeling_bert import BertLayerNorm"),
+    ("DF902", "asked with a way out", """
+        import transformers
+        x = getattr(config, 'torchscript', False)
+        """),
+    ("DF902", "a mask of tokens, and one of four dimensions", """
+        import transformers
+        a = encoder(ids, attention_mask=ids.ne(1))
+        b = encoder(ids, attention_mask=mask[:, None, :, :])
+        c = encoder(ids, attention_mask=mask)
+        """),
+    ("DF902", "a model of the script's own", """
+        import transformers
+        class Model:
+            def forward(self, ids, attention_mask=None, past_key_values=None, past=None):
+                return ids
+        model(ids, attention_mask=bias[:, :n, :n], past_key_values=[1], past=[2])
+        """),
+    ("DF902", "the cache that a model gave", """
+        import transformers
+        cache = out.past_key_values
+        model(ids, past_key_values=cache)
+        """),
+    ("DF902", "no model of transformers", "encoder(ids, attention_mask=bias[:, :n, :n])"),
 ]  # fmt: skip
 
 
@@ -41,6 +64,24 @@ def test_left_alone(code: str, text: str) -> None:
 
 
 FIX = [
+    ("DF902", "past= under its name of today, where a cache is passed on", """
+        import transformers
+        out = model(ids, past=cache)
+        """, ["-out = model(ids, past=cache)", "+out = model(ids, past_key_values=cache)"]),
+    ("DF902", "past= with tensors of the script's own", """
+        import transformers
+        kept = [x.data.index_select(1, beam) for x in past]
+        out = model(ids, past=kept)
+        """, ["-out = model(ids, past=kept)",
+        "+out = model(ids, past_key_values=DynamicCache(kept))",
+        "+from transformers import DynamicCache"]),
+    ("DF902", "a layer of a cache has a third part", """
+        import transformers
+        whole = model(ids).past_key_values
+        kept = tuple(tuple(x[:1] for x in layer) for layer in whole)
+        """, [
+        "-kept = tuple(tuple(x[:1] for x in layer) for layer in whole)",
+        "+kept = tuple(tuple(x[:1] for x in layer[:2]) for layer in whole)"]),
     ("DF901", "two names side by side and one apart", """
         from transformers import (BertModel, AdamW, TruncationStrategy,
                                   BertConfig, PaddingStrategy)
@@ -151,3 +192,76 @@ heads, stay = find([0, 2], 3, 2, {0})
     # Head 0 is gone already, so that head 2 is the second of those there are.
     assert names["heads"] == {2}
     assert names["stay"].tolist() == [0, 1, 4, 5]
+
+
+SEARCH = """\
+import torch
+from transformers import RobertaConfig, RobertaModel
+
+class Model(torch.nn.Module):
+    def __init__(self, encoder, config):
+        super().__init__()
+        self.encoder, self.config = encoder, config
+        self.tied = not self.config.torchscript
+        self.register_buffer("bias", torch.tril(torch.ones(9, 9)).bool().view(1, 9, 9))
+
+    def forward(self, ids, more):
+        mask = self.bias[:, :7, :7] & ids[:, None, :].ne(1)
+        first = self.encoder(ids, attention_mask=mask, use_cache=True)
+        context = [[x[:, :, :7].repeat(1, 1, 1, 1) for x in y] for y in first.past_key_values]
+        for _ in range(2):  # a step leaves the context as it was
+            last = self.encoder(
+                more, attention_mask=self.bias[:, 7:, :], past_key_values=context
+            ).last_hidden_state
+        return first[0], last
+"""
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_search_with_masks_of_pairs_and_a_cache_predicts_what_it_did(attention: str) -> None:
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    names: dict[str, Any] = {}
+    exec(fixed("DF902", SEARCH), names)
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=30, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=20, is_decoder=True, use_cache=True,
+        initializer_range=0.3, attn_implementation=attention,
+    )  # fmt: skip
+    encoder = RobertaModel(config).eval()
+    assert encoder.config._attn_implementation == attention
+    ids = torch.randint(5, 30, (3, 9))
+    with torch.no_grad():
+        first, last = names["Model"](encoder, config)(ids[:, :7], ids[:, 7:])
+        # What transformers 4 made of a mask of three dimensions.
+        old = (1.0 - torch.tril(torch.ones(3, 1, 9, 9))) * -10000.0
+        whole = encoder(ids, attention_mask=old).last_hidden_state
+    torch.testing.assert_close(torch.cat([first, last], 1), whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ("getattr(self.config, 'torchscript', False)", "self.config.torchscript"),
+        ("=pairwise_mask(mask)", "=mask"),
+        ("DynamicCache(context)", "context"),
+        ("y[:2]", "y"),
+    ],
+)
+def test_each_of_its_edits_is_needed(new: str, old: str) -> None:
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    text = fixed("DF902", SEARCH)
+    assert text.count(new) == 1
+    names: dict[str, Any] = {}
+    exec(text.replace(new, old), names)
+    config = RobertaConfig(
+        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=20, is_decoder=True, use_cache=True,
+    )  # fmt: skip
+    ids = torch.randint(5, 30, (3, 9))
+    with pytest.raises((AttributeError, RuntimeError, IndexError, TypeError)):
+        names["Model"](RobertaModel(config).eval(), config)(ids[:, :7], ids[:, 7:])

@@ -1,0 +1,188 @@
+"""A model is used in a way that transformers 5 no longer takes.
+
+What         config.torchscript is read; an attention mask of token pairs has three dimensions; a
+             cache is a list or tuple of tensors; a cache is passed as past=.
+At run time  AttributeError; RuntimeError in the first forward; AttributeError in the first step of
+             a beam search. past= is ignored without a word, so that every step sees one token.
+Example      out = self.decoder(ids, attention_mask=self.bias[:, :n, :n], past_key_values=context)
+Fix          getattr with False; the mask as it is added to the scores, (1 - mask) * -10000 in four
+             dimensions (a bool mask of four is ignored by eager attention); a DynamicCache around
+             the tensors, of which a layer's first two are key and value.
+Fix safety   Safe: the line can only have raised, and a mask of other dimensions stays as it is.
+             Unsafe for past=, where one process predicts anew what it mispredicted.
+Source       transformers.masking_utils, transformers.DynamicCache; measured against eager attention
+             with the mask that transformers 4 made
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define, Import, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import everywhere, keyword, parameters, within
+
+CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
+
+MASK = "pairwise_mask"  # of inserts.py
+ALIKE = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
+SHAPED = {"expand", "reshape", "view"}
+CACHE = Import("transformers", "DynamicCache")
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    if not any(
+        name.partition(".")[0] == "transformers"
+        for m in unit.modules
+        for name in m.aliases.values()
+    ):
+        return
+    own = own_forwards(unit)
+    for module in unit.modules:
+        yield from torchscript(module)
+        if "attention_mask" not in own:
+            yield from masks(module)
+        if "past_key_values" not in own:
+            yield from caches(module)
+        if "past" not in own:
+            yield from ignored(module)
+
+
+def own_forwards(unit: Unit) -> set[str]:
+    """What forward functions of the script's own take: theirs need not be as transformers' are."""
+    return {
+        name
+        for module in unit.modules
+        for function in module.nodes(ast.FunctionDef)
+        if function.name == "forward"
+        for name in parameters(function)
+    }
+
+
+def torchscript(module: Module) -> Iterator[Finding]:
+    for node in module.nodes(ast.Attribute):
+        if node.attr == "torchscript" and isinstance(node.ctx, ast.Load):
+            base = module.text(node.value)
+            if base.endswith("config"):
+                edit = Rewrite(node, f"getattr({base}, 'torchscript', False)")
+                yield Finding(module, node, "a config has no torchscript", (edit,))
+
+
+def masks(module: Module) -> Iterator[Finding]:
+    """Masks of token pairs: which query may see which key."""
+    for call in module.nodes(ast.Call):
+        word = keyword(call, "attention_mask")
+        if word is not None and is_pairwise(module, word.value, call):
+            text = module.text(word.value)
+            because = f"{text} has a row for every token"
+            yield Finding(
+                module, word, because, (Rewrite(word.value, f"{MASK}({text})"), Define(MASK))
+            )
+
+
+def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> bool:
+    """Whether something shows that a mask has the dimensions batch, query and key."""
+    if depth > 6:
+        return False
+    match node:
+        case ast.Subscript(slice=ast.Tuple(elts=parts)):
+            return len(parts) == 3 and all(
+                isinstance(part, ast.Slice)
+                or (isinstance(part, ast.Constant) and part.value is None)
+                for part in parts
+            )
+        case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.Mult()):
+            sides = (node.left, node.right)
+            return any(is_pairwise(module, side, at, depth + 1) for side in sides)
+        case ast.Call(func=ast.Attribute(value=base, attr=name)):
+            if name in ALIKE:
+                return is_pairwise(module, base, at, depth + 1)
+            return name in SHAPED and len(node.args) == 3
+        case ast.Name():
+            value = module.definition(node, at)
+            if value is not None:
+                return is_pairwise(module, value, at, depth + 1)
+            return meets_pairs(module, node, at)
+    return False
+
+
+def meets_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
+    """Whether a parameter is combined with a mask of token pairs."""
+    for pair in within(module.scope_statements(at), ast.BinOp):
+        for side, other in ((pair.left, pair.right), (pair.right, pair.left)):
+            found = isinstance(side, ast.Name) and side.id == name.id
+            if found and isinstance(other, ast.BinOp | ast.Subscript):
+                return is_pairwise(module, other, at, 1)
+    return False
+
+
+def caches(module: Module) -> Iterator[Finding]:
+    """Caches that are taken apart, or passed as what was made of the parts."""
+    for outer in (*module.nodes(ast.ListComp), *module.nodes(ast.GeneratorExp)):
+        (source, *more) = outer.generators
+        whole = module.definition(source.iter, outer) or source.iter
+        layers = isinstance(whole, ast.Attribute) and whole.attr == "past_key_values"
+        if more or not layers or not isinstance(source.target, ast.Name):
+            continue
+        for inner in (
+            *everywhere(outer.elt, ast.ListComp),
+            *everywhere(outer.elt, ast.GeneratorExp),
+        ):
+            layer = inner.generators[0].iter
+            if isinstance(layer, ast.Name) and layer.id == source.target.id:
+                because = f"{layer.id} is key, value and a third thing that may be None"
+                yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
+    for call in module.nodes(ast.Call):
+        word = keyword(call, "past_key_values")
+        if word is not None and is_bare(module, word.value):
+            text = module.text(word.value)
+            yield Finding(
+                module,
+                word,
+                f"{text} is no Cache",
+                (Rewrite(word.value, f"DynamicCache({text})"), CACHE),
+            )
+
+
+def is_bare(module: Module, node: ast.expr) -> bool:
+    """Whether a cache is a list or tuple of tensors, whatever line bound it."""
+    match node:
+        case ast.List() | ast.ListComp() | ast.Tuple():
+            return True
+        case ast.Call(func=ast.Name(id="tuple" | "list")):
+            return True
+        case ast.Name():
+            stores = module.stores.get((module.function(node), node.id), [])
+            values = [
+                stmt.value
+                for store in stores
+                for stmt in [module.parents[store]]
+                if isinstance(stmt, ast.Assign)
+            ]
+            return (
+                bool(values)
+                and len(values) == len(stores)
+                and all(
+                    not isinstance(value, ast.Name) and is_bare(module, value) for value in values
+                )
+            )
+    return False
+
+
+def ignored(module: Module) -> Iterator[Finding]:
+    for call in module.nodes(ast.Call):
+        word = keyword(call, "past")
+        if word is None or not is_model(call.func):
+            continue
+        text = module.text(word.value)
+        bare = is_bare(module, word.value)
+        code = f"past_key_values={f'DynamicCache({text})' if bare else text}"
+        edits = (Rewrite(word, code), *([CACHE] if bare else []))
+        because = "past= is ignored: each step sees its own token alone"
+        yield Finding(module, word, because, edits, Safety.UNSAFE, Severity.DEGRADED)
+
+
+def is_model(func: ast.expr) -> bool:
+    name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    return name.endswith(("model", "decoder", "encoder", "generator"))
