@@ -538,6 +538,24 @@ FIX = [
         "-args.max_steps = 3 * (len(loader) // args.accumulation)",
         "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
         "+args.max_steps = 3 * (steps_per_epoch)"]),
+    ("DF202", "a script of the module's own statements ends with its last one", """
+        import torch
+        torch.distributed.init_process_group(backend=chosen, timeout=t)
+        for x in range(3):
+            work(x)
+        """, [
+        "+if torch.distributed.is_initialized():",
+        "+torch.distributed.destroy_process_group()"]),
+    ("DF702", "a horizon that rounds down once for all epochs",
+        training(before="args.max_steps = args.epochs * len(loader) // args.accumulation"), [
+        "-args.max_steps = args.epochs * len(loader) // args.accumulation",
+        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
+        "+args.max_steps = args.epochs * steps_per_epoch"]),
+    ("DF702", "a sum among its factors stays one",
+        training(before="args.max_steps = (a + 1) * len(loader) // args.accumulation"), [
+        "-args.max_steps = (a + 1) * len(loader) // args.accumulation",
+        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
+        "+args.max_steps = (a + 1) * steps_per_epoch"]),
     ("DF703", "the tail steps",
         training(test="(step + 1) % args.accumulation == 0", head="pass"), [
         "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",

@@ -153,12 +153,17 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
 
 
 def never_destroyed(module: Module) -> Iterator[Finding]:
-    for stmt in module.tree.body:
-        if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
-            yield Finding(
-                module,
-                stmt,
-                "the process group is never destroyed",
-                (Insert(stmt, DESTROY, "last"), Import("torch")),
-                severity=Severity.DEGRADED,
-            )
+    body = module.tree.body
+    entry = next(
+        (stmt for stmt in body if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__")),
+        None,
+    )
+    # Without that test the file itself is the program, and ends with its last line.
+    anchor = body[-1] if entry is None else entry
+    yield Finding(
+        module,
+        anchor,
+        "the process group is never destroyed",
+        (Insert(anchor, DESTROY, "after" if entry is None else "last"), Import("torch")),
+        severity=Severity.DEGRADED,
+    )

@@ -42,7 +42,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             lengths = loader_lengths(loop, stmt.value)
             if not lengths:
                 continue
-            edits: list[Edit] = [Rewrite(call, STEPS) for call in lengths]
+            edits: list[Edit] = [Rewrite(node, text) for node, text in lengths]
             if first and STEPS not in bound_names(loop.scope):
                 micro, steps = f"len({loop.loader.name})", f"{STEPS} = "
                 steps += (
@@ -171,13 +171,14 @@ def is_counter(loop: TrainLoop, node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in loop.counters
 
 
-def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.expr]:
-    """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it.
+def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[tuple[ast.expr, str]]:
+    """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it or of its
+    product; and what it becomes.
 
     ``len(loader) // accumulation`` leaves out the step of the last micro-batches of an epoch.
     """
     assert loop.accumulation is not None
-    found: list[ast.expr] = []
+    found: list[tuple[ast.expr, str]] = []
     divided = [
         node
         for node in below(value)
@@ -187,12 +188,37 @@ def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[ast.expr]:
     ]
     for node in divided:
         floors = isinstance(node.op, ast.FloorDiv) and same(node.right, loop.accumulation)
-        floors &= loop.loader is not None and not loop.loader.drop_last
-        if floors and is_length(loop, node.left):
-            found.append(node)
+        lengths = [each for each in factors(node.left) if is_length(loop, each)]
+        if not floors or len(lengths) != 1:
+            continue
+        if node.left is not lengths[0]:  # micro-batches of all epochs: each epoch has its rest
+            found += [(node, product(loop, node.left))]
+        elif loop.loader is not None and not loop.loader.drop_last:
+            found.append((node, STEPS))
     if divided:
         return found
-    return [node for node in below(value) if isinstance(node, ast.expr) and is_length(loop, node)]
+    return [
+        (node, STEPS)
+        for node in below(value)
+        if isinstance(node, ast.expr) and is_length(loop, node)
+    ]
+
+
+def factors(node: ast.expr) -> list[ast.expr]:
+    """The factors of a product; another expression is its own."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*factors(node.left), *factors(node.right)]
+    return [node]
+
+
+def product(loop: TrainLoop, node: ast.expr) -> str:
+    """The text of a product in which the loader's length is the steps of an epoch."""
+    texts = []
+    for each in factors(node):
+        text = STEPS if is_length(loop, each) else loop.module.text(each)
+        plain = isinstance(each, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript)
+        texts.append(text if plain else f"({text})")
+    return " * ".join(texts)
 
 
 def is_length(loop: TrainLoop, node: ast.expr) -> bool:
