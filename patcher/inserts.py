@@ -71,6 +71,29 @@ def on_any_rank(test):
     return any(answers)
 
 
+class WithOtherRanks(torch.autograd.Function):
+    """Vectors and behind them the other ranks', through all of which gradients flow."""
+
+    @staticmethod
+    def forward(ctx, vectors):
+        if not torch.distributed.is_initialized() or not ctx.needs_input_grad[0]:
+            return vectors.view_as(vectors)
+        shares = [torch.empty_like(vectors) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(shares, vectors.contiguous())
+        rank = torch.distributed.get_rank()
+        return torch.cat((*shares[rank:], *shares[:rank]))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if not torch.distributed.is_initialized():
+            return gradient
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        shares = gradient.chunk(world_size)
+        total = torch.stack((*shares[world_size - rank :], *shares[: world_size - rank]))
+        torch.distributed.all_reduce(total)
+        return total[rank]
+
+
 def pairwise_mask(mask):
     """A mask (batch, query, key) as it is added to attention scores; another one as it is."""
     if mask is None or mask.dim() != 3:
