@@ -1,0 +1,200 @@
+"""Mixed precision goes through apex.
+
+What         --fp16 imports apex.amp, which PyTorch has had a successor of since 1.6.
+At run time  ImportError with the flag set, on every machine without apex; nothing without it.
+Example      with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()
+Fix          torch.amp: autocast around forward and loss, a GradScaler that unscales before the
+             clipping of a step. On a card float16, on a CPU bfloat16 without scaling; the weights
+             stay float32 and --fp16_opt_level is not asked. Only where all of the shape is found:
+             initialize, scale_loss, the forward call and one optimizer.step().
+Fix safety   Safe: with the flag off autocast and scaler are disabled, which is to do nothing, bit
+             for bit; with it on, the script can only have raised where apex is missing.
+Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..distributed import on_cuda
+from ..edits import Edit, Insert, Replace, Rewrite
+from ..facts import TrainLoop, Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import bound_names, everywhere, mentions, within
+
+CODE, SEVERITY, SAFETY = "DF801", Severity.ERROR, Safety.SAFE
+
+SCALER = "scaler"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The places where a script and its training loop meet apex."""
+
+    loop: TrainLoop
+    initialize: ast.If
+    model: str
+    branch: ast.If  # the backward pass, with and without
+    scale: ast.With
+    loss: str
+    optimizer: str
+    step: ast.Expr
+    forward: tuple[ast.stmt, ...]
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    calls = [
+        (module, call)
+        for module in unit.modules
+        for call in module.calls_to("initialize", "scale_loss", "FP16_Optimizer", "FusedAdam")
+        if module.dotted(call.func).startswith("apex.")
+    ]
+    if not calls:
+        return
+    shape = shape_of(unit, calls)
+    module, call = calls[0]
+    because = f"{module.text(call.func)}() is apex's"
+    if shape is None:
+        yield Finding(module, call, because, severity=Severity.DEGRADED)
+        return
+    yield Finding(module, call, because, tuple(torch_amp(unit, shape)))
+
+
+def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
+    """The whole shape, or None where a part of it is missing or there is more than it."""
+    starts = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.initialize"]
+    scales = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
+    if len(starts) != 1 or len(scales) != 1 or len(calls) != 2:
+        return None
+    home, start = starts[0]
+    module, scaled = scales[0]
+    loops = [loop for loop in unit.train_loops if loop.steps in module.ancestors(scaled)]
+    initialize = home.parents[home.statement(start)]
+    scale = module.statement(scaled)
+    branch = module.parents[scale]
+    if not (
+        len(loops) == 1
+        and home is module  # or its edits would be carried out in halves
+        and isinstance(initialize, ast.If)
+        and isinstance(branch, ast.If)
+        and isinstance(scale, ast.With)
+        and module.text(initialize.test) == module.text(branch.test)
+        and not initialize.orelse
+        and all(is_apex(stmt) for stmt in initialize.body)
+        and scale in branch.body
+        and all(is_apex(part) or part is scale or clipping(module, part) for part in branch.body)
+        and len(scaled.args) == 2
+        and all(isinstance(arg, ast.Name) for arg in (*scaled.args, *start.args[:1]))
+        and start.args
+        and SCALER not in module.module_names | bound_names(loops[0].scope)
+    ):
+        return None
+    loss, optimizer = (module.text(arg) for arg in scaled.args)
+    model = module.text(start.args[0])
+    steps = [
+        stmt
+        for stmt in within(loops[0].steps, ast.Expr)
+        if module.text(stmt.value) == f"{optimizer}.step()"
+    ]
+    forward = forward_of(module, branch, model, loss)
+    known = {id(node) for part in (initialize, branch) for node in everywhere(part, ast.Name)}
+    more = any(
+        (module.aliases.get(name.id) or "").startswith("apex.amp") and id(name) not in known
+        for name in module.nodes(ast.Name)
+    )
+    if len(steps) != 1 or not forward or more:
+        return None
+    return Shape(loops[0], initialize, model, branch, scale, loss, optimizer, steps[0], forward)
+
+
+def is_apex(stmt: ast.stmt) -> bool:
+    """An import of apex, tried or not, or the call that initialises it."""
+    match stmt:
+        case ast.ImportFrom(module="apex") | ast.Import(names=[ast.alias(name="apex")]):
+            return True
+        case ast.Try(body=[first], handlers=handlers, orelse=[], finalbody=[]):
+            return is_apex(first) and all(
+                isinstance(item, ast.Raise | ast.Pass) for h in handlers for item in h.body
+            )
+        case ast.Assign(value=ast.Call() as call):
+            return mentions(call.func, "initialize")
+    return False
+
+
+def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
+    """The call that clips, where a statement does nothing else, under a test of its own or not."""
+    if isinstance(stmt, ast.If) and not stmt.orelse and len(stmt.body) == 1:
+        stmt = stmt.body[0]
+    call = stmt.value if isinstance(stmt, ast.Expr) else None
+    if isinstance(call, ast.Call) and module.dotted(call.func).endswith("clip_grad_norm_"):
+        return call
+    return None
+
+
+def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[ast.stmt, ...]:
+    """The statements from the model's call to the loss, in the block of the backward pass."""
+    body = module.body(branch)
+    above = body[: body.index(branch)]
+    calls = [
+        index
+        for index, stmt in enumerate(above)
+        if any(
+            isinstance(call.func, ast.Name) and call.func.id == model
+            for call in within(stmt, ast.Call)
+        )
+    ]
+    if not calls:
+        return ()
+    made = [
+        index
+        for index, stmt in enumerate(above)
+        if isinstance(stmt, ast.Assign)
+        and loss in bound_names(stmt)
+        and not mentions(stmt.value, loss)
+    ]
+    part = above[calls[0] : max(calls[-1:] + made) + 1]
+    multiline = any(
+        isinstance(node.value, str) and node.end_lineno != node.lineno
+        for stmt in part
+        for node in everywhere(stmt, ast.Constant)
+    )
+    return () if multiline else tuple(part)
+
+
+def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
+    """The same with torch.amp."""
+    module, loop = shape.loop.module, shape.loop
+    flag = module.text(shape.branch.test)
+    cuda = on_cuda(unit)
+    device = cuda.partition(" ")[0] if " == " in cuda else f"'cuda' if {cuda} else 'cpu'"
+    scaler = f"{SCALER} = torch.amp.GradScaler(enabled={flag} and {cuda})"
+    if module.function(shape.initialize) is module.function(loop.steps):
+        yield Replace(shape.initialize, scaler)
+    else:
+        outer: ast.AST = loop.steps
+        for up in module.ancestors(loop.steps):
+            outer = up if isinstance(up, ast.For | ast.While) else outer
+        yield Replace(shape.initialize, "")
+        yield Insert(module.statement(outer), scaler)
+    first, *rest = shape.forward
+    lines = [module.line(number) for number in range(first.lineno, last_line(shape.forward) + 1)]
+    inner = textwrap.indent(textwrap.dedent("".join(lines)), "    ")
+    yield Replace(first, f"with torch.amp.autocast({device}, enabled={flag}):\n{inner}")
+    yield from (Replace(stmt, "") for stmt in rest)
+    for stmt in shape.branch.body:
+        clip = clipping(module, stmt)
+        backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
+        yield Replace(stmt, backward)
+        if clip is not None:
+            most = ", ".join(module.text(arg) for arg in (*clip.args[1:], *clip.keywords))
+            clipped = f"{module.text(clip.func)}({shape.model}.parameters(), {most})"
+            unscaled = f"{SCALER}.unscale_({shape.optimizer})"
+            yield Insert(shape.step, f"if {flag}:\n    {unscaled}\n    {clipped}")
+    yield Rewrite(shape.step.value, f"{SCALER}.step({shape.optimizer})")
+    yield Insert(shape.step, f"{SCALER}.update()", "after")
+
+
+def last_line(stmts: tuple[ast.stmt, ...]) -> int:
+    return max(stmt.end_lineno or stmt.lineno for stmt in stmts)

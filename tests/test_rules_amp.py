@@ -1,0 +1,163 @@
+"""DF801: apex's mixed precision becomes torch's."""
+
+from __future__ import annotations
+
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.findings import Severity
+from test_rules import added_and_removed
+
+INITIALIZE = """\
+    if args.fp16:
+        try:
+            from apex import amp
+        except ImportError:
+            raise ImportError("Please install apex")
+        model, optimizer = amp.initialize(model, optimizer, opt_level=args.fp16_opt_level)
+"""
+SCRIPT = f"""\
+import torch
+import torch.nn.functional as F
+
+def train(args, model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{INITIALIZE}
+    losses = []
+    for epoch in range(2):
+        for step, batch in enumerate(loader):
+            inputs, labels = batch
+            # the forward pass
+            logits = model(inputs)
+
+            loss = F.mse_loss(logits, labels)
+            if args.accumulation > 1:
+                loss = loss / args.accumulation
+            if args.fp16:
+                with amp.scale_loss(loss, optimizer) as scaled_loss:
+                    scaled_loss.backward()
+                torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), args.max_norm)
+            else:
+                loss.backward()
+                if (step + 1) % args.accumulation == 0:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)
+            losses.append(loss.item())
+            if (step + 1) % args.accumulation == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return losses
+
+def main(args):
+    args.device = torch.device("cpu")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    loader = [(torch.randn(3, 4), torch.randn(3, 1)) for _ in range(6)]
+    return train(args, model, loader), model
+
+if __name__ == "__main__":
+    args = parser.parse_args()
+    main(args)
+"""
+
+NOOP = [
+    ("torch's own", """
+        scaler = torch.amp.GradScaler(enabled=args.fp16)
+        scaler.scale(loss).backward()
+        """),
+    ("a name of the script's own", "import mine as amp\namp.initialize(model)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert found("DF801", textwrap.dedent(text)) == []
+
+
+def test_repaired() -> None:
+    new = fixed("DF801", SCRIPT)
+    diff = [
+        *(f"-{line.strip()}" for line in INITIALIZE.splitlines()),
+        "+scaler = torch.amp.GradScaler(enabled=args.fp16 and args.device.type == 'cuda')",
+        "+with torch.amp.autocast(args.device.type, enabled=args.fp16):",
+        *("-logits = model(inputs)", "+logits = model(inputs)"),
+        *("-loss = F.mse_loss(logits, labels)", "+loss = F.mse_loss(logits, labels)"),
+        "-with amp.scale_loss(loss, optimizer) as scaled_loss:",
+        "-scaled_loss.backward()",
+        "-torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), args.max_norm)",
+        "+scaler.scale(loss).backward()",
+        "-optimizer.step()",
+        "+if args.fp16:",
+        "+scaler.unscale_(optimizer)",
+        "+torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)",
+        "+scaler.step(optimizer)",
+        "+scaler.update()",
+    ]
+    assert sorted(line for line in added_and_removed(SCRIPT, new) if line[1:]) == sorted(diff)
+    assert found("DF801", new) == []
+
+
+def run(text: str, *, fp16: bool, accumulation: int = 2) -> tuple[list[float], Any]:
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(text, names)
+    args = SimpleNamespace(
+        fp16=fp16, fp16_opt_level="O1", accumulation=accumulation, max_norm=0.05
+    )  # fmt: skip
+    losses, model = names["main"](args)
+    return losses, model
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_without_the_flag_every_loss_is_the_same_to_the_bit(accumulation: int) -> None:
+    old, _ = run(SCRIPT, fp16=False, accumulation=accumulation)
+    new, _ = run(fixed("DF801", SCRIPT), fp16=False, accumulation=accumulation)
+    assert new == old
+
+
+def test_with_the_flag_it_trains_in_low_precision_where_it_could_only_raise() -> None:
+    with pytest.raises(ImportError):
+        run(SCRIPT, fp16=True)
+    full, _ = run(SCRIPT, fp16=False)
+    losses, model = run(fixed("DF801", SCRIPT), fp16=True)
+    assert losses != full
+    assert losses == pytest.approx(full, rel=0.05)
+    assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_what_is_clipped_is_not_scaled(accumulation: int) -> None:
+    """A scale is a power of 2: with it and without, the same losses to the bit."""
+    new = fixed("DF801", SCRIPT)
+    scaled = new.replace(
+        "GradScaler(enabled=args.fp16 and args.device.type == 'cuda')",
+        "GradScaler('cpu', init_scale=256.0, enabled=args.fp16)",
+    )
+    assert scaled != new
+    plain, _ = run(new, fp16=True, accumulation=accumulation)
+    assert run(scaled, fp16=True, accumulation=accumulation)[0] == plain
+    unclipped = scaled.replace("                    scaler.unscale_(optimizer)\n", "")
+    assert unclipped != scaled
+    assert run(unclipped, fp16=True, accumulation=accumulation)[0] != plain
+
+
+REPORTED = [
+    ("an optimizer of apex's", SCRIPT.replace(
+        "    losses = []", "    optimizer = FP16_Optimizer(optimizer)\n    losses = []").replace(
+        "import torch\n", "import torch\nfrom apex.optimizers import FP16_Optimizer\n", 1)),
+    ("a state that is saved", SCRIPT.replace(
+        "    return losses", "    torch.save(amp.state_dict(), 'amp.pt')\n    return losses")),
+    ("two optimizers step", SCRIPT.replace(
+        "                optimizer.zero_grad()", "                optimizer.step()")),
+    ("more than a try under the flag", SCRIPT.replace(
+        "        model, optimizer = amp", "        model.half()\n        model, optimizer = amp")),
+    ("another model is called", SCRIPT.replace("model(inputs)", "other(inputs)")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
+def test_reported_and_not_touched(text: str) -> None:
+    assert text != SCRIPT
+    findings = found("DF801", text)
+    assert [(f.edits, f.severity) for f in findings] == [((), Severity.DEGRADED)]
