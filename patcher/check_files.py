@@ -119,8 +119,8 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     folder = os.path.realpath(folder_of(path))
     probes: dict[str, str | None] = {}
 
-    def recorded(module: Path) -> bytes | None:
-        name = os.path.relpath(module, folder)
+    def recorded(module: str) -> bytes | None:
+        name = module.removeprefix(f"{folder}/")
         probes[name] = None
         content = look(module)
         probes[name] = None if content is None else fingerprint(content)

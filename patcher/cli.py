@@ -201,15 +201,15 @@ def marks_of(
     from .project import look, read_unit
     from .sources import Source
 
-    def current(path: Path) -> bytes | None:
-        place = path.resolve()
+    def current(path: str) -> bytes | None:
+        place = Path(path).resolve()
         return texts[place] if place in texts else look(path)
 
     sources: dict[Path, Source] = {}
     wanted: dict[Path, dict[int, set[str]]] = {}
     for path in paths:
         try:
-            unit = read_unit(path, current(path), current)
+            unit = read_unit(path, current(str(path)), current)
         except InputError:
             continue  # patching it has told
         for module in unit.modules:

@@ -18,9 +18,10 @@ from .selection import all_codes
 if TYPE_CHECKING:
     from .module import Module
 
+# Compiled where a file has such a comment: few have.
 CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
-NOQA = re.compile(rf"#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))", re.IGNORECASE)
-OWN = re.compile(r"DF[0-9]+")
+NOQA = rf"(?i)#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))"
+OWN = r"DF[0-9]+"
 UNUSED = "DF100"  # the rule that reports them
 
 
@@ -49,7 +50,7 @@ def noqas(module: Module) -> list[Noqa]:
         return []
     found = []
     for comment in comments(module.source.text):
-        match = NOQA.search(comment.text)
+        match = re.search(NOQA, comment.text)
         if match:
             codes = match["codes"]
             parts = tuple(re.split(r"[,\s]+", codes.upper())) if codes else None
@@ -72,7 +73,7 @@ def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Find
     every = all_codes()
     for noqa in comments:
         for code in noqa.codes or ():
-            if not OWN.fullmatch(code) or code in noqa.used:
+            if not re.fullmatch(OWN, code) or code in noqa.used:
                 continue
             fitting = {known for known in every if known.startswith(code)}
             if not fitting:

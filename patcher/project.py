@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from .facts import Unit
 from .module import Module
 from .sources import decode, read_bytes
 
-Look = Callable[[Path], bytes | None]
+Look = Callable[[str], bytes | None]
 
 
-def look(path: Path) -> bytes | None:
+def look(path: str) -> bytes | None:
     """The bytes of ``path``, None where there is no such file. Raises InputError."""
-    return read_bytes(path) if path.is_file() else None
+    return read_bytes(Path(path)) if os.path.isfile(path) else None
 
 
 def read_unit(path: Path, data: bytes | None = None, look: Look = look) -> Unit:
@@ -37,13 +38,14 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
     """
     if not script.is_program:
         return Unit(script)
-    folder = script.source.path.resolve().parent
-    seen = {script.source.path.resolve()}
+    place = os.path.realpath(script.source.path)
+    folder = os.path.dirname(place)
+    seen = {place}
     siblings: list[Module] = []
     pending = [script]
     while pending:
         for name in sorted(imported(pending.pop())):
-            path = folder.joinpath(*name.split(".")).with_suffix(".py")
+            path = os.path.join(folder, *name.split(".")) + ".py"
             if path in seen:
                 continue
             seen.add(path)
@@ -51,7 +53,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 data = look(path)
                 if data is None:
                     continue
-                module = Module(decode(path, data))
+                module = Module(decode(Path(path), data))
             except InputError:
                 continue
             siblings.append(module)

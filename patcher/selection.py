@@ -10,10 +10,16 @@ from ..errors import InputError
 FOLDER = os.path.join(os.path.dirname(__file__), "rules")
 
 
+def rule_files() -> list[str]:
+    """Names of the files in ``rules/`` that are rules, in order."""
+    return sorted(
+        name for name in os.listdir(FOLDER) if name.startswith("df") and name.endswith(".py")
+    )
+
+
 def all_codes() -> list[str]:
     """Every code, in order: a rule's file is named for it."""
-    files = os.listdir(FOLDER)
-    return sorted(name.partition("_")[0].upper() for name in files if name.startswith("df"))
+    return [name.partition("_")[0].upper() for name in rule_files()]
 
 
 def selected(codes: Iterable[str], chosen: Sequence[str], ignored: Sequence[str]) -> list[str]:

@@ -7,14 +7,13 @@ A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its ma
 from __future__ import annotations
 
 import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..record import changed, record
+from ..selection import rule_files
 
 SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
 
@@ -59,11 +58,9 @@ class Rule:
 def all_rules() -> tuple[Rule, ...]:
     """Every rule of this folder, by code."""
     rules = []
-    for info in pkgutil.iter_modules(__path__):
-        if not info.name.startswith("df"):
-            continue
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        manual = inspect.getdoc(module) or ""
+    for name in rule_files():
+        module = importlib.import_module(f"{__name__}.{name.removesuffix('.py')}")
+        manual = (module.__doc__ or "").strip()
         title = manual.partition("\n")[0].rstrip(".")
         rules.append(
             Rule(
