@@ -10,6 +10,7 @@ import pytest
 from cases import fixed, found
 from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.rules import df901_names_gone_from_transformers as df901
+from ddpfix.patcher.rules import df905_tokenizer_calls_gone as df905
 from test_rules import added_and_removed
 
 NOOP = [
@@ -51,6 +52,34 @@ NOOP = [
         import transformers
         cache = out.past_key_values
         model(ids, past_key_values=cache)
+        """),
+    ("DF905", "names that stayed", """
+        import transformers
+        n = min(n, tokenizer.max_len_single_sentence)
+        ids = tokenizer(text, padding='max_length', truncation=True)['input_ids']
+        special = {'additional_special_tokens': names}
+        """),
+    ("DF905", "the same words of other things", """
+        import transformers
+        model.encoder(x, self.max_len, self.encoder[0], decoder.decoder)
+        """),
+    ("DF905", "asked whether it is there", """
+        import transformers
+        n = tokenizer.max_len if hasattr(tokenizer, 'max_len') else tokenizer.model_max_length
+        """),
+    ("DF905", "a tokenizer of the script's own", """
+        import transformers
+        class Tokenizer:
+            def encode_plus(self, text):
+                return text
+        tokenizer.encode_plus(text)
+        """),
+    ("DF905", "no transformers", "tokenizer.encode_plus(text)"),
+    ("DF905", "a grammar as it comes today", """
+        import tree_sitter_java
+        from tree_sitter import Language, Parser
+        parser = Parser()
+        parser.language = Language(tree_sitter_java.language())
         """),
     ("DF902", "no model of transformers", "encoder(ids, attention_mask=bias[:, :n, :n])"),
 ]  # fmt: skip
@@ -100,6 +129,40 @@ FIX = [
         "from transformers.modeling_roberta import RobertaLMHead as H", [
         "-from transformers.modeling_roberta import RobertaLMHead as H",
         "+from transformers.models.roberta.modeling_roberta import RobertaLMHead as H"]),
+    ("DF905", "a call in the place of encode_plus, padded as it was", """
+        import transformers
+        x = tokenizer.encode_plus(a, b, max_length=9, pad_to_max_length=True)
+        y = self.tokenizer.batch_encode_plus(batch_text_or_text_pairs=texts, truncation=True,
+                                             pad_to_max_length=args.pad)
+        """, [
+        "-x = tokenizer.encode_plus(a, b, max_length=9, pad_to_max_length=True)",
+        "+x = tokenizer(a, b, max_length=9, padding='max_length', truncation=True)",
+        "-y = self.tokenizer.batch_encode_plus(batch_text_or_text_pairs=texts, truncation=True,",
+        "+y = self.tokenizer(text=texts, truncation=True,",
+        "-pad_to_max_length=args.pad)",
+        "+padding='max_length' if args.pad else False)"]),
+    ("DF905", "padding that was ignored", """
+        import transformers
+        x = tokenizer.encode(a, max_length=9, pad_to_max_length=True)
+        """, [
+        "-x = tokenizer.encode(a, max_length=9, pad_to_max_length=True)",
+        "+x = tokenizer.encode(a, max_length=9, padding='max_length', truncation=True)"]),
+    ("DF905", "other names of the same", """
+        import transformers
+        n = tokenizer.max_len
+        a, b = tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids
+        w = {tokenizer.encoder[word]: tokenizer.decoder[7] for word in words}
+        v = len(tokenizer.encoder), tokenizer._convert_token_to_id('x')
+        """, [
+        "-n = tokenizer.max_len", "+n = tokenizer.model_max_length",
+        "-a, b = tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids",
+        "+a, b = tokenizer.extra_special_tokens, "
+        "tokenizer.convert_tokens_to_ids(tokenizer.extra_special_tokens)",
+        "-w = {tokenizer.encoder[word]: tokenizer.decoder[7] for word in words}",
+        "+w = {tokenizer.convert_tokens_to_ids(word): tokenizer.convert_ids_to_tokens(7) "
+        "for word in words}",
+        "-v = len(tokenizer.encoder), tokenizer._convert_token_to_id('x')",
+        "+v = len(tokenizer.get_vocab()), tokenizer.convert_tokens_to_ids('x')"]),
     ("DF901", "a class asked of the package",
         "import torch\nimport transformers\nopt = transformers.AdamW(p, lr=1)", [
         "-opt = transformers.AdamW(p, lr=1)",
@@ -118,6 +181,19 @@ def test_repaired(code: str, text: str, diff: list[str]) -> None:
 
 
 REPORTED = [
+    ("DF905", "a list of tokens, which is a batch of texts today", "W", """
+        import transformers
+        tokens = tokenizer.tokenize(text)
+        x = tokenizer.encode_plus(tokens, max_length=9)
+        """),
+    ("DF905", "what every tokenizer does in its own way", "W",
+        "import transformers\nx = tokenizer.build_inputs_with_special_tokens(ids)"),
+    ("DF905", "a grammar from a compiled library", "N",
+        "from tree_sitter import Language\nx = Language('parser/my-languages.so', 'java')"),
+    ("DF905", "a parser that is told its language", "N",
+        "from tree_sitter import Parser\nparser = Parser()\nparser.set_language(x)"),
+    ("DF905", "a library of grammars", "N",
+        "from tree_sitter import Language\nLanguage.build_library('my-languages.so', ['java'])"),
     ("DF901", "a choice by the checkpoint", "E",
         "from transformers import AutoModelWithLMHead, AdamW"),
     ("DF901", "a list of names on the hub", "E",
@@ -265,3 +341,48 @@ def test_each_of_its_edits_is_needed(new: str, old: str) -> None:
     ids = torch.randint(5, 30, (3, 9))
     with pytest.raises((AttributeError, RuntimeError, IndexError, TypeError)):
         names["Model"](RobertaModel(config).eval(), config)(ids[:, :7], ids[:, 7:])
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from ddpfix.fixtures.tiny import build_model
+    from transformers import RobertaTokenizer
+
+    folder = build_model(tmp_path_factory.mktemp("model"), "roberta")
+    return RobertaTokenizer.from_pretrained(folder, additional_special_tokens=["<a>", "<b>"])
+
+
+@pytest.mark.parametrize("name", [*df905.CALLED, *df905.RENAMED, *df905.GONE, "encoder"])
+def test_a_tokenizer_has_it_no_more(tokenizer: Any, name: str) -> None:
+    assert not hasattr(tokenizer, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        pytest.param(
+            "tokenizer.encode_plus('int a', max_length=9, pad_to_max_length=True)['input_ids']",
+            [0, 263, 348, 2, 1, 1, 1, 1, 1],
+            id="padded",
+        ),
+        pytest.param(
+            "len(tokenizer.encode_plus('int a ' * 9, max_length=9, pad_to_max_length=True)[0].ids)",
+            9,
+            id="cut",
+        ),
+        pytest.param(
+            "tokenizer.batch_encode_plus([('int a', 'int')])['input_ids']",
+            [[0, 263, 348, 2, 2, 263, 2]],
+            id="a batch of pairs",
+        ),
+        pytest.param("tokenizer.max_len", 66, id="the longest text"),
+        pytest.param("tokenizer.additional_special_tokens_ids", [448, 449], id="added tokens"),
+        pytest.param("tokenizer.encoder['int']", 263, id="a token's number"),
+        pytest.param("tokenizer._convert_token_to_id('<a>')", 448, id="an added token's number"),
+    ],
+)
+def test_a_tokenizer_answers_as_it_did(tokenizer: Any, line: str, value: object) -> None:
+    new = fixed("DF905", f"import transformers\nvalue = {line}\n")
+    names: dict[str, Any] = {"tokenizer": tokenizer}
+    exec(new, names)
+    assert names["value"] == value

@@ -1,0 +1,186 @@
+"""A tokenizer or a parser is asked for what it no longer has.
+
+What         encode_plus, batch_encode_plus, max_len, encoder, additional_special_tokens and others
+             left transformers' tokenizers in version 5; pad_to_max_length is taken and ignored;
+             tree_sitter has no Language(path, name), set_language and build_library any more.
+At run time  AttributeError when the line is reached; with pad_to_max_length alone, examples of
+             unequal length that no batch takes; TypeError at Language.
+Example      tokenizer.encode_plus(a, b, max_length=n, pad_to_max_length=True)
+Fix          The same thing by its name of today: the tokenizer is called, padding='max_length',
+             truncation=True (which pad_to_max_length used to bring along), model_max_length. What
+             has none is reported: build_inputs_with_special_tokens and its like, and a grammar,
+             which comes as a package today (Language(tree_sitter_java.language())).
+Fix safety   Safe: the line can only have raised. Unsafe where pad_to_max_length stands in a call
+             that still works: padding changes what one process computes.
+Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io/py-tree-sitter/
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Edit, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import keyword, within
+
+CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
+
+CALLED = ("encode_plus", "batch_encode_plus")
+RENAMED = {  # what a tokenizer has in its place
+    "max_len": "model_max_length",
+    "additional_special_tokens": "extra_special_tokens",
+    "_convert_token_to_id": "convert_tokens_to_ids",
+}
+LOOKED_UP = {"encoder": "convert_tokens_to_ids", "decoder": "convert_ids_to_tokens"}
+GONE = {  # the way out
+    "as_target_tokenizer": "tokenizer(text_target=…)",
+    "build_inputs_with_special_tokens": "cls and sep ids around the others, as the model has them",
+    "create_token_type_ids_from_sequences": "0 for the first text, 1 for the second",
+    "prepare_for_model": "tokenizer(…) on the text",
+    "prepare_seq2seq_batch": "tokenizer(text, text_target=…)",
+    "truncate_sequences": "a slice",
+    "bpe_ranks": "tokenizer.backend_tokenizer.model",
+    "byte_decoder": "tokenizer.convert_tokens_to_string(…)",
+    "sanitize_special_tokens": "nothing: take the line out",
+}
+TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    own = {
+        function.name
+        for module in unit.modules
+        for function in (*module.nodes(ast.FunctionDef), *module.nodes(ast.AsyncFunctionDef))
+    }
+    roots = {name.partition(".")[0] for m in unit.modules for name in m.aliases.values()}
+    for module in unit.modules:
+        if "transformers" in roots:
+            yield from attributes(module, own)
+            yield from padding(module)
+        if "tree_sitter" in roots:
+            yield from grammars(module)
+
+
+def attributes(module: Module, own: set[str]) -> Iterator[Finding]:
+    """What a tokenizer is asked for."""
+    for node in module.nodes(ast.Attribute):
+        name = node.attr
+        asked = name in RENAMED or name in LOOKED_UP or name in GONE or name in CALLED
+        asked |= name == "additional_special_tokens_ids"
+        if not asked or name in own or not isinstance(node.ctx, ast.Load):
+            continue
+        if not is_tokenizer(module, node.value) or is_tried(module, node):
+            continue
+        because = f"{module.text(node)} is gone"
+        if name in GONE:
+            because += f"; the way out: {GONE[name]}"
+            yield Finding(module, node, because, severity=Severity.DEGRADED)
+        else:
+            edits = tuple(today(module, node))
+            severity = None if edits else Severity.DEGRADED
+            because += "" if edits else "; a call takes texts, and these are tokens"
+            yield Finding(module, node, because, edits, severity=severity)
+
+
+def is_tokenizer(module: Module, base: ast.expr) -> bool:
+    return module.text(base).rpartition(".")[2].lower().endswith("tokenizer")
+
+
+def is_tried(module: Module, node: ast.AST) -> bool:
+    """Whether the script asks whether the attribute is there."""
+    return any(
+        isinstance(up, ast.Try)
+        or (isinstance(up, ast.If | ast.IfExp) and "hasattr" in ast.unparse(up.test))
+        for up in module.ancestors(node)
+    )
+
+
+def today(module: Module, node: ast.Attribute) -> Iterator[Edit]:
+    """The same thing as it is asked for today; nothing where that is not sure."""
+    base, name, parent = module.text(node.value), node.attr, module.parents[node]
+    if name in RENAMED:
+        yield Rewrite(node, f"{base}.{RENAMED[name]}")
+    elif name in CALLED:
+        if not isinstance(parent, ast.Call) or is_tokens(module, parent):
+            return
+        yield Rewrite(node, base)
+        for word in parent.keywords:
+            if word.arg == "batch_text_or_text_pairs":
+                yield Rewrite(word, f"text={module.text(word.value)}")
+            elif word.arg == "pad_to_max_length":
+                yield padded(module, parent, word)
+    elif name == "additional_special_tokens_ids":
+        yield Rewrite(node, f"{base}.convert_tokens_to_ids({base}.extra_special_tokens)")
+    elif isinstance(parent, ast.Subscript) and parent.value is node:
+        yield Rewrite(parent, f"{base}.{LOOKED_UP[name]}({module.text(parent.slice)})")
+    elif name == "encoder":
+        yield Rewrite(node, f"{base}.get_vocab()")
+
+
+def is_tokens(module: Module, call: ast.Call) -> bool:
+    """Whether encode_plus is given tokens or their numbers: a list is a batch of texts today."""
+    assert isinstance(call.func, ast.Attribute)
+    if call.func.attr != "encode_plus":
+        return False
+    words = [keyword(call, name) for name in ("text", "text_pair")]
+    given = [*call.args[:2], *(word.value for word in words if word is not None)]
+    return any(
+        isinstance(value, ast.List | ast.ListComp | ast.Subscript)
+        or (isinstance(value, ast.Call) and module.dotted(value.func).rpartition(".")[2] in TOKENS)
+        for arg in given
+        for value in (arg, *module.alternatives(arg, call))
+    )
+
+
+def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
+    """``padding`` and ``truncation`` for what ``pad_to_max_length`` used to be."""
+    flag = module.text(word.value)
+    if flag == "True":
+        code = "padding='max_length'"
+    else:
+        code = f"padding='max_length' if {flag} else False"
+    if keyword(call, "truncation") is None:
+        code += ", truncation=True"
+    return Rewrite(word, code)
+
+
+def padding(module: Module) -> Iterator[Finding]:
+    """``pad_to_max_length`` in a call that works without it."""
+    for call in module.nodes(ast.Call):
+        word = keyword(call, "pad_to_max_length")
+        if word is None or keyword(call, "padding") or module.text(word.value) == "False":
+            continue
+        owner = call.func
+        if isinstance(owner, ast.Attribute) and owner.attr == "encode":
+            owner = owner.value
+        if is_tokenizer(module, owner):
+            because = "pad_to_max_length is ignored"
+            edit = padded(module, call, word)
+            yield Finding(module, word, because, (edit,), Safety.UNSAFE, Severity.DEGRADED)
+
+
+def grammars(module: Module) -> Iterator[Finding]:
+    """tree_sitter as it was before grammars became packages. A note: no line of it runs today."""
+    for call in module.calls_to("Language"):
+        if module.dotted(call.func) == "tree_sitter.Language" and len(call.args) == 2:
+            because = "Language takes no path; the way out: Language(tree_sitter_java.language())"
+            yield Finding(module, call, because, severity=Severity.NOTE)
+    for call in module.calls_to("build_library"):
+        if module.dotted(call.func) == "tree_sitter.Language.build_library":
+            because = "build_library is gone; the way out: pip install tree_sitter_java"
+            yield Finding(module, call, because, severity=Severity.NOTE)
+    parsers = {
+        target.id
+        for call in module.calls_to("Parser")
+        for stmt in [module.statement(call)]
+        if module.dotted(call.func) == "tree_sitter.Parser" and isinstance(stmt, ast.Assign)
+        for target in within(stmt, ast.Name)
+        if isinstance(target.ctx, ast.Store)
+    }
+    for call in module.calls_to("set_language"):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(owner, ast.Name) and owner.id in parsers and len(call.args) == 1:
+            language = module.text(call.args[0])
+            because = f"set_language is gone; the way out: {owner.id}.language = {language}"
+            yield Finding(module, call, because, severity=Severity.NOTE)
