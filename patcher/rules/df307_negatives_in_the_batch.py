@@ -13,7 +13,8 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
 Fix safety   Unsafe: every rank must pass the line equally often with as many examples, as they do
              under torch's DistributedSampler and not under --exact, and evaluation must not track
              gradients. A lone process computes what it did. torch.distributed.nn.functional's
-             all_gather is not used: under gloo its gradients are wrong (measured on torch 2.13).
+             all_gather is not used: it is deprecated, and under gloo it returns wrong gradients
+             where they are not contiguous (measured on torch 2.13).
 Source       torch.autograd.Function (gradients of all ranks' losses are added up)
 """
 
