@@ -31,7 +31,7 @@ if torch.distributed.is_initialized():
     torch.distributed.barrier()  # rank 0 may still be writing"""
 
 WRAP = """\
-if {args}.local_rank != -1:
+if {group}:
     {model} = torch.nn.parallel.DistributedDataParallel({model}, {options})"""
 
 
@@ -51,7 +51,7 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
 def is_alone(unit: Unit, module: Module, node: ast.AST) -> str:
     """A test at ``node`` that holds for a process without a group."""
     args = arguments_name(unit)
-    if args and "local_rank" in unit.options and is_in_scope(module, node, args):
+    if args and unit.has_argument("local_rank") and is_in_scope(module, node, args):
         return f"{args}.local_rank == -1"
     return "not torch.distributed.is_initialized()"
 
@@ -59,7 +59,7 @@ def is_alone(unit: Unit, module: Module, node: ast.AST) -> str:
 def use_cuda(unit: Unit, args: str) -> str:
     """An expression that tells whether ranks are to compute on cards."""
     test = "torch.cuda.is_available()"
-    return f"{test} and not {args}.no_cuda" if "no_cuda" in unit.options else test
+    return f"{test} and not {args}.no_cuda" if unit.has_argument("no_cuda") else test
 
 
 def on_cuda(unit: Unit) -> str:
@@ -77,14 +77,33 @@ def on_cuda(unit: Unit) -> str:
     return "torch.cuda.is_available()"
 
 
-def ddp_options(unit: Unit, args: str) -> str:
+def card_and_group(unit: Unit, module: Module, node: ast.AST) -> tuple[str, str]:
+    """How ``node`` can name this rank's card, and a test there that holds in a process group."""
+    function = module.function(node)
+    names = [
+        arguments_name(unit),
+        *(["self.args"] if function and "self" in parameters(function) else []),
+    ]
+    for args in filter(None, names):
+        root = args.partition(".")[0]
+        known = unit.has_argument("local_rank") and is_in_scope(module, node, root)
+        if known and (root == args or args.partition(".")[2] in module.attribute_values):
+            return f"{args}.local_rank", f"{args}.local_rank != -1"
+    return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
+
+
+def ddp_options(unit: Unit, card: str) -> str:
     """Arguments of DistributedDataParallel behind the model.
 
     Unused parameters are looked for, as torch stops at the second step where there are any (a
     RoBERTa's pooler) and whether there are cannot be told from the text.
     """
-    card = f"[{args}.local_rank] if {on_cuda(unit)} else None"
-    return f"device_ids={card}, find_unused_parameters=True"
+    args, test = arguments_name(unit), on_cuda(unit)
+    if "local_rank" not in card:
+        test = "torch.cuda.is_available()"
+    elif test.startswith(f"{args}."):
+        test = card.rpartition(".")[0] + test.removeprefix(args)
+    return f"device_ids=[{card}] if {test} else None, find_unused_parameters=True"
 
 
 def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:

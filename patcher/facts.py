@@ -237,16 +237,56 @@ class Unit:
 
     @cached_property
     def parses(self) -> list[tuple[Module, ast.Assign, str]]:
-        """``args = parser.parse_args()``: module, statement and the name it binds."""
-        return [
+        """Where the arguments come into being: module, statement and the name it binds.
+
+        ``args = parser.parse_args()``; ``args = get_args()`` of a function that returns as much;
+        where neither is, the statement that makes the object whose ``local_rank`` is asked.
+        """
+        found = [
             (module, stmt, stmt.targets[0].id)
-            for module in self.modules
-            for call in module.calls_to("parse_args")
+            for module, call in self._parsing_calls()
             for stmt in [module.statement(call)]
             if isinstance(stmt, ast.Assign)
             and stmt.value is call
             and isinstance(stmt.targets[0], ast.Name)
         ]
+        return found or list(self._configurations())
+
+    def _parsing_calls(self) -> Iterator[tuple[Module, ast.Call]]:
+        for module in self.modules:
+            for call in module.calls_to("parse_args"):
+                yield module, call
+                function = module.function(call)
+                if function is not None and isinstance(module.parents[call], ast.Return):
+                    yield from self.callers(function)
+
+    def _configurations(self) -> Iterator[tuple[Module, ast.Assign, str]]:
+        """``cfg = load(path)`` and ``model_args, args = parser.parse_args_into_dataclasses()``."""
+        for module in self.modules:
+            asked = {
+                node.value.id
+                for node in module.nodes(ast.Attribute)
+                if node.attr == "local_rank" and isinstance(node.value, ast.Name)
+            }
+            for stmt in module.nodes(ast.Assign):
+                target = stmt.targets[0]
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                if not isinstance(stmt.value, ast.Call) or not self.is_live(module, stmt):
+                    continue
+                for name in names:
+                    if isinstance(name, ast.Name) and name.id in asked - {"self"}:
+                        yield module, stmt, name.id
+
+    def has_argument(self, name: str) -> bool:
+        """Whether the arguments have this attribute: an option, a field, or read somewhere."""
+        if name in self.options:
+            return True
+        objects = {args for _, _, args in self.parses}
+        return any(
+            node.attr == name and isinstance(node.value, ast.Name) and node.value.id in objects
+            for module in self.modules
+            for node in module.nodes(ast.Attribute)
+        )
 
     @cached_property
     def train_loops(self) -> list[TrainLoop]:

@@ -211,6 +211,25 @@ FIX = [
         "  # torchrun, accelerate launch",
         "+args.local_rank = int(os.environ['LOCAL_RANK'])",
     ]),
+    ("DF101", "the arguments come from a function that parses them", """
+        import os
+        def get_args():
+            parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)
+            return parser.parse_args()
+        args = get_args()
+        """, [
+        "+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:"
+        "  # torchrun, accelerate launch",
+        "+args.local_rank = int(os.environ['LOCAL_RANK'])"]),
+    ("DF101", "the arguments are one of several objects, or a configuration", """
+        import os
+        shape, args = parser.parse_args_into_dataclasses()
+        if args.local_rank == -1:
+            print(shape)
+        """, [
+        "+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:"
+        "  # torchrun, accelerate launch",
+        "+args.local_rank = int(os.environ['LOCAL_RANK'])"]),
     ("DF103", "the launcher's local rank instead of a modulo", """
         import os
         import torch
@@ -319,6 +338,50 @@ FIX = [
         """, [
         "-if global_step > 9 and (step + 1) % args.n == 0:",
         "+if global_step > 9 and last_micro_step:"]),
+    ("DF301", "an object's model, on this rank's card", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        class Trainer:
+            def __init__(self, model, cards):
+                self.model = model
+                self.model.to('cuda')
+                if torch.cuda.device_count() > 1 and not torch.distributed.is_initialized():
+                    self.model = torch.nn.DataParallel(self.model)
+            def train(self):
+                for batch in self.loader:
+                    self.model(batch).backward()
+        Trainer(net, 2).train()
+        """, [
+        "+if torch.distributed.is_initialized():",
+        "+self.model = torch.nn.parallel.DistributedDataParallel(self.model, "
+        "device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, "
+        "find_unused_parameters=True)"]),
+    ("DF402", "the epoch loop stands around the call of the function that trains", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(model, loader):
+            for batch in loader:
+                model(batch).backward()
+        def main(args, model):
+            batches = DataLoader(data, sampler=DistributedSampler(data))
+            for epoch, _ in enumerate(range(args.epochs)):
+                train(model, batches)
+        """, [
+        "+if isinstance(batches.sampler, DistributedSampler):",
+        "+batches.sampler.set_epoch(epoch)"]),
+    ("DF402", "a loader that is made within the epoch", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        for epoch in range(9):
+            for path in paths:
+                loader = DataLoader(path, sampler=DistributedSampler(path))
+                for batch in loader:
+                    model(batch).backward()
+        """, [
+        "+if isinstance(loader.sampler, DistributedSampler):",
+        "+loader.sampler.set_epoch(epoch)"]),
     ("DF402", "the epoch reaches the sampler", training(inside="pass"), [
         "+if isinstance(loader.sampler, DistributedSampler):",
         "+loader.sampler.set_epoch(epoch)"]),
@@ -655,7 +718,13 @@ REPORTED = [
         "import torch\ntorch.distributed.init_process_group('gloo')\n" + training(head="pass")),
     ("DF301", "apex's wrapper only", "import torch\n"
         "from apex.parallel import DistributedDataParallel as DDP\n"
-        "torch.distributed.init_process_group('gloo')\n" + training(head="model = DDP(model)")),
+        "torch.distributed.init_process_group('gloo')\n"
+        + training(head="model = DDP(model, delay_allreduce=True)")),
+    ("DF101", "a rank of which nothing shows where it comes from", """
+        def main(args):
+            if args.local_rank in [-1, 0]:
+                print()
+        """),
     ("DF401", "a sampler of the script's own", "torch.distributed.init_process_group('gloo')\n"
         + training().replace(
             "RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)",

@@ -25,10 +25,10 @@ CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
 def findings(unit: Unit) -> Iterator[Finding]:
     option = unit.options.get("local_rank")
-    if option is None:
-        return
     for module in unit.modules:
-        if option.call in module.parents and "--local-rank" not in option.spellings:
+        if option is None or option.call not in module.parents:
+            continue
+        if "--local-rank" not in option.spellings:
             last = option.call.args[-1]
             yield Finding(
                 module,
@@ -40,9 +40,24 @@ def findings(unit: Unit) -> Iterator[Finding]:
     if any(node.value == "LOCAL_RANK" for m in unit.modules for node in m.nodes(ast.Constant)):
         return
     for module, stmt, args in unit.parses:
-        yield Finding(
-            module,
-            stmt,
-            f"{args}.local_rank keeps its default under torchrun and accelerate launch",
-            (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
-        )
+        if option is not None or unit.has_argument("local_rank"):
+            yield Finding(
+                module,
+                stmt,
+                f"{args}.local_rank keeps its default under torchrun and accelerate launch",
+                (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
+            )
+    if not unit.parses:
+        yield from asked_of_nobody(unit)
+
+
+def asked_of_nobody(unit: Unit) -> Iterator[Finding]:
+    """``x.local_rank`` where no statement shows how ``x`` came to it."""
+    for module in unit.modules:
+        if any(name.endswith("TrainingArguments") for name in module.aliases.values()):
+            return  # transformers' own reads the environment
+    for module in unit.modules:
+        for node in module.nodes(ast.Attribute):
+            if node.attr == "local_rank" and isinstance(node.ctx, ast.Load):
+                yield Finding(module, node, "nothing in the script shows where it is set")
+                return

@@ -15,8 +15,8 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
-from ..distributed import WRAP, arguments_name, ddp_options, is_in_scope
-from ..edits import Edit, Insert, Replace, Rewrite
+from ..distributed import WRAP, card_and_group, ddp_options
+from ..edits import Edit, Import, Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import given
@@ -38,45 +38,58 @@ def findings(unit: Unit) -> Iterator[Finding]:
         yield Finding(module, call, "the only wrapper is apex's", native(unit, module, call))
     if not wraps:
         module, call = groups[0]
-        place = data_parallel(unit)
-        if place is not None:
-            module, stmt = place
-            yield Finding(module, stmt, "ranks get no wrapper", wrap(unit, module, stmt))
-        else:
+        places = data_parallel(unit)
+        models = [
+            module.text(stmt.targets[0]) for module, stmt in places if isinstance(stmt, ast.Assign)
+        ]
+        for place, stmt in places:
+            twice = len(set(models)) < len(places)
+            yield Finding(
+                place, stmt, "ranks get no wrapper", () if twice else wrap(unit, place, stmt)
+            )
+        if not places:
             yield Finding(module, call, "no model is wrapped after it")
 
 
-def data_parallel(unit: Unit) -> tuple[Module, ast.stmt] | None:
-    """The one place where a lone process wraps the model in DataParallel."""
-    places = [
+def data_parallel(unit: Unit) -> list[tuple[Module, ast.stmt]]:
+    """Where a lone process wraps a model in DataParallel to train it."""
+    return [
         (module, stmt)
         for module in unit.modules
         for call in module.calls_to("DataParallel")
         for stmt in [module.statement(call)]
-        if unit.evaluation_of(module, call) is None
+        if unit.evaluation_of(module, call) is None and unit.is_live(module, call)
     ]
-    return places[0] if len(places) == 1 else None
 
 
 def wrap(unit: Unit, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
     """DDP for a rank behind DataParallel for a lone process."""
-    args = arguments_name(unit)
     gate = module.parents[stmt]
     if not (
         isinstance(stmt, ast.Assign)
-        and isinstance(stmt.targets[0], ast.Name)
+        and isinstance(stmt.targets[0], ast.Name | ast.Attribute)
         and isinstance(gate, ast.If)
-        and gate.body == [stmt]
+        and stmt in gate.body
+        and all(is_wrap(module, other) for other in gate.body)
         and not reached_in_function(module, stmt) & RANKS
-        and args
-        and is_in_scope(module, stmt, args)
     ):
         return ()
-    model = stmt.targets[0].id
+    model = module.text(stmt.targets[0])
     if not is_moved(unit, module, stmt, model):
         return ()
-    code = WRAP.format(args=args, model=model, options=ddp_options(unit, args))
-    return (Insert(gate, code, "after"),)
+    card, group = card_and_group(unit, module, stmt)
+    code = WRAP.format(group=group, model=model, options=ddp_options(unit, card))
+    imports = [] if "args" in group else [Import("torch")]
+    return (Insert(gate, code, "after"), *imports)
+
+
+def is_wrap(module: Module, stmt: ast.stmt) -> bool:
+    """``model = DataParallel(model)``."""
+    return (
+        isinstance(stmt, ast.Assign)
+        and isinstance(stmt.value, ast.Call)
+        and module.dotted(stmt.value.func).endswith("DataParallel")
+    )
 
 
 def is_moved(
@@ -104,16 +117,14 @@ def is_moved(
 
 def native(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Torch's class in the place of apex's, import and call."""
-    args = arguments_name(unit)
+    card, _ = card_and_group(unit, module, call)
     local = module.text(call.func)
     imports = [
         stmt
         for stmt in module.nodes(ast.ImportFrom)
         if stmt.module == "apex.parallel" and bound_names(stmt) == {local}
     ]
-    if len(imports) != 1 or len(call.args) != 1 or call.keywords or not args:
-        return ()
-    if not is_in_scope(module, call, args):
+    if len(imports) != 1 or len(call.args) != 1 or call.keywords:
         return ()
     attempt = module.parents[imports[0]]
     place = imports[0]
@@ -125,5 +136,5 @@ def native(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
         target = place
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
-    options = f", {ddp_options(unit, args)}"
+    options = f", {ddp_options(unit, card)}"
     return (Replace(target, line), Rewrite(call.args[0], options, after=True))

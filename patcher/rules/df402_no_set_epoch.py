@@ -11,12 +11,17 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..edits import Insert
-from ..facts import Unit
+from ..edits import Import, Insert
+from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
-from ..syntax import within
+from ..loaders import given
+from ..module import Module
+from ..syntax import Function, bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
+
+
+Counting = tuple[ast.For, str]
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -31,19 +36,85 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 severity=Severity.NOTE,
             )
             continue
-        if loop.loader is None or loop.epochs is None:
-            if loop.module.calls_to("DistributedSampler"):
+        loader, place = loop.loader, epoch_loop(unit, loop)
+        if loader is None or place is None:
+            if (loader and loader.distributed) or loop.module.calls_to("DistributedSampler"):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
             continue
-        epoch = loop.epochs.target
-        if not loop.loader.distributed or not isinstance(epoch, ast.Name):
+        module, (epochs, number), name = place
+        if not loader.distributed or calls_set_epoch(module, epochs):
             continue
-        kind = loop.module.text(loop.loader.distributed[0].func)
-        sampler = f"{loop.loader.name}.sampler"
-        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({epoch.id})"
-        yield Finding(
-            loop.module,
-            loop.epochs,
-            f"{loop.loader.name} is shuffled by a {kind} that never learns the epoch",
-            (Insert(loop.epochs, code, "first"),),
+        kind = loader.module.text(loader.distributed[0].func)
+        deal = f"{name}.sampler"
+        code = f"if isinstance({deal}, {kind}):\n    {deal}.set_epoch({number})"
+        inside = module is loop.module and name in map(str, bound_names(epochs))
+        at = Insert(loop.steps, code) if inside else Insert(epochs, code, "first")
+        imports = (
+            ()
+            if kind in module.aliases
+            else (Import("torch.utils.data.distributed", "DistributedSampler"),)
         )
+        yield Finding(
+            module,
+            epochs,
+            f"{name} is shuffled by a {kind} that never learns the epoch",
+            (at, *imports),
+        )
+
+
+def calls_set_epoch(module: Module, epochs: ast.For) -> bool:
+    return any(node.attr == "set_epoch" for node in within(epochs.body, ast.Attribute))
+
+
+def epoch_loop(unit: Unit, loop: TrainLoop) -> tuple[Module, Counting, str] | None:
+    """The loop that counts epochs, around the steps or around the one call of their function.
+
+    With its module, and the name that the loader has there.
+    """
+    module, loader = loop.module, loop.loader
+    if loader is None:
+        return None
+    here = counting(module, loop.steps)
+    function = module.function(loop.steps)
+    if here is not None:
+        return module, here, loader.name
+    if function is None:
+        return None
+    callers = unit.callers(function)
+    if len(callers) != 1:
+        return None
+    where, call = callers[0]
+    around = counting(where, call)
+    value = given(module, function, call, loader.name)
+    if around is None or not (value is not None or loader.name.startswith("self.")):
+        return None
+    return where, around, loader.name if value is None else where.text(value)
+
+
+def counting(module: Module, node: ast.AST) -> Counting | None:
+    """The innermost loop around ``node``, in its function, that counts, and the name it counts in.
+
+    That name is plain, or the first that enumerate gives.
+    """
+    for up in module.ancestors(node):
+        if isinstance(up, Function):
+            return None
+        if not isinstance(up, ast.For) or not counts(module, up.iter):
+            continue
+        target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
+        if isinstance(target, ast.Name):
+            return up, target.id
+    return None
+
+
+def counts(module: Module, source: ast.expr | None) -> bool:
+    """``range(n)``, ``trange(n)``, or that in ``tqdm`` or ``enumerate``, or under a name."""
+    for _ in range(4):
+        if isinstance(source, ast.Name):
+            source = module.definition(source, source)
+        elif isinstance(source, ast.Call):
+            name = module.dotted(source.func).rpartition(".")[2]
+            if name in ("range", "trange", "count"):
+                return True
+            source = source.args[0] if name in ("tqdm", "enumerate") and source.args else None
+    return False

@@ -32,10 +32,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
         yield from counted_by_example(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
-        module, accumulation = loop.module, module_text(loop)
+        module = loop.module
         quantities = step_quantities(loop)
         first = True
-        for stmt in within(loop.scope, ast.Assign):
+        for stmt in assignments(loop):
             scheduler = is_schedule(module, stmt.value)
             if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
                 continue
@@ -44,6 +44,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 continue
             edits: list[Edit] = [Rewrite(node, text) for node, text in lengths]
             if first and STEPS not in bound_names(loop.scope):
+                accumulation = spelled(loop, stmt)
                 micro, steps = f"len({loop.loader.name})", f"{STEPS} = "
                 steps += (
                     f"{micro} // {accumulation}"
@@ -59,6 +60,16 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
                 tuple(edits),
             )
+
+
+def assignments(loop: TrainLoop) -> list[ast.Assign]:
+    """Those of the function that trains; of its whole class, where the loader is the object's."""
+    module = loop.module
+    if loop.loader is not None and loop.loader.name.startswith("self."):
+        for up in module.ancestors(loop.steps):
+            if isinstance(up, ast.ClassDef):
+                return everywhere(up, ast.Assign)
+    return within(loop.scope, ast.Assign)
 
 
 def counted_by_example(loop: TrainLoop) -> Iterator[Finding]:
@@ -125,6 +136,8 @@ def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     module, loader = loop.module, loop.loader
     if loader is None or loader.module is not module:
         return stmt
+    if module.function(loader.call) is not module.function(stmt):
+        return stmt
     made = module.statement(loader.call)
     block = module.body(made)
     around = (up for up in (stmt, *module.ancestors(stmt)) if up in block)
@@ -142,6 +155,9 @@ def step_quantities(loop: TrainLoop) -> set[str]:
     """Expressions compared with a step counter, or given to a scheduler, by their text."""
     module = loop.module
     texts: set[str] = set()
+    for stmt in assignments(loop):
+        if is_schedule(module, stmt.value):
+            texts |= names_of_schedule(module, stmt.value)
     for node in within(loop.scope, ast.Compare):
         if any(is_counter(loop, side) for side in (node.left, *node.comparators)):
             texts.update(module.text(side) for side in (node.left, *node.comparators))
@@ -150,13 +166,15 @@ def step_quantities(loop: TrainLoop) -> set[str]:
             texts.add(module.text(binary.right))
     for call in within(loop.scope, ast.Call):
         if is_schedule(module, call):
-            texts.update(
-                module.text(node)
-                for value in (*call.args, *call.keywords)
-                for node in below(value)
-                if isinstance(node, ast.Attribute | ast.Name)
-            )
+            texts |= names_of_schedule(module, call)
     return texts
+
+
+def names_of_schedule(module: Module, node: ast.expr) -> set[str]:
+    """Names and attributes in the arguments of a schedule, those of a lambda included."""
+    assert isinstance(node, ast.Call)
+    found = [n for value in (*node.args, *node.keywords) for n in below(value)]
+    return {module.text(n) for n in found if isinstance(n, ast.Attribute | ast.Name)}
 
 
 def is_schedule(module: Module, node: ast.expr) -> bool:
@@ -184,10 +202,10 @@ def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[tuple[ast.expr, str
         for node in below(value)
         if isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.FloorDiv | ast.Div)
-        and any(same(part, loop.accumulation) for part in below(node.right))
+        and any(is_accumulation(loop, part) for part in below(node.right))
     ]
     for node in divided:
-        floors = isinstance(node.op, ast.FloorDiv) and same(node.right, loop.accumulation)
+        floors = isinstance(node.op, ast.FloorDiv) and is_accumulation(loop, node.right)
         lengths = [each for each in factors(node.left) if is_length(loop, each)]
         if not floors or len(lengths) != 1:
             continue
@@ -221,6 +239,21 @@ def product(loop: TrainLoop, node: ast.expr) -> str:
     return " * ".join(texts)
 
 
+def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
+    """The number of micro-batches to a step, as the loop or another method spells it."""
+    wanted = loop.accumulation
+    if isinstance(node, ast.Attribute) and isinstance(wanted, ast.Attribute):
+        return node.attr == wanted.attr
+    return wanted is not None and same(node, wanted)
+
+
+def spelled(loop: TrainLoop, stmt: ast.Assign) -> str:
+    """The accumulation as the statement spells it, or else as the loop does."""
+    found = (n for n in below(stmt.value) if isinstance(n, ast.expr) and is_accumulation(loop, n))
+    node = next(found, None)
+    return module_text(loop) if node is None else loop.module.text(node)
+
+
 def is_length(loop: TrainLoop, node: ast.expr) -> bool:
     """``len(loader)``."""
     assert loop.loader is not None
@@ -228,6 +261,6 @@ def is_length(loop: TrainLoop, node: ast.expr) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "len"
-        and isinstance(node.args[0], ast.Name)
-        and node.args[0].id == loop.loader.name
+        and isinstance(node.args[0], ast.Name | ast.Attribute)
+        and loop.module.text(node.args[0]) == loop.loader.name
     )

@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from ..edits import Define, Edit, Guard, Insert, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
+from ..loaders import given
 from ..module import Module
-from ..syntax import bound_names, everywhere, same, within
+from ..syntax import Function, bound_names, everywhere, parameters, same, within
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
@@ -47,7 +48,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield from asked_again(loop, test)
         if not is_numbered(loop):
             continue
-        yield from synchronisation(loop)
+        yield from synchronisation(unit, loop)
         for divided in divisions(loop):
             assert loop.loader is not None
             share = f"loss_share({number(loop)}, {loop.loader.name}, {text(loop)})"
@@ -279,28 +280,49 @@ def range_of(loop: TrainLoop) -> ast.expr | None:
     return None
 
 
-def synchronisation(loop: TrainLoop) -> Iterator[Finding]:
+def synchronisation(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
     """All-reduce on the last micro-batch only, once the loop has a name for it."""
     module = loop.module
     named = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
     handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
     if not named or handled & {"require_backward_grad_sync", "no_sync"}:
         return
-    for model in wrapped_models(module, loop):
+    for model in wrapped_models(unit, loop):
         code = f"{model}.require_backward_grad_sync = {LAST}"
         yield Finding(
             module, loop.steps, "an all-reduce per micro-batch", (Insert(named[0], code, "after"),)
         )
 
 
-def wrapped_models(module: Module, loop: TrainLoop) -> list[str]:
-    """Names that DDP's result is bound to in the function of the loop."""
-    names: set[str] = set()
-    for stmt in within(loop.scope, ast.Assign):
-        calls = everywhere(stmt, ast.Call)
-        if any(call in calls for call in module.calls_to("DistributedDataParallel")):
-            names |= bound_names(stmt)
-    return sorted(names)
+def wrapped_models(unit: Unit, loop: TrainLoop) -> list[str]:
+    """Models that DDP wraps, as the function of the loop calls them."""
+    module = loop.module
+    function = module.function(loop.steps)
+    known = wrapped(module, function)
+    found = {name for name in known if not name.startswith("self.")}
+    used = {module.text(node) for node in within(loop.steps.body, ast.Attribute)}
+    for method in module.all_functions:
+        found |= {name for name in wrapped(module, method) if name.startswith("self.")} & used
+    if function is not None:
+        for where, call in unit.callers(function):
+            names = wrapped(where, where.function(call))
+            for parameter in parameters(function) & {n.id for n in within(loop.steps, ast.Name)}:
+                value = given(module, function, call, parameter)
+                if value is not None and where.text(value) in names:
+                    found.add(parameter)
+    return sorted(found)
+
+
+def wrapped(module: Module, function: Function | None) -> set[str]:
+    """What a function assigns DDP's result to."""
+    return {
+        module.text(target)
+        for call in module.calls_to("DistributedDataParallel")
+        if module.function(call) is function
+        for stmt in [module.statement(call)]
+        if isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+    }
 
 
 def divisions(loop: TrainLoop) -> Iterator[ast.Assign]:
