@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .edits import Define, Edit, Guard, Insert
-from .facts import Evaluation, Unit
+from .facts import Evaluation, TrainLoop, Unit
 from .loaders import Loader
 from .module import Module
 from .syntax import below, bound_names, keyword, mentions, parameters, within
@@ -96,14 +96,40 @@ def ddp_options(unit: Unit, card: str) -> str:
     """Arguments of DistributedDataParallel behind the model.
 
     Unused parameters are looked for, as torch stops at the second step where there are any (a
-    RoBERTa's pooler) and whether there are cannot be told from the text.
+    RoBERTa's pooler) and whether there are cannot be told from the text. That search takes what
+    another forward of the same step uses for unused; a static graph counts over the whole step.
     """
     args, test = arguments_name(unit), on_cuda(unit)
     if "local_rank" not in card:
         test = "torch.cuda.is_available()"
     elif test.startswith(f"{args}."):
         test = card.rpartition(".")[0] + test.removeprefix(args)
-    return f"device_ids=[{card}] if {test} else None, find_unused_parameters=True"
+    several = any(forwards_several_times(loop) for loop in unit.train_loops)
+    looks = "static_graph" if several else "find_unused_parameters"
+    return f"device_ids=[{card}] if {test} else None, {looks}=True"
+
+
+def forwards_several_times(loop: TrainLoop) -> bool:
+    """Whether one step surely calls its model twice, before one backward and one update.
+
+    A graph is static only where every backward is like the first, so not where steps accumulate.
+    """
+    module = loop.module
+    if loop.accumulation is not None or len(loop.backwards) != 1:
+        return False
+    models = {
+        module.text(call.func.value)
+        for call in within(loop.scope, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("parameters", "train", "zero_grad")
+    }
+    calls = [
+        module.text(call.func)
+        for stmt in loop.steps.body
+        if isinstance(stmt, ast.Assign)
+        for call in within(stmt, ast.Call)
+    ]
+    return any(calls.count(model) > 1 for model in models)
 
 
 def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:

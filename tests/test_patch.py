@@ -132,7 +132,7 @@ def test_lines_that_no_hunk_announces_are_the_same_bytes(family: Path) -> None:
     after = change.text.encode().splitlines(keepends=True)
     kept = [line for line in after if line in before]
     assert len(kept) >= len(before) - removed
-    assert removed < 0.1 * len(before)
+    assert removed < 0.12 * len(before)
 
 
 def test_windows_newlines_stay_in_the_whole_family(family: Path) -> None:

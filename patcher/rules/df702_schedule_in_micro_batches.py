@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from ..edits import Edit, Insert, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
+from ..loaders import trace
 from ..module import Module
 from ..roles import WORLD, Role, value
-from ..syntax import below, bound_names, everywhere, same, within
+from ..syntax import Function, below, bound_names, everywhere, parameters, same, within
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
@@ -32,44 +33,51 @@ def findings(unit: Unit) -> Iterator[Finding]:
         yield from counted_by_example(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
-        module = loop.module
         quantities = step_quantities(loop)
-        first = True
-        for stmt in assignments(loop):
-            scheduler = is_schedule(module, stmt.value)
-            if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
-                continue
-            lengths = loader_lengths(loop, stmt.value)
-            if not lengths:
-                continue
-            edits: list[Edit] = [Rewrite(node, text) for node, text in lengths]
-            if first and STEPS not in bound_names(loop.scope):
-                accumulation = spelled(loop, stmt)
-                micro, steps = f"len({loop.loader.name})", f"{STEPS} = "
-                steps += (
-                    f"{micro} // {accumulation}"
-                    if loop.loader.drop_last
-                    else (f"-(-{micro} // {accumulation})")
-                )
-                edits.append(Insert(beside_loader(loop, stmt), f"{steps}  # optimizer steps"))
-            first = False
-            yield Finding(
-                module,
-                stmt,
-                f"{module.text(stmt.targets[0])} counts micro-batches, "
-                f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
-                tuple(edits),
-            )
+        for scope in scopes(loop):
+            yield from counted_by_batch(unit, loop, scope, quantities)
 
 
-def assignments(loop: TrainLoop) -> list[ast.Assign]:
-    """Those of the function that trains; of its whole class, where the loader is the object's."""
+def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
+    """Bodies of the function that trains, and of the other methods where that is one."""
     module = loop.module
-    if loop.loader is not None and loop.loader.name.startswith("self."):
-        for up in module.ancestors(loop.steps):
-            if isinstance(up, ast.ClassDef):
-                return everywhere(up, ast.Assign)
-    return within(loop.scope, ast.Assign)
+    function = module.function(loop.steps)
+    owner = None if function is None else module.parents[function]
+    methods = owner.body if isinstance(owner, ast.ClassDef) else []
+    others = [m.body for m in methods if isinstance(m, Function) and m is not function]
+    return [loop.scope, *others]
+
+
+def counted_by_batch(
+    unit: Unit, loop: TrainLoop, scope: list[ast.stmt], quantities: set[str]
+) -> Iterator[Finding]:
+    """What is made of the loader's length and compared with steps."""
+    module = loop.module
+    first = True
+    for stmt in within(scope, ast.Assign):
+        scheduler = is_schedule(module, stmt.value)
+        if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
+            continue
+        counted = loader_lengths(unit, loop, stmt.value)
+        if counted is None:
+            continue
+        length, accumulation, changes = counted
+        edits: list[Edit] = [Rewrite(node, text) for node, text in changes]
+        if first and STEPS not in bound_names(scope):
+            steps = f"{STEPS} = " + (
+                f"{length} // {accumulation}"
+                if loop.loader is not None and loop.loader.drop_last
+                else f"-(-{length} // {accumulation})"
+            )
+            edits.append(Insert(beside_loader(loop, stmt), f"{steps}  # optimizer steps"))
+        first = False
+        yield Finding(
+            module,
+            stmt,
+            f"{module.text(stmt.targets[0])} counts micro-batches, "
+            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
+            tuple(edits),
+        )
 
 
 def counted_by_example(loop: TrainLoop) -> Iterator[Finding]:
@@ -136,8 +144,6 @@ def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     module, loader = loop.module, loop.loader
     if loader is None or loader.module is not module:
         return stmt
-    if module.function(loader.call) is not module.function(stmt):
-        return stmt
     made = module.statement(loader.call)
     block = module.body(made)
     around = (up for up in (stmt, *module.ancestors(stmt)) if up in block)
@@ -155,26 +161,21 @@ def step_quantities(loop: TrainLoop) -> set[str]:
     """Expressions compared with a step counter, or given to a scheduler, by their text."""
     module = loop.module
     texts: set[str] = set()
-    for stmt in assignments(loop):
-        if is_schedule(module, stmt.value):
-            texts |= names_of_schedule(module, stmt.value)
     for node in within(loop.scope, ast.Compare):
         if any(is_counter(loop, side) for side in (node.left, *node.comparators)):
             texts.update(module.text(side) for side in (node.left, *node.comparators))
     for binary in within(loop.scope, ast.BinOp):
         if isinstance(binary.op, ast.Mod) and is_counter(loop, binary.left):
             texts.add(module.text(binary.right))
-    for call in within(loop.scope, ast.Call):
+    for call in (call for scope in scopes(loop) for call in within(scope, ast.Call)):
         if is_schedule(module, call):
-            texts |= names_of_schedule(module, call)
+            texts.update(
+                module.text(node)
+                for value in (*call.args, *call.keywords)
+                for node in below(value)
+                if isinstance(node, ast.Attribute | ast.Name)
+            )
     return texts
-
-
-def names_of_schedule(module: Module, node: ast.expr) -> set[str]:
-    """Names and attributes in the arguments of a schedule, those of a lambda included."""
-    assert isinstance(node, ast.Call)
-    found = [n for value in (*node.args, *node.keywords) for n in below(value)]
-    return {module.text(n) for n in found if isinstance(n, ast.Attribute | ast.Name)}
 
 
 def is_schedule(module: Module, node: ast.expr) -> bool:
@@ -189,14 +190,22 @@ def is_counter(loop: TrainLoop, node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in loop.counters
 
 
-def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[tuple[ast.expr, str]]:
+def loader_lengths(
+    unit: Unit, loop: TrainLoop, value: ast.expr
+) -> tuple[str, str, list[tuple[ast.expr, str]]] | None:
     """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it or of its
-    product; and what it becomes.
+    product; and what it becomes. First come the loader's length and the accumulation as they are
+    spelled there. None where nothing counts them.
 
     ``len(loader) // accumulation`` leaves out the step of the last micro-batches of an epoch.
     """
-    assert loop.accumulation is not None
-    found: list[tuple[ast.expr, str]] = []
+    module = loop.module
+    lengths = [
+        node for node in below(value) if isinstance(node, ast.expr) and is_length(unit, loop, node)
+    ]
+    if not lengths:
+        return None
+    length = module.text(lengths[0])
     divided = [
         node
         for node in below(value)
@@ -204,22 +213,36 @@ def loader_lengths(loop: TrainLoop, value: ast.expr) -> list[tuple[ast.expr, str
         and isinstance(node.op, ast.FloorDiv | ast.Div)
         and any(is_accumulation(loop, part) for part in below(node.right))
     ]
+    if not divided:
+        return length, accumulation_at(loop, value), [(node, STEPS) for node in lengths]
+    changes: list[tuple[ast.expr, str]] = []
     for node in divided:
-        floors = isinstance(node.op, ast.FloorDiv) and is_accumulation(loop, node.right)
-        lengths = [each for each in factors(node.left) if is_length(loop, each)]
-        if not floors or len(lengths) != 1:
+        if not isinstance(node.op, ast.FloorDiv) or not is_accumulation(loop, node.right):
             continue
-        if node.left is not lengths[0]:  # micro-batches of all epochs: each epoch has its rest
-            found += [(node, product(loop, node.left))]
-        elif loop.loader is not None and not loop.loader.drop_last:
-            found.append((node, STEPS))
-    if divided:
-        return found
-    return [
-        (node, STEPS)
-        for node in below(value)
-        if isinstance(node, ast.expr) and is_length(loop, node)
-    ]
+        counted = [each for each in factors(node.left) if each in lengths]
+        if counted == [node.left]:
+            if loop.loader is not None and not loop.loader.drop_last:
+                changes.append((node, STEPS))
+        elif len(counted) == 1:  # micro-batches of all epochs: each epoch has its rest
+            changes.append((node, product(module, node.left, counted[0])))
+    return (length, module.text(divided[0].right), changes) if changes else None
+
+
+def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
+    """The accumulation, also where one method calls args what another finds in self."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    text = loop.module.text(node)
+    return module_text(loop) in (text, f"self.{text}")
+
+
+def accumulation_at(loop: TrainLoop, node: ast.expr) -> str:
+    """The accumulation as the function around ``node`` spells it."""
+    text = module_text(loop)
+    bare = text.removeprefix("self.")
+    function = loop.module.function(node)
+    known = set() if function is None else parameters(function)
+    return bare if bare.partition(".")[0] in known else text
 
 
 def factors(node: ast.expr) -> list[ast.expr]:
@@ -229,38 +252,27 @@ def factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def product(loop: TrainLoop, node: ast.expr) -> str:
+def product(module: Module, node: ast.expr, length: ast.expr) -> str:
     """The text of a product in which the loader's length is the steps of an epoch."""
     texts = []
     for each in factors(node):
-        text = STEPS if is_length(loop, each) else loop.module.text(each)
+        text = STEPS if each is length else module.text(each)
         plain = isinstance(each, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript)
         texts.append(text if plain else f"({text})")
     return " * ".join(texts)
 
 
-def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
-    """The number of micro-batches to a step, as the loop or another method spells it."""
-    wanted = loop.accumulation
-    if isinstance(node, ast.Attribute) and isinstance(wanted, ast.Attribute):
-        return node.attr == wanted.attr
-    return wanted is not None and same(node, wanted)
-
-
-def spelled(loop: TrainLoop, stmt: ast.Assign) -> str:
-    """The accumulation as the statement spells it, or else as the loop does."""
-    found = (n for n in below(stmt.value) if isinstance(n, ast.expr) and is_accumulation(loop, n))
-    node = next(found, None)
-    return module_text(loop) if node is None else loop.module.text(node)
-
-
-def is_length(loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(loader)``."""
+def is_length(unit: Unit, loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(loader)``, also by another name that the loader has."""
     assert loop.loader is not None
-    return (
+    if not (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "len"
         and isinstance(node.args[0], ast.Name | ast.Attribute)
-        and loop.module.text(node.args[0]) == loop.loader.name
-    )
+    ):
+        return False
+    if loop.module.text(node.args[0]) == loop.loader.name:
+        return True
+    known = trace(unit, loop.module, node.args[0])
+    return known is not None and known.call is loop.loader.call
