@@ -1,0 +1,155 @@
+"""What was saved is not loaded again.
+
+What         torch.load of a file with more in it than tensors, which weights_only has refused since
+             torch 2.6; from_pretrained given …/pytorch_model.bin.
+At run time  UnpicklingError for a TensorDataset, the parsed arguments, NumPy arrays, a whole model
+             or a script's own classes, or a cache that is built anew in every run where a try
+             hides it. OSError: transformers takes a folder or a name on the hub.
+Example      features = torch.load(cached_features_file)
+Fix          weights_only=False where the script itself writes the file; the folder instead of the
+             file. A state_dict is loaded as before; a file of unknown making is reported.
+Fix safety   Safe: the line can only have raised, or loads what the same script saved.
+Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretrained
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import argument, everywhere, keyword, last_argument, within
+
+CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
+
+FILES = ("pytorch_model.bin", "model.safetensors")
+NUMPY = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
+OF_A_MODEL = ("eval", "generate", "parameters", "train")
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        yield from files_for_folders(module)
+        for call in module.calls_to("load"):
+            if module.dotted(call.func) == "torch.load" and not keyword(call, "weights_only"):
+                yield from objects(unit, module, call)
+
+
+def files_for_folders(module: Module) -> Iterator[Finding]:
+    """``…/pytorch_model.bin`` on its way to ``from_pretrained``."""
+    loaded = {module.text(call.args[0]) for call in module.calls_to("from_pretrained") if call.args}
+    for stmt in module.nodes(ast.Assign) if loaded else []:
+        path = stmt.value
+        if not (
+            any(module.text(target) in loaded for target in stmt.targets)
+            and isinstance(path, ast.Call)
+            and module.dotted(path.func) == "os.path.join"
+            and len(path.args) == 2
+            and isinstance(path.args[1], ast.Constant)
+            and path.args[1].value in FILES
+        ):
+            continue
+        yield Finding(
+            module,
+            stmt,
+            f"{module.text(stmt.targets[0])} goes to from_pretrained",
+            (Rewrite(path, module.text(path.args[0])),),
+        )
+
+
+def objects(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """``torch.load`` of what is no state_dict."""
+    path, last = argument(call, 0, "f"), last_argument(call)
+    if path is None or last is None:
+        return
+    saved = [
+        (home, value)
+        for home in unit.modules
+        for save in home.calls_to("save", "save_on_main")
+        for value in [argument(save, 0, "obj")]
+        for target in [argument(save, 1, "f") or argument(save, 1, "path")]
+        if value is not None
+        and target is not None
+        and home.dotted(save.func) in ("torch.save", "save_on_main")
+        and is_same_file(module, path, call, home, target, save)
+    ]
+    if any(is_state(value) for _, value in saved):
+        return
+    if not saved:
+        used = used_as(module, call)
+        if used:
+            because = f"it is used as {used}: weights_only=False, where the file can be trusted"
+            yield Finding(module, call, because, severity=Severity.NOTE)
+        return
+    home, value = saved[0]
+    kind = kind_of(unit, home, value)
+    tried = any(isinstance(up, ast.Try) for up in module.ancestors(call))
+    because = f"line {value.lineno} saves {home.text(value)}{f', {kind}' if kind else ''}"
+    yield Finding(
+        module,
+        call,
+        because,
+        (Rewrite(last, ", weights_only=False", after=True),),
+        severity=None if kind and not tried else Severity.DEGRADED,
+    )
+
+
+def is_same_file(
+    module: Module, path: ast.expr, load: ast.Call, home: Module, target: ast.expr, save: ast.Call
+) -> bool:
+    """Whether a path is spelled as where the same function saves, or ends in the same name."""
+    if module is home and module.text(path) == home.text(target):
+        shared = isinstance(path, ast.Attribute | ast.Constant)
+        return shared or module.function(load) is home.function(save)
+    names, others = (
+        {
+            node.value
+            for node in everywhere(where.definition(place, at) or place, ast.Constant)
+            if isinstance(node.value, str) and "." in node.value.strip("./{}")
+        }
+        for where, place, at in ((module, path, load), (home, target, save))
+    )
+    return bool(names) and names <= others
+
+
+def is_state(value: ast.expr) -> bool:
+    """``….state_dict()``, alone or in a dict."""
+    return any(node.attr == "state_dict" for node in everywhere(value, ast.Attribute))
+
+
+def kind_of(unit: Unit, module: Module, value: ast.expr) -> str:
+    """What weights_only refuses; the empty string where it may take the object."""
+    if isinstance(value, ast.Name) and any(value.id == name for _, _, name in unit.parses):
+        return "the parsed arguments"
+    made = module.definition(value, value) or value
+    if isinstance(made, ast.Call):
+        name = module.dotted(made.func).rpartition(".")[2]
+        if name == "from_pretrained":
+            return "a whole model"
+        if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY:
+            return "a NumPy array"
+        own = any(c.name == name for m in unit.modules for c in m.nodes(ast.ClassDef))
+        if name.endswith("Dataset") or own:
+            return f"a {name}"
+    return ""
+
+
+def used_as(module: Module, call: ast.Call) -> str:
+    """What a loaded object is, by what is done to it."""
+    stmt = module.statement(call)
+    if not (isinstance(stmt, ast.Assign) and stmt.value is call):
+        return ""
+    name = stmt.targets[0]
+    if not isinstance(name, ast.Name):
+        return ""
+    for use in within(module.scope_statements(stmt), ast.Call):
+        if use.lineno <= stmt.lineno:
+            continue
+        first = use.args[0] if use.args else None
+        given = isinstance(first, ast.Name) and first.id == name.id
+        if given and module.dotted(use.func).endswith(("DataLoader", "Sampler")):
+            return "a data set"
+        if module.dotted(use.func) in {f"{name.id}.{method}" for method in OF_A_MODEL}:
+            return "a model"
+    return ""
