@@ -20,7 +20,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANKS, value
-from ..syntax import Function, bound_names, everywhere, mentions, within
+from ..syntax import Function, everywhere, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
@@ -35,22 +35,17 @@ ONLY_OF_THE_MODEL = {  # what transformers' models have and wrappers lack
 def findings(unit: Unit) -> Iterator[Finding]:
     if not unit.train_loops or not any(module.calls_to(*WRAPPERS) for module in unit.modules):
         return
-    raw = {name for module in unit.modules for name in saved_wrapped(module)}
-    own_module = any(
-        node.attr == "module" and isinstance(node.ctx, ast.Store)
-        for module in unit.modules
-        for node in module.nodes(ast.Attribute)
-    )
     for module in unit.modules:
         yield from asked_for_one_wrapper(module)
-        if not own_module:
-            yield from counted_cards(module)
+        counted = list(counted_cards(module))
+        if counted and not has_own_module(unit):
+            yield from counted
         for name in used_wrapped(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
             if use.attr in ONLY_OF_THE_MODEL:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
-            elif use.attr == "load_state_dict" and not raw:
+            elif use.attr == "load_state_dict" and not any(map(saved_wrapped, unit.modules)):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             else:
                 continue
@@ -115,12 +110,11 @@ def used_wrapped(module: Module) -> Iterator[ast.Name]:
     seen: set[ast.Name] = set()
     for scope, name, line in wrapped_names(module):
         body = module.tree.body if scope is None else scope.body
+        wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS)}
         anew = [
-            stmt.lineno
-            for stmt in within(body, ast.Assign)
-            if name in bound_names(stmt)
-            and stmt.lineno > line
-            and not any(call in module.calls_to(*WRAPPERS) for call in within(stmt, ast.Call))
+            store.lineno
+            for store in module.stores.get((scope, name), [])
+            if store.lineno > line and module.statement(store) not in wrapping
         ]
         for use in within(body, ast.Attribute):
             base = use.value
@@ -139,11 +133,21 @@ def about_wrapper(test: ast.expr) -> bool:
     return any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu", "local_rank"))
 
 
-def saved_wrapped(module: Module) -> Iterator[str]:
-    """Wrapped models whose state is saved with the wrapper's keys."""
+def has_own_module(unit: Unit) -> bool:
+    """Whether some class binds an attribute of that name itself."""
+    return any(
+        node.attr == "module" and isinstance(node.ctx, ast.Store)
+        for module in unit.modules
+        for node in module.nodes(ast.Attribute)
+    )
+
+
+def saved_wrapped(module: Module) -> bool:
+    """Whether a wrapped model's state is saved with the wrapper's keys."""
     for name in used_wrapped(module):
         use = module.parents[name]
         saving = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
         saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in saving)
         if saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
-            yield name.id
+            return True
+    return False

@@ -40,7 +40,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     training = [loop.module.function(loop.steps) for loop in unit.train_loops]
     for module in unit.modules:
-        for call in module.nodes(ast.Call):
+        for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
             scores = call.args[0] if len(call.args) == 2 else None
             if scores is None or not is_own_number(module, call.args[1]):
                 continue

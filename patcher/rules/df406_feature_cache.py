@@ -22,7 +22,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, Role, reached
-from ..syntax import argument, mentions, position, same, within
+from ..syntax import argument, mentions, position, same
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -32,18 +32,18 @@ READS = ("load", "open", "read_bytes")
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for call, path, edits in writes(module):
-            if tells_ranks_apart(module, path) or not reached(unit, module, call) & RANKS:
-                continue
             reads = [
                 read
-                for read in within(module.scope_statements(call), ast.Call)
-                if module.dotted(read.func).rpartition(".")[2] in READS
+                for read in module.calls_to(*READS)
+                if read.lineno < call.lineno
+                and module.function(read) is module.function(call)
                 and not is_for_writing(read)
-                and read.lineno < call.lineno
                 and any(same(part, path) for part in (*read.args, owner(read)))
                 and Role.OTHER in reached(unit, module, read)
             ]
-            if reads and not in_order(unit, module, reads[0]):
+            if not reads or tells_ranks_apart(module, path):
+                continue
+            if reached(unit, module, call) & RANKS and not in_order(unit, module, reads[0]):
                 line = reads[0].lineno
                 yield Finding(module, call, f"another rank looks for it in line {line}", edits)
 
