@@ -42,7 +42,13 @@ def judged(folder: Path, kind: Kind) -> Verdict:
     data = build_clone_data(folder / "data", train=EXAMPLES, valid=13, test=11)
     words = clone_arguments(model, data, folder / "out", kind, batch=BATCH)
     return verify(
-        script, words, exact=True, world_sizes=(1, 2, 3), accumulations=(1, 2, 4), timeout=120
+        script,
+        words,
+        exact=True,
+        world_sizes=(1, 2, 3),
+        accumulations=(1, 2, 4),
+        timeout=120,
+        folder=folder / "runs",  # the final parameters are read there
     )
 
 
