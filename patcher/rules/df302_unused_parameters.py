@@ -1,0 +1,125 @@
+"""DistributedDataParallel waits for gradients that never come.
+
+What         The model is wrapped without find_unused_parameters, and has parameters that no loss
+             depends on: a layer that forward never calls, or the pooler of a BertModel or
+             RobertaModel of which the first output alone is read.
+At run time  RuntimeError in the second step: expected to have finished reduction in the prior
+             iteration.
+Example      torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank])
+Fix          find_unused_parameters=True; static_graph=True where one step calls the model twice.
+Fix safety   Safe: no gradient changes. It costs a walk of the graph in every step, and torch warns
+             once where nothing is unused after all.
+Source       torch.nn.parallel.DistributedDataParallel (find_unused_parameters)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..distributed import forwards_several_times
+from ..edits import Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import keyword, last_argument, within
+
+CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
+
+HANDLED = ("find_unused_parameters", "static_graph", None)
+WITH_PARAMETERS = (
+    *("Bilinear", "Conv1d", "Conv2d", "Embedding", "GRU", "LSTM", "LayerNorm", "Linear"),
+    *("MultiheadAttention", "Parameter", "TransformerDecoder", "TransformerEncoder"),
+)
+POOLED = {
+    *("AlbertModel", "BertModel", "CamembertModel", "LayoutLMModel", "LongformerModel"),
+    *("MPNetModel", "RobertaModel", "XLMRobertaModel"),
+}
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    wraps = [
+        (module, call)
+        for module in unit.modules
+        for call in module.calls_to("DistributedDataParallel")
+        if module.dotted(call.func).startswith("torch.")
+        and not any(word.arg in HANDLED for word in call.keywords)
+        and len(call.args) < 8  # of which find_unused_parameters would be the eighth
+    ]
+    if not wraps:
+        return
+    evidence = uncalled_layer(unit)
+    severity = None if evidence else Severity.DEGRADED
+    evidence = evidence or unread_pooler(unit)
+    if not evidence:
+        return
+    several = any(forwards_several_times(loop) for loop in unit.train_loops)
+    looks = "static_graph" if several else "find_unused_parameters"
+    for module, call in wraps:
+        last = last_argument(call)
+        if last is not None:
+            edit = Rewrite(last, f", {looks}=True", after=True)
+            yield Finding(module, call, evidence, (edit,), severity=severity)
+
+
+def uncalled_layer(unit: Unit) -> str:
+    """A layer that a model of the unit makes and nothing reads."""
+    read = {
+        node.attr
+        for module in unit.modules
+        for node in module.nodes(ast.Attribute)
+        if isinstance(node.ctx, ast.Load)
+    }
+    if read & {"children", "modules", "named_children", "_modules"}:
+        return ""  # called without its name
+    for module in unit.modules:
+        for owner in module.nodes(ast.ClassDef):
+            if not any(m.calls_to(owner.name) for m in unit.modules):
+                continue
+            for name in layers(module, owner):
+                if name not in read and not any(
+                    node.value == name for m in unit.modules for node in m.nodes(ast.Constant)
+                ):
+                    return f"{owner.name}.{name} is made and never called"
+    return ""
+
+
+def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
+    """Attributes that a class makes of layers with parameters."""
+    for function in owner.body:
+        if not isinstance(function, ast.FunctionDef) or function.name != "__init__":
+            continue
+        for stmt in within(function.body, ast.Assign):
+            value, target = stmt.value, stmt.targets[0]
+            if (
+                isinstance(value, ast.Call)
+                and module.dotted(value.func).startswith("torch.nn.")
+                and module.dotted(value.func).rpartition(".")[2] in WITH_PARAMETERS
+                and isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id == "self"
+            ):
+                yield target.attr
+
+
+def unread_pooler(unit: Unit) -> str:
+    """A model of transformers with a pooler, of which nothing asks for the pooler's output."""
+    used = {
+        name.rpartition(".")[2]
+        for module in unit.modules
+        for name in module.aliases.values()
+        if name.startswith("transformers.")
+    } & POOLED
+    if not used or any(asks_pooler(module) for module in unit.modules):
+        return ""
+    return f"nothing reads the pooler of {', '.join(sorted(used))}"
+
+
+def asks_pooler(module: Module) -> bool:
+    """Whether a second output is taken, a pooler named, or outputs unpacked."""
+    return (
+        any(node.attr.startswith("pooler") for node in module.nodes(ast.Attribute))
+        or any(keyword(call, "add_pooling_layer") for call in module.nodes(ast.Call))
+        or any(
+            isinstance(node.slice, ast.Constant) and node.slice.value in (1, "pooler_output")
+            for node in module.nodes(ast.Subscript)
+        )
+    )

@@ -1,0 +1,103 @@
+"""DF302: parameters that no loss depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.findings import Severity
+from test_rules import added_and_removed
+
+MODEL = """\
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.first(x)
+
+def train(model, batches):
+    model = DDP(model)
+    for batch in batches:
+        model(batch).sum().backward()
+
+train(Model(), [torch.ones(2, 4)] * 3)
+"""
+POOLER = """\
+import torch
+from transformers import RobertaModel
+
+encoder = RobertaModel.from_pretrained(name)
+model = torch.nn.parallel.DistributedDataParallel(encoder, device_ids=[args.local_rank])
+for ids in batches:
+    model(ids)[0].sum().backward()
+"""
+
+NOOP = [
+    ("every layer is called", MODEL.replace("self.first(x)", "self.second(self.first(x))")),
+    ("it is looked for", MODEL.replace("DDP(model)", "DDP(model, find_unused_parameters=True)")),
+    ("the graph is static", MODEL.replace("DDP(model)", "DDP(model, static_graph=True)")),
+    ("options of which nothing is known", MODEL.replace("DDP(model)", "DDP(model, **options)")),
+    ("called by its name", MODEL.replace("self.first(x)", "self.first(getattr(self, 'second')(x))")),
+    ("called with its siblings", MODEL.replace("self.first(x)", "list(self.children())[1](x)")),
+    ("the pooler is read", POOLER.replace("[0]", "[1]")),
+    ("no pooler", POOLER.replace("RobertaModel", "GPT2Model")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF302", text)] == []
+
+
+def test_repaired_where_a_layer_is_never_called() -> None:
+    (finding,) = found("DF302", MODEL)
+    assert finding.severity is Severity.ERROR
+    assert finding.because == "Model.second is made and never called"
+    new = fixed("DF302", MODEL)
+    assert added_and_removed(MODEL, new) == [
+        "-model = DDP(model)", "+model = DDP(model, find_unused_parameters=True)"
+    ]  # fmt: skip
+    assert found("DF302", new) == []
+
+
+def test_repaired_where_a_pooler_is_not_read() -> None:
+    (finding,) = found("DF302", POOLER)
+    assert finding.severity is Severity.DEGRADED
+    assert "device_ids=[args.local_rank], find_unused_parameters=True)" in fixed("DF302", POOLER)
+
+
+def test_a_graph_of_several_forwards_is_static() -> None:
+    text = POOLER.replace(
+        "    model(ids)[0].sum().backward()",
+        "    a = model(ids)[0]\n    b = model(ids)[0]\n    (a - b).sum().backward()\n"
+        "    model.zero_grad()",
+    )
+    assert "static_graph=True" in fixed("DF302", text)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    import torch
+
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+def test_the_second_step_raises_without_and_runs_with() -> None:
+    names: dict[str, Any] = {"__name__": "script"}
+    with pytest.raises(RuntimeError, match="prior iteration"):
+        exec(MODEL, names)
+    exec(fixed("DF302", MODEL), names)
