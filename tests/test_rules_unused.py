@@ -47,7 +47,7 @@ NOOP = [
     ("it is looked for", MODEL.replace("DDP(model)", "DDP(model, find_unused_parameters=True)")),
     ("the graph is static", MODEL.replace("DDP(model)", "DDP(model, static_graph=True)")),
     ("options of which nothing is known", MODEL.replace("DDP(model)", "DDP(model, **options)")),
-    ("called by its name", MODEL.replace("self.first(x)", "self.first(getattr(self, 'second')(x))")),
+    ("called by its name", MODEL.replace("first(x)", "first(getattr(self, 'second')(x))")),
     ("called with its siblings", MODEL.replace("self.first(x)", "list(self.children())[1](x)")),
     ("the pooler is read", POOLER.replace("[0]", "[1]")),
     ("no pooler", POOLER.replace("RobertaModel", "GPT2Model")),
