@@ -1,0 +1,89 @@
+"""The batch flag counts what one process takes.
+
+What         The batch size of the training loader comes from a flag, and nothing divides it by the
+             number of processes. Before a launcher the same flag may have meant all cards of the
+             machine (divided by n_gpu, then multiplied by it), or a whole optimizer step (divided
+             by the accumulation).
+At run time  Four ranks train with four times the global batch of one process, in a quarter of the
+             steps, at the same learning rate: 20 steps become 5.
+Example      args.per_gpu_train_batch_size = args.train_batch_size // args.n_gpu
+Fix          None: pass the per-device batch that gives the global batch you mean. `ddpfix plan`
+             and `ddpfix launch` do the arithmetic.
+Fix safety   Report only: per process is what accelerate and the Trainer mean, and dividing the
+             flag would change what every command line of the script means.
+Source       counted in 120 of 134 public scripts; accelerate's guide to batch sizes
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..facts import Option, Unit
+from ..findings import Finding, Safety, Severity
+from ..loaders import Loader
+from ..module import Module
+from ..syntax import everywhere, keyword
+
+CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
+
+RANKS = 4  # of the example
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    seen: set[ast.expr] = set()
+    for loop in unit.train_loops:
+        loader = loop.loader
+        if loader is None or loader.batch_size is None or loader.batch_size in seen:
+            continue
+        seen.add(loader.batch_size)
+        values = chain(unit, loader)
+        names = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
+        names |= {node.id for value in values for node in everywhere(value, ast.Name)}
+        flags = [option for name, option in unit.options.items() if name in names]
+        flags = [option for option in flags if "batch" in option.dest]
+        if not flags or any(word in name for name in names for word in ("world", "num_processes")):
+            continue
+        yield Finding(loader.module, loader.batch_size, meaning(flags[0], values))
+
+
+def chain(unit: Unit, loader: Loader) -> list[ast.expr]:
+    """The batch size and what the names in it were made of, through attributes and variables."""
+    assert loader.batch_size is not None
+    found: list[ast.expr] = []
+    pending: list[tuple[Module, ast.expr]] = [(loader.module, loader.batch_size)]
+    while pending and len(found) < 12:
+        module, value = pending.pop()
+        if value in found:
+            continue
+        found.append(value)
+        for node in everywhere(value, ast.Attribute):
+            pending += [(m, v) for m in unit.modules for v in m.attribute_values.get(node.attr, [])]
+        for name in everywhere(value, ast.Name):
+            made = module.definition(name, value)
+            pending += [(module, made)] if made is not None else []
+    return found
+
+
+def meaning(flag: Option, values: list[ast.expr]) -> str:
+    """What the flag counts, with the numbers of its default."""
+    what = "examples of one process"
+    if involves(values, "n_gpu", ast.Mult):
+        what = "examples of each card that one process sees"
+    if involves(values, "n_gpu", ast.FloorDiv, ast.Div):
+        what = "examples of one process, whatever cards it sees"
+    if involves(values, "accumulation", ast.FloorDiv, ast.Div):
+        what = "examples of one process and one whole optimizer step"
+    default = keyword(flag.call, "default")
+    size = default.value.value if default and isinstance(default.value, ast.Constant) else None
+    example = f"; {RANKS} ranks take {RANKS} times as many"
+    if isinstance(size, int):
+        example = f": {size} by default, {RANKS * size} on {RANKS} ranks"
+    return f"{flag.spellings[0]} counts {what}{example}"
+
+
+def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) -> bool:
+    """Whether something is multiplied with, or divided by, what goes by such a name."""
+    return any(
+        isinstance(node.op, operators) and name in ast.unparse(node.right)
+        for value in values
+        for node in everywhere(value, ast.BinOp)
+    )
