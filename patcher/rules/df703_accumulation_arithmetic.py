@@ -52,13 +52,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
         for divided in divisions(loop):
             assert loop.loader is not None
             share = f"loss_share({number(loop)}, {loop.loader.name}, {text(loop)})"
-            assert isinstance(divided.value, ast.BinOp)
-            weighted = f"{module.text(divided.value.left)} * {share}"
+            loss = module.text(divided.left)
+            if isinstance(divided.left, ast.BinOp | ast.IfExp):
+                loss = f"({loss})"
             yield Finding(
                 module,
                 divided,
                 "the last micro-batches of an epoch are fewer or shorter than that",
-                (Rewrite(divided.value, weighted), Define("loss_share")),
+                (Rewrite(divided, f"{loss} * {share}"), Define("loss_share")),
             )
 
 
@@ -325,15 +326,19 @@ def wrapped(module: Module, function: Function | None) -> set[str]:
     }
 
 
-def divisions(loop: TrainLoop) -> Iterator[ast.Assign]:
-    """``loss = loss / accumulation`` in the loop."""
+def divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
+    """``loss / accumulation`` in the loop, where that is what goes back."""
+    module = loop.module
     assert loop.accumulation is not None
-    for stmt in within(loop.steps.body, ast.Assign):
-        if (
-            isinstance(stmt.value, ast.BinOp)
-            and isinstance(stmt.value.op, ast.Div)
-            and same(stmt.value.right, loop.accumulation)
-            and len(stmt.targets) == 1
-            and ast.unparse(stmt.targets[0]) == ast.unparse(stmt.value.left)
-        ):
-            yield stmt
+    losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]
+    names = {module.text(loss) for loss in losses}
+    for node in within(loop.steps.body, ast.BinOp):
+        if not isinstance(node.op, ast.Div) or not same(node.right, loop.accumulation):
+            continue
+        stmt = module.parents[node]
+        if node in losses:
+            yield node
+        elif isinstance(stmt, ast.Assign) and len(stmt.targets) == 1:
+            target = module.text(stmt.targets[0])
+            if target in names or target == module.text(node.left):
+                yield node
