@@ -101,9 +101,7 @@ class _Walk:
                     set() if isinstance(stmt, ast.While) else set(self.module.names(stmt.target)[1])
                 )
                 # A later round may read what an earlier one bound, in any branch this role takes.
-                quiet = _Walk(self.module, self.local, self.role, [])
-                first = quiet.block(stmt.body, set(inside)) or set()
-                carried = inside | first | self._taken(stmt.body)
+                carried = inside | self._taken(stmt.body)
                 self.block(stmt.body, set(inside))
                 return self.block(stmt.orelse, bound | carried)
             case ast.Try():

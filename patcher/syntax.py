@@ -11,12 +11,27 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
+from operator import itemgetter
 from typing import TypeVar, cast
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)  # shared objects
+# Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
+PLAIN = {"ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "asname"}
+
+
+class Parts(dict[type[ast.AST], tuple[str, ...]]):
+    """Fields of each type of node that may hold nodes of the tree, last first."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        names = () if kind is ast.Constant else reversed(kind._fields)
+        self[kind] = tuple(name for name in names if name not in PLAIN)
+        return self[kind]
+
+
+PARTS = Parts()
 
 
 class Preorder:
@@ -42,15 +57,14 @@ class Preorder:
             kinds[kind].append(index)
             inner = index if kind in SCOPES else scope
             fields = vars(node)
-            first = len(pending)
-            for value in fields.values():
+            for name in PARTS[kind]:
+                value = fields[name]
                 if type(value) is list:
-                    for item in value:
-                        if isinstance(item, ast.AST) and not isinstance(item, LEAVES):
+                    for item in reversed(value):
+                        if isinstance(item, ast.AST):
                             pending.append((item, index, inner))
-                elif isinstance(value, ast.AST) and not isinstance(value, LEAVES):
+                elif isinstance(value, ast.AST):
                     pending.append((value, index, inner))
-            pending[first:] = pending[first:][::-1]
             fields["_place"] = self, index
         self.nodes, self.above, self.scopes, self.kinds = nodes, above, scopes, kinds
         ends = list(range(1, len(nodes) + 1))
@@ -64,18 +78,18 @@ class Preorder:
     def bindings(self) -> list[tuple[int, str]]:
         """Number of a node that binds a name in its scope, and the name, in preorder."""
         found: list[tuple[int, str]] = []
-        for index, node in enumerate(self.nodes):
-            match node:
-                case ast.Name():
-                    if not isinstance(node.ctx, ast.Load):
-                        found.append((index, node.id))
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    found.append((index, node.name))
-                case ast.Import() | ast.ImportFrom():
-                    names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-                    found += [(index, name) for name in names]
-                case ast.ExceptHandler(name=str(name)):
-                    found.append((index, name))
+        for kind in (ast.Name, *DEFINITIONS, ast.Import, ast.ImportFrom, ast.ExceptHandler):
+            for index in self.kinds.get(kind, ()):
+                match self.nodes[index]:
+                    case ast.Name(ctx=context) as node:
+                        if type(context) is not ast.Load:
+                            found.append((index, node.id))
+                    case ast.Import() | ast.ImportFrom() as node:
+                        for alias in node.names:
+                            found.append((index, alias.asname or alias.name.partition(".")[0]))
+                    case object(name=str(name)):
+                        found.append((index, name))
+        found.sort(key=itemgetter(0))
         return found
 
 
