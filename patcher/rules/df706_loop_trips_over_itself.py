@@ -1,0 +1,143 @@
+"""A training loop trips over its own lines.
+
+What         name.close() where nothing ever binds the name; a loss read with item() before mean()
+             has joined what several cards returned; an evaluation in the loop, behind which nothing
+             puts the model back into training mode.
+At run time  NameError when the step limit is reached; RuntimeError on several cards; what follows
+             the first evaluation trains without dropout, which a note says: alone it does so too.
+Example      train_iterator.close()
+Fix          Remove the line: leaving the loop is all that it was for. mean() before item().
+             model.train() behind the evaluation.
+Fix safety   Safe: the line can only have raised, and the mean of one number is that number. Unsafe
+             for model.train(): with dropout, one process trains otherwise than it did.
+Source       the language reference, naming and binding; torch.Tensor.item; torch.nn.Module.train
+"""
+
+import ast
+import builtins
+from collections.abc import Iterator
+
+from ..edits import Insert, Replace, Rewrite
+from ..facts import TrainLoop, Unit
+from ..findings import Finding, Safety, Severity
+from ..loaders import given
+from ..syntax import bound_names, parameters, within
+
+CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for loop in unit.train_loops:
+        yield from closed(loop)
+        yield from read_early(loop)
+        yield from left_in_eval(unit, loop)
+
+
+def closed(loop: TrainLoop) -> Iterator[Finding]:
+    """``train_iterator.close()`` of another script."""
+    module = loop.module
+    function = module.function(loop.steps)
+    known = module.module_names | bound_names(loop.scope) | set(dir(builtins))
+    if function is not None:
+        known |= parameters(function)
+    for stmt in within(loop.scope, ast.Expr):
+        call = stmt.value
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "close"
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id not in known
+        ):
+            name = call.func.value.id
+            yield Finding(module, stmt, f"nothing binds {name}", (Replace(stmt, ""),))
+
+
+def read_early(loop: TrainLoop) -> Iterator[Finding]:
+    """``loss.item()`` above ``loss = loss.mean()``."""
+    module = loop.module
+    joined: dict[str, int] = {}
+    for stmt in within(loop.steps.body, ast.Assign):
+        name = module.text(stmt.targets[0])
+        if module.text(stmt.value) == f"{name}.mean()":
+            joined.setdefault(name, stmt.lineno)
+    for call in within(loop.steps.body, ast.Call) if joined else []:
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "item"):
+            continue
+        name = module.text(call.func.value)
+        made = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
+        if name in joined and min(made) < call.lineno < joined[name]:
+            because = f"{name} has a number per card until line {joined[name]}"
+            yield Finding(module, call, because, (Rewrite(call, f"{name}.mean().item()"),))
+
+
+def left_in_eval(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+    """Evaluations in the loop, or between its epochs, that training goes on behind."""
+    module = loop.module
+    called = {
+        call.func.id
+        for call in within(loop.steps.body, ast.Call)
+        if isinstance(call.func, ast.Name)
+    }
+    for stmt, model in evaluating(unit, loop):
+        if model in called and not is_put_back(loop, stmt, model):
+            yield Finding(
+                module,
+                stmt,
+                f"{model} is in eval mode from here on",
+                (Insert(stmt, f"{model}.train()", "after"),),
+                Safety.UNSAFE,
+                Severity.NOTE,
+            )
+
+
+def evaluating(unit: Unit, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
+    """Statements of the loop that evaluate, and the model that they leave in eval mode."""
+    module = loop.module
+    outer = loop.epochs or loop.steps
+    for evaluation in unit.evaluations:
+        function = evaluation.function
+        if function is None:
+            if evaluation.module is module and outer in module.ancestors(evaluation.loop):
+                yield evaluation.loop, evaluation.model
+            continue
+        if any(is_mode(call, "train") for call in within(function.body, ast.Call)):
+            continue
+        for where, call in unit.callers(function):
+            if where is not module or outer not in module.ancestors(call):
+                continue
+            value = given(module, function, call, evaluation.model)
+            stmt = module.statement(call)
+            ends = any(isinstance(item, ast.Return) for item in module.body(stmt))
+            if isinstance(value, ast.Name) and isinstance(stmt, ast.Assign | ast.Expr) and not ends:
+                yield stmt, value.id
+
+
+def is_mode(call: ast.Call, mode: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == mode
+
+
+def is_put_back(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
+    """Whether ``model.train()`` is reached between the evaluation and the next forward."""
+    module = loop.module
+    back = [
+        module.statement(call)
+        for call in within(loop.epochs or loop.steps, ast.Call)
+        if module.text(call.func) == f"{model}.train"
+    ]
+    inside = loop.steps in module.ancestors(stmt)
+    heads = [loop.steps.body]
+    if loop.epochs is not None and not inside:
+        heads.append(loop.epochs.body)
+    if any(item in body for item in back for body in heads):
+        return True
+    child: ast.AST = stmt
+    for up in module.ancestors(stmt):
+        if isinstance(child, ast.stmt):
+            body = module.body(child)
+            if any(item in body[body.index(child) :] for item in back):
+                return True
+        if up in (loop.steps, loop.epochs):
+            return False
+        child = up
+    return False

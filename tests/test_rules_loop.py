@@ -1,0 +1,112 @@
+"""DF706: a loss read before it is one number, and a model left in eval mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.findings import Safety, Severity
+from test_rules import added_and_removed
+
+LOSS = """\
+def train(model, loader, several):
+    for batch in loader:
+        loss = model(batch)
+        {first}
+        if several:
+            loss = loss.mean()
+        {second}
+        loss.backward()
+    return seen
+"""
+MODES = """\
+from torch.utils.data import DataLoader
+
+def evaluate(model, data):
+    model.eval()
+    for batch in DataLoader(data):
+        model(batch)
+    {restored}
+
+def train(model, data):
+    loader = DataLoader(data)
+    {before}
+    for epoch in range(2):
+        {head}
+        for step, batch in enumerate(loader):
+            {inside}
+            loss = model(batch)
+            loss.backward()
+            if step % 10 == 9:
+                evaluate(model, data)
+                {behind}
+        {between}
+        {last}
+"""
+PARTS = dict.fromkeys(
+    ("restored", "before", "head", "inside", "behind", "between", "last"), "pass"
+)  # fmt: skip
+
+
+def modes(**parts: str) -> str:
+    return MODES.format(**{**PARTS, **parts})
+
+
+NOOP = [
+    ("read once it is one number", LOSS.format(first="pass", second="seen = loss.item()")),
+    ("training mode in every step", modes(inside="model.train()")),
+    ("training mode behind the evaluation", modes(behind="model.train()")),
+    ("the evaluation puts it back", modes(restored="model.train()")),
+    ("nothing is trained behind it", modes(behind="return")),
+    ("between epochs, each of which begins with it", modes(
+        head="model.train()", between="evaluate(model, data)").replace(
+        "                evaluate(model, data)\n", "")),
+    ("behind the training", modes(inside="model.train()") + "    evaluate(model, data)\n"),
+    ("another model", modes(behind="pass").replace("evaluate(model, d", "evaluate(teacher, d")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF706", text)] == []
+
+
+def test_a_loss_is_joined_before_it_is_read() -> None:
+    import torch
+
+    text = LOSS.format(first="seen = loss.item()", second="pass")
+    new = fixed("DF706", text)
+    assert added_and_removed(text, new) == ["-seen = loss.item()", "+seen = loss.mean().item()"]
+    assert found("DF706", new) == []
+    functions: list[dict[str, Any]] = [{}, {}]
+    for code, names in zip((text, new), functions, strict=True):
+        exec(code, names)
+    old, joined = (names["train"] for names in functions)
+    weight = torch.tensor([0.1, 0.3], requires_grad=True)
+    with pytest.raises(RuntimeError):
+        old(lambda batch: weight * batch, [1.0], several=True)
+    assert joined(lambda batch: weight * batch, [1.0], several=True) == pytest.approx(0.2)
+    one = torch.tensor(0.1, requires_grad=True)
+    for batch in (1 / 3, 7.7):
+        assert joined(lambda x: one * x, [batch], several=False) == old(
+            lambda x: one * x, [batch], several=False
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param(modes(before="model.train()"), 1, id="before all epochs only"),
+        pytest.param(modes(head="model.train()"), 1, id="at the head of an epoch only"),
+        pytest.param(
+            modes(before="model.train()", between="evaluate(model, data)"), 2, id="between epochs"
+        ),
+    ],
+)
+def test_a_model_left_in_eval_mode_is_noted_and_put_back_on_demand(text: str, lines: int) -> None:
+    findings = found("DF706", text)
+    assert [(f.severity, f.safety) for f in findings] == [(Severity.NOTE, Safety.UNSAFE)] * lines
+    new = fixed("DF706", text)
+    assert added_and_removed(text, new) == ["+model.train()"] * lines
+    assert found("DF706", new) == []
