@@ -24,6 +24,14 @@ if {args}.local_rank != -1:
     {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
     {args}.n_gpu = 1"""
 
+LAUNCHED = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    use_cuda = torch.cuda.is_available()
+    if use_cuda:
+        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+                                         timeout=datetime.timedelta(hours=1))"""
+
 SHARED = "SharedBatchSampler"  # of inserts.py: deals a lone process's batches out
 
 WAIT = """\
@@ -146,7 +154,7 @@ def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]]
     loader, module = evaluation.loader, evaluation.module
     if loader.module is not module or loader.dataset is None or loader.batch_size is None:
         return None
-    users = [e for e in unit.evaluations if set(e.loader.samplers) & set(loader.samplers)]
+    users = [e for e in unit.evaluations if e.loader.shares_with(loader)]
     if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
         return None
     if any(e.module is not module for e in users) or is_used_for_more(module, loader, users):
@@ -166,7 +174,7 @@ def is_bare(evaluation: Evaluation) -> bool:
         isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == "self"
-        and call.func.attr not in ("model", "tokenizer")
+        and call.func.attr in evaluation.module.functions
         for call in within(evaluation.loop.body, ast.Call)
     )
 

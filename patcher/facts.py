@@ -93,6 +93,19 @@ class Evaluation:
             return f"the evaluation in line {self.loop.lineno}"
         return f"{self.function.name}()"
 
+    @property
+    def before(self) -> list[ast.stmt]:
+        """Statements above the loop in its block, and above a ``with`` that is all around it."""
+        found: list[ast.stmt] = []
+        node: ast.stmt = self.loop
+        while True:
+            body = self.module.body(node)
+            found = [*body[: body.index(node)], *found]
+            above = self.module.parents[node]
+            if not isinstance(above, ast.With):
+                return found
+            node = above
+
     @cached_property
     def reads(self) -> set[str]:
         """Names that may be read behind the loop before they are bound again."""
@@ -110,8 +123,7 @@ class Evaluation:
         if any(isinstance(node, ast.Break | ast.Return) for node in walk(self.loop.body)):
             return None
         start: dict[str, ast.stmt] = {}
-        body = self.module.body(self.loop)
-        for stmt in body[: body.index(self.loop)]:
+        for stmt in self.before:
             if isinstance(stmt, ast.Assign):
                 for name, value in assigned_pairs(stmt):
                     start[name] = stmt
@@ -309,9 +321,9 @@ class Unit:
             return [(evaluation.module, evaluation.loop)]
         return list(self.callers(evaluation.function))
 
-    def is_trained_on(self, sampler: ast.expr) -> bool:
-        """Whether a train loop deals by this sampler too."""
-        return any(loop.loader and sampler in loop.loader.samplers for loop in self.train_loops)
+    def is_trained_on(self, loader: Loader) -> bool:
+        """Whether a train loop deals by a sampler of this loader too, or by the loader itself."""
+        return any(loop.loader and loop.loader.shares_with(loader) for loop in self.train_loops)
 
     @cached_property
     def live(self) -> set[Function]:
@@ -522,6 +534,12 @@ def owner(module: Module, call: ast.Call) -> str:
     return module.text(call.func.value)
 
 
+def opened(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, those of a ``with`` in the place of it."""
+    for stmt in body:
+        yield from opened(stmt.body) if isinstance(stmt, ast.With) else [stmt]
+
+
 def _inline(unit: Unit, module: Module) -> Iterator[Evaluation]:
     """Evaluations among the statements that train, or at module level."""
     scopes = {module.function(call) for call in module.calls_to("backward")} | {None}
@@ -531,7 +549,7 @@ def _inline(unit: Unit, module: Module) -> Iterator[Evaluation]:
             continue
         stmt = module.statement(mode)
         body = module.body(stmt)
-        for follower in body[body.index(stmt) + 1 :]:
+        for follower in opened(body[body.index(stmt) + 1 :]):
             if isinstance(follower, ast.For):
                 loader = loader_of(unit, module, follower)
                 if any(_is_backward(call) for call in within(follower, ast.Call)):

@@ -44,6 +44,12 @@ class Loader:
     drop_last: bool  # whether a last batch that is not full is left out
     cycle: ast.Call | None = None  # where itertools.cycle makes it endless
 
+    def shares_with(self, other: Loader) -> bool:
+        """Whether the other one deals by the same sampler, or is made in the same place without."""
+        if self.samplers or other.samplers:
+            return bool(set(self.samplers) & set(other.samplers))
+        return self.call is other.call
+
     @property
     def distributed(self) -> list[ast.Call]:
         """Constructions of a DistributedSampler that this loader may use."""

@@ -5,8 +5,9 @@ At run time  Under a launcher every process trains the whole set on its own, on 
              the last one to save wins. Alone, one process drives all cards: the slow way, and
              torch advises against it.
 Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)
-Fix          Where the arguments are parsed and the device is chosen in one block, the set-up of a
-             process group goes behind them. DF301, DF401 and DF505 do the rest.
+Fix          The set-up of a process group goes behind the arguments and the choice of the device,
+             or where the program starts. DF301, DF401 and DF505 do the rest. Reported only where a
+             card is named by its number.
 Fix safety   Safe: without a launcher the variables are absent and nothing changes.
 Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 """
@@ -14,12 +15,12 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..distributed import READ_RANK, SET_UP, use_cuda
+from ..distributed import LAUNCHED, READ_RANK, SET_UP, use_cuda
 from ..edits import Edit, Import, Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import within
+from ..syntax import mentions, within
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
@@ -35,7 +36,12 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 
 def set_up(unit: Unit) -> tuple[Edit, ...]:
-    """Edits that make a group behind the choice of the device; none where that is not plain."""
+    """Edits that make a group; none where it is not plain where they go."""
+    return with_arguments(unit) or by_launcher(unit)
+
+
+def with_arguments(unit: Unit) -> tuple[Edit, ...]:
+    """Behind the choice of the device, where the arguments are parsed in the same block."""
     if len(unit.parses) != 1:
         return ()
     module, parse, args = unit.parses[0]
@@ -53,6 +59,44 @@ def set_up(unit: Unit) -> tuple[Edit, ...]:
     if "local_rank" not in unit.options:  # else DF101 reads it
         code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
     return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
+
+
+def by_launcher(unit: Unit) -> tuple[Edit, ...]:
+    """Behind the arguments, or where the program starts: "cuda" is then this rank's card."""
+    script, code = unit.script, LAUNCHED
+    start: Insert | None = None
+    for module, parse, args in unit.parses:
+        if module is script and start is None:
+            if unit.has_argument("local_rank"):
+                code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
+            start = Insert(parse, code, "after")
+    for stmt in script.tree.body:
+        if start is None and isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
+            start = Insert(stmt, code, "first")
+    named = any(is_card(call) for module in unit.modules for call in module.nodes(ast.Constant))
+    counts = [stmt for stmt in script.nodes(ast.Assign) if counts_cards(script, stmt)]
+    elsewhere = [m for m in unit.modules[1:] for s in m.nodes(ast.Assign) if counts_cards(m, s)]
+    if start is None or named or elsewhere:
+        return ()
+    lone = [
+        Insert(stmt, f"if torch.distributed.is_initialized():\n    {names} = 1", "after")
+        for stmt in counts
+        for names in [" = ".join(script.text(target) for target in stmt.targets)]
+    ]
+    return (start, *lone, Import("os"), Import("torch"), Import("datetime"))
+
+
+def is_card(node: ast.Constant) -> bool:
+    """``"cuda:0"``: a card by its number."""
+    return isinstance(node.value, str) and node.value.startswith("cuda:")
+
+
+def counts_cards(module: Module, stmt: ast.Assign) -> bool:
+    """``n_gpu = torch.cuda.device_count()``."""
+    return (
+        isinstance(stmt.value, ast.Call)
+        and module.dotted(stmt.value.func) == "torch.cuda.device_count"
+    )
 
 
 def targets(stmt: ast.stmt) -> list[ast.expr]:

@@ -102,7 +102,7 @@ def is_moved(
         and module.text(call.func.value) == model
         and call.lineno < getattr(node, "lineno", 0)
         for call in within(module.scope_statements(node), ast.Call)
-    ):
+    ) or is_made_there(module, node, model):
         return True
     function = module.function(node)
     if function is None or function in seen or model not in parameters(function):
@@ -112,6 +112,18 @@ def is_moved(
     return bool(callers) and all(
         value is not None and is_moved(unit, where, call, where.text(value), seen | {function})
         for where, call, value in given_models
+    )
+
+
+def is_made_there(module: Module, node: ast.AST, model: str) -> bool:
+    """``model = Model().to(device)`` above ``node``."""
+    return any(
+        isinstance(stmt.value, ast.Call)
+        and isinstance(stmt.value.func, ast.Attribute)
+        and stmt.value.func.attr in ("to", "cuda")
+        and model in map(module.text, stmt.targets)
+        and stmt.lineno < getattr(node, "lineno", 0)
+        for stmt in within(module.scope_statements(node), ast.Assign)
     )
 
 

@@ -14,15 +14,20 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
-from ..edits import Replace
+from ..edits import Edit, Guard, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..module import Module
 from ..roles import RANKS, reached_in_function
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 
 
+ALONE = "not torch.distributed.is_initialized()"
+
+
 def findings(unit: Unit) -> Iterator[Finding]:
+    grouped = any(module.calls_to("init_process_group") for module in unit.modules)
     for module in unit.modules:
         for call in module.calls_to("DataParallel"):
             stmt = module.statement(call)
@@ -34,5 +39,19 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 yield Finding(
                     module, call, "an evaluation function wraps its model", (Replace(target, ""),)
                 )
-            elif reached_in_function(module, call) & RANKS:
-                yield Finding(module, call, "nothing keeps a rank of a process group away from it")
+            elif grouped and reached_in_function(module, call) & RANKS:
+                because = "nothing keeps a rank of a process group away from it"
+                yield Finding(module, call, because, kept_alone(module, stmt))
+
+
+def kept_alone(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+    """Leave ``model = DataParallel(model)`` to a process without a group."""
+    if not isinstance(stmt, ast.Assign):
+        return ()
+    gate = module.parents[stmt]
+    if not isinstance(gate, ast.If) or gate.body != [stmt]:
+        return (Guard(stmt, ALONE), Import("torch"))
+    test = module.text(gate.test)
+    if isinstance(gate.test, ast.BoolOp | ast.IfExp | ast.NamedExpr | ast.Lambda):
+        test = f"({test})"
+    return () if gate.orelse else (Rewrite(gate.test, f"{test} and {ALONE}"), Import("torch"))

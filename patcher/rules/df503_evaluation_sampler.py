@@ -25,7 +25,7 @@ CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 def findings(unit: Unit) -> Iterator[Finding]:
     for evaluation in unit.evaluations:
         loader = evaluation.loader
-        if not loader.distributed or any(map(unit.is_trained_on, loader.samplers)):
+        if not loader.distributed or unit.is_trained_on(loader):
             continue
         module = loader.module
         yield Finding(

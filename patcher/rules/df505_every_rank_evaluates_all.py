@@ -17,7 +17,9 @@ from ..distributed import is_alone, share_of
 from ..edits import Edit, Rewrite
 from ..facts import Evaluation, Unit
 from ..findings import Finding, Safety, Severity
+from ..loaders import Loader
 from ..roles import RANKS, reached
+from ..syntax import argument, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 
@@ -27,27 +29,40 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     for evaluation in unit.evaluations:
         loader = evaluation.loader
-        if len(loader.samplers) != 1 or unit.is_trained_on(loader.samplers[0]):
-            continue
-        call, module = loader.samplers[0], loader.module
-        if (
-            isinstance(call, ast.Call)
-            and module.dotted(call.func).endswith("SequentialSampler")
-            and reached(unit, evaluation.module, evaluation.loop) >= RANKS
-        ):
+        everyone = reached(unit, evaluation.module, evaluation.loop) >= RANKS
+        if everyone and is_in_order(loader) and not unit.is_trained_on(loader):
             yield Finding(
-                module,
-                call,
+                loader.module,
+                loader.samplers[0] if loader.samplers else loader.call,
                 f"{evaluation.name} runs in full on every rank",
-                shared(unit, evaluation, call),
+                shared(unit, evaluation),
             )
 
 
-def shared(unit: Unit, evaluation: Evaluation, call: ast.Call) -> tuple[Edit, ...]:
+def is_in_order(loader: Loader) -> bool:
+    """Whether the loader deals all examples in their own order."""
+    if loader.samplers:
+        (sampler, *more) = loader.samplers
+        return (
+            not more
+            and isinstance(sampler, ast.Call)
+            and loader.module.dotted(sampler.func).endswith("SequentialSampler")
+        )
+    shuffle = argument(loader.call, 2, "shuffle")
+    plain = shuffle is None or (isinstance(shuffle, ast.Constant) and not shuffle.value)
+    return plain and not any(keyword(loader.call, name) for name in ("batch_sampler", "sampler"))
+
+
+def shared(unit: Unit, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    share = share_of(unit, evaluation)
+    share, loader = share_of(unit, evaluation), evaluation.loader
     if share is None:
         return ()
     deal, gather = share
-    alone = is_alone(unit, evaluation.module, call)
-    return (Rewrite(call, f" if {alone} else {deal}", after=True), *gather)
+    alone = is_alone(unit, evaluation.module, loader.call)
+    if loader.samplers:
+        return (Rewrite(loader.samplers[0], f" if {alone} else {deal}", after=True), *gather)
+    last = last_argument(loader.call)
+    if last is None:
+        return ()
+    return (Rewrite(last, f", sampler=None if {alone} else {deal}", after=True), *gather)
