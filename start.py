@@ -15,7 +15,10 @@ def main() -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
     words = sys.argv[1:]
     if words[:1] == ["check"] and words[1:] and not any(word.startswith("-") for word in words):
-        sys.exit(check_plainly(words[1:]))
+        from .patcher.collector import patient_collector
+
+        with patient_collector():
+            sys.exit(check_plainly(words[1:]))
     from .cli import main as from_command_line
 
     from_command_line()

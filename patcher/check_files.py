@@ -5,15 +5,14 @@ Results come in the order of the paths, whatever the number of processes.
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from .cache import NOTHING, Cache, Record, fingerprint, folder_of, is_of_interest
+from .collector import patient_collector
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostic
@@ -83,20 +82,6 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
     rules_of(codes)  # imported before the fork, so that no process does it again
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         yield from pool.imap(partial(examine, codes=codes), paths, chunksize=4)
-
-
-@contextmanager
-def patient_collector() -> Iterator[None]:
-    """Python's collector of cycles looks seldom: trees are many objects, and none is garbage yet.
-
-    A quarter of the time, for some 20 MB.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @cache

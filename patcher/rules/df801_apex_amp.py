@@ -13,7 +13,6 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.
 """
 
 import ast
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -180,6 +179,8 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
         yield Insert(module.statement(outer), scaler)
     first, *rest = shape.forward
     lines = [module.line(number) for number in range(first.lineno, last_line(shape.forward) + 1)]
+    import textwrap  # compiles regular expressions that few scripts need
+
     inner = textwrap.indent(textwrap.dedent("".join(lines)), "    ")
     yield Replace(first, f"with torch.amp.autocast({device}, enabled={flag}):\n{inner}")
     yield from (Replace(stmt, "") for stmt in rest)
