@@ -89,8 +89,8 @@ def test_a_graph_of_several_forwards_is_static() -> None:
 def group(tmp_path: Path) -> Iterator[None]:
     import torch
 
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    place = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=place, rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
 

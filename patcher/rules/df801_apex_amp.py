@@ -189,7 +189,7 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
         yield Replace(stmt, backward)
         if clip is not None:
-            most = ", ".join(module.text(arg) for arg in (*clip.args[1:], *clip.keywords))
+            most = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
             clipped = f"{module.text(clip.func)}({shape.model}.parameters(), {most})"
             unscaled = f"{SCALER}.unscale_({shape.optimizer})"
             yield Insert(shape.step, f"if {flag}:\n    {unscaled}\n    {clipped}")

@@ -17,13 +17,15 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Import, Rewrite
+from ..edits import Define, Edit, Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import everywhere, keyword, parameters, within
+from ..syntax import parameters, within
 
 CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
+
+Comprehension = ast.ListComp | ast.GeneratorExp
 
 MASK = "pairwise_mask"  # of inserts.py
 ALIKE = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
@@ -41,12 +43,12 @@ def findings(unit: Unit) -> Iterator[Finding]:
     own = own_forwards(unit)
     for module in unit.modules:
         yield from torchscript(module)
-        if "attention_mask" not in own:
-            yield from masks(module)
-        if "past_key_values" not in own:
-            yield from caches(module)
-        if "past" not in own:
-            yield from ignored(module)
+        if "past_key_values" in module.source.text:
+            yield from layers(module)
+        for word in module.nodes(ast.keyword):
+            call = module.parents[word]
+            if word.arg in PASSED and word.arg not in own and isinstance(call, ast.Call):
+                yield from PASSED[word.arg](module, call, word)
 
 
 def own_forwards(unit: Unit) -> set[str]:
@@ -69,16 +71,12 @@ def torchscript(module: Module) -> Iterator[Finding]:
                 yield Finding(module, node, "a config has no torchscript", (edit,))
 
 
-def masks(module: Module) -> Iterator[Finding]:
-    """Masks of token pairs: which query may see which key."""
-    for call in module.nodes(ast.Call):
-        word = keyword(call, "attention_mask")
-        if word is not None and is_pairwise(module, word.value, call):
-            text = module.text(word.value)
-            because = f"{text} has a row for every token"
-            yield Finding(
-                module, word, because, (Rewrite(word.value, f"{MASK}({text})"), Define(MASK))
-            )
+def mask(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+    """A mask of token pairs: which query may see which key."""
+    if is_pairwise(module, word.value, call):
+        text = module.text(word.value)
+        edits = (Rewrite(word.value, f"{MASK}({text})"), Define(MASK))
+        yield Finding(module, word, f"{text} has a row for every token", edits)
 
 
 def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> bool:
@@ -117,32 +115,29 @@ def meets_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
     return False
 
 
-def caches(module: Module) -> Iterator[Finding]:
-    """Caches that are taken apart, or passed as what was made of the parts."""
-    for outer in (*module.nodes(ast.ListComp), *module.nodes(ast.GeneratorExp)):
-        (source, *more) = outer.generators
-        whole = module.definition(source.iter, outer) or source.iter
-        layers = isinstance(whole, ast.Attribute) and whole.attr == "past_key_values"
-        if more or not layers or not isinstance(source.target, ast.Name):
+def layers(module: Module) -> Iterator[Finding]:
+    """A cache that is taken apart: of each layer the first two are key and value."""
+    inners: list[Comprehension] = [*module.nodes(ast.ListComp), *module.nodes(ast.GeneratorExp)]
+    for inner in inners:
+        layer = inner.generators[0].iter
+        if not isinstance(layer, ast.Name):
             continue
-        for inner in (
-            *everywhere(outer.elt, ast.ListComp),
-            *everywhere(outer.elt, ast.GeneratorExp),
-        ):
-            layer = inner.generators[0].iter
-            if isinstance(layer, ast.Name) and layer.id == source.target.id:
-                because = f"{layer.id} is key, value and a third thing that may be None"
-                yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
-    for call in module.nodes(ast.Call):
-        word = keyword(call, "past_key_values")
-        if word is not None and is_bare(module, word.value):
-            text = module.text(word.value)
-            yield Finding(
-                module,
-                word,
-                f"{text} is no Cache",
-                (Rewrite(word.value, f"DynamicCache({text})"), CACHE),
-            )
+        for outer in module.ancestors(inner):
+            if isinstance(outer, ast.ListComp | ast.GeneratorExp):
+                source = outer.generators[0]
+                whole = module.definition(source.iter, outer) or source.iter
+                cache = isinstance(whole, ast.Attribute) and whole.attr == "past_key_values"
+                if cache and module.text(source.target) == layer.id:
+                    because = f"{layer.id} is key, value and a third thing that may be None"
+                    yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
+
+
+def cache(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+    """A cache that is a list or tuple of tensors."""
+    if is_bare(module, word.value):
+        text = module.text(word.value)
+        edits = (Rewrite(word.value, f"DynamicCache({text})"), CACHE)
+        yield Finding(module, word, f"{text} is no Cache", edits)
 
 
 def is_bare(module: Module, node: ast.expr) -> bool:
@@ -170,19 +165,21 @@ def is_bare(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def ignored(module: Module) -> Iterator[Finding]:
-    for call in module.nodes(ast.Call):
-        word = keyword(call, "past")
-        if word is None or not is_model(call.func):
-            continue
-        text = module.text(word.value)
-        bare = is_bare(module, word.value)
-        code = f"past_key_values={f'DynamicCache({text})' if bare else text}"
-        edits = (Rewrite(word, code), *([CACHE] if bare else []))
-        because = "past= is ignored: each step sees its own token alone"
-        yield Finding(module, word, because, edits, Safety.UNSAFE, Severity.DEGRADED)
+def ignored(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+    """A cache under a name that nothing reads."""
+    if not is_model(call.func):
+        return
+    text = module.text(word.value)
+    edits: tuple[Edit, ...] = (Rewrite(word, f"past_key_values={text}"),)
+    if is_bare(module, word.value):
+        edits = (Rewrite(word, f"past_key_values=DynamicCache({text})"), CACHE)
+    because = "past= is ignored: each step sees its own token alone"
+    yield Finding(module, word, because, edits, Safety.UNSAFE, Severity.DEGRADED)
 
 
 def is_model(func: ast.expr) -> bool:
     name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     return name.endswith(("model", "decoder", "encoder", "generator"))
+
+
+PASSED = {"attention_mask": mask, "past_key_values": cache, "past": ignored}

@@ -48,11 +48,7 @@ TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # mak
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    own = {
-        function.name
-        for module in unit.modules
-        for function in (*module.nodes(ast.FunctionDef), *module.nodes(ast.AsyncFunctionDef))
-    }
+    own = {f.name for module in unit.modules for f in module.nodes(ast.FunctionDef)}
     roots = {name.partition(".")[0] for m in unit.modules for name in m.aliases.values()}
     for module in unit.modules:
         if "transformers" in roots:
@@ -147,9 +143,11 @@ def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
 
 def padding(module: Module) -> Iterator[Finding]:
     """``pad_to_max_length`` in a call that works without it."""
-    for call in module.nodes(ast.Call):
-        word = keyword(call, "pad_to_max_length")
-        if word is None or keyword(call, "padding") or module.text(word.value) == "False":
+    for word in module.nodes(ast.keyword):
+        call = module.parents[word]
+        if word.arg != "pad_to_max_length" or not isinstance(call, ast.Call):
+            continue
+        if keyword(call, "padding") or module.text(word.value) == "False":
             continue
         owner = call.func
         if isinstance(owner, ast.Attribute) and owner.attr == "encode":
