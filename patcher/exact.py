@@ -18,6 +18,7 @@ from .distributed import SHARED, is_shared
 from .edits import Define, Edit, Import, Insert, Replace, Rewrite, Unwrap
 from .facts import TrainLoop, Unit
 from .findings import Finding
+from .hand_sharding import is_constant
 from .inserted import helper_names
 from .loaders import Loader, trace
 from .module import Module
@@ -66,6 +67,8 @@ def shared_out(unit: Unit) -> Iterator[Finding]:
 
 def weighed(unit: Unit) -> Iterator[Finding]:
     """Edits that weigh every loss, behind all rules' edits: by then a scaler may hold it."""
+    if unit.train_loops:
+        refuse_divisions(unit)  # those of data dealt by hand are undone by now
     for loop in unit.train_loops:
         module, loader = loop.module, known_loader(unit, loop)
         backwards = [call for call in loop.backwards if not is_weighed(call)]
@@ -155,8 +158,7 @@ def has_modulo(node: ast.AST) -> bool:
 
 
 def refuse_the_unequal(unit: Unit) -> None:
-    """Raise RefusedError for what makes an example's loss, or the batch, depend on the ranks."""
-    evaluating = {evaluation.function for evaluation in unit.evaluations}
+    """Raise RefusedError for what makes an example's loss depend on those that a rank holds."""
     for module in unit.modules:
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
@@ -164,10 +166,21 @@ def refuse_the_unequal(unit: Unit) -> None:
             loss = module.parents[call]
             if isinstance(loss, ast.Call) and LOSS.search(module.text(loss.func)):
                 raise refusal(module, call, "the loss compares each example with its whole batch")
+
+
+def refuse_divisions(unit: Unit) -> None:
+    """Raise RefusedError where a batch or number of steps is made to depend on the ranks."""
+    evaluating = {evaluation.function for evaluation in unit.evaluations}
+    for module in unit.modules:
         for whole, amount, parts in divisions(module):
             function = module.function(whole)
+            worlds = [n for n in everywhere(parts, ast.Name) if n.id == "world_size"]
             if (
-                (mentions(parts, "world_size") or mentions(parts, "get_world_size"))
+                (
+                    any(not is_constant(unit, module, name) for name in worlds)
+                    or any(n.attr == "world_size" for n in everywhere(parts, ast.Attribute))
+                    or mentions(parts, "get_world_size")
+                )
                 and AMOUNT.search(module.text(amount))
                 and function not in evaluating
                 and (function is None or function.name not in helper_names())

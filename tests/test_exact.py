@@ -364,8 +364,10 @@ UNPROVEN = {
 @pytest.mark.parametrize(("text", "why"), UNPROVEN.values(), ids=list(UNPROVEN))
 def test_what_the_facts_do_not_prove_is_refused(text: str, why: str) -> None:
     start = f"sampler = RandomSampler(data)\n{LOADER}\n"
+    unit = Unit(module(start + text))
     with pytest.raises(RefusedError, match=why):
-        list(shared_out(Unit(module(start + text))))
+        for edits_of in (shared_out, weighed):
+            list(edits_of(unit))
 
 
 def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:
