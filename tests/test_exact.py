@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -366,8 +367,7 @@ def test_what_the_facts_do_not_prove_is_refused(text: str, why: str) -> None:
     start = f"sampler = RandomSampler(data)\n{LOADER}\n"
     unit = Unit(module(start + text))
     with pytest.raises(RefusedError, match=why):
-        for edits_of in (shared_out, weighed):
-            list(edits_of(unit))
+        list(itertools.chain(shared_out(unit), weighed(unit)))
 
 
 def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:
