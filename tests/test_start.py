@@ -11,6 +11,7 @@ import pytest
 from command_line import LEGACY, run
 
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
+HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
 
 
 def start(

@@ -14,13 +14,13 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..distributed import on_cuda
 from ..edits import Edit, Insert, Replace, Rewrite
 from ..facts import TrainLoop, Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
+from ..record import record
 from ..syntax import bound_names, everywhere, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.ERROR, Safety.SAFE
@@ -28,7 +28,7 @@ CODE, SEVERITY, SAFETY = "DF801", Severity.ERROR, Safety.SAFE
 SCALER = "scaler"
 
 
-@dataclass(frozen=True)
+@record
 class Shape:
     """The places where a script and its training loop meet apex."""
 
@@ -179,9 +179,8 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
         yield Insert(module.statement(outer), scaler)
     first, *rest = shape.forward
     lines = [module.line(number) for number in range(first.lineno, last_line(shape.forward) + 1)]
-    import textwrap  # compiles regular expressions that few scripts need
-
-    inner = textwrap.indent(textwrap.dedent("".join(lines)), "    ")
+    margin = module.margin(first)
+    inner = "".join(f"    {ln.removeprefix(margin)}" if ln.strip() else "\n" for ln in lines)
     yield Replace(first, f"with torch.amp.autocast({device}, enabled={flag}):\n{inner}")
     yield from (Replace(stmt, "") for stmt in rest)
     for stmt in shape.branch.body:
