@@ -38,7 +38,8 @@ NOOP = [
     ("DF902", "a mask of tokens, and one of four dimensions", """
         import transformers
         a = encoder(ids, attention_mask=ids.ne(1))
-        b = encoder(ids, attention_mask=mask[:, None, :, :])
+        bias = (1.0 - mask[:, None, :, :]) * -10000.0
+        b = encoder(ids, attention_mask=bias)
         c = encoder(ids, attention_mask=mask)
         """),
     ("DF902", "a model of the script's own", """
@@ -181,6 +182,11 @@ def test_repaired(code: str, text: str, diff: list[str]) -> None:
 
 
 REPORTED = [
+    ("DF902", "a mask of four dimensions that is no bias", "N", """
+        import transformers
+        mask = ids.ne(1)[:, None, None, :].float()
+        x = encoder(ids, attention_mask=mask)
+        """),
     ("DF905", "a list of tokens, which is a batch of texts today", "W", """
         import transformers
         tokens = tokenizer.tokenize(text)
@@ -386,3 +392,22 @@ def test_a_tokenizer_answers_as_it_did(tokenizer: Any, line: str, value: object)
     names: dict[str, Any] = {"tokenizer": tokenizer}
     exec(new, names)
     assert names["value"] == value
+
+
+def test_eager_attention_adds_a_mask_of_0_and_1() -> None:
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=20, initializer_range=0.3,
+        attn_implementation="eager",
+    )  # fmt: skip
+    model = RobertaModel(config).eval()
+    first, second = torch.randint(5, 30, (2, 1, 6))
+    second[:, :4] = first[:, :4]  # alike but for what the mask is to hide
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
+    for four, hidden in ((mask[:, None, None, :].float(), False), (mask, True)):
+        one, other = (model(ids, attention_mask=four)[0][:, :4] for ids in (first, second))
+        assert torch.allclose(one, other, atol=1e-6) is hidden

@@ -19,7 +19,7 @@ from ..edits import Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import argument, everywhere, keyword, last_argument, within
+from ..syntax import argument, everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 
@@ -32,8 +32,11 @@ def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         yield from files_for_folders(module)
         for call in module.calls_to("load"):
-            if module.dotted(call.func) == "torch.load" and not keyword(call, "weights_only"):
-                yield from objects(unit, module, call)
+            user = module.parents[call]
+            state = isinstance(user, ast.Call) and mentions(user.func, "load_state_dict")
+            if state or module.dotted(call.func) != "torch.load" or keyword(call, "weights_only"):
+                continue
+            yield from objects(unit, module, call)
 
 
 def files_for_folders(module: Module) -> Iterator[Finding]:

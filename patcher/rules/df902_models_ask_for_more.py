@@ -1,13 +1,15 @@
 """A model is used in a way that transformers 5 no longer takes.
 
 What         config.torchscript is read; an attention mask of token pairs has three dimensions; a
-             cache is a list or tuple of tensors; a cache is passed as past=.
+             cache is a list or tuple of tensors; a cache is passed as past=. A mask of four
+             dimensions holds 0 and 1.
 At run time  AttributeError; RuntimeError in the first forward; AttributeError in the first step of
-             a beam search. past= is ignored without a word, so that every step sees one token.
+             a beam search. past= is ignored without a word, so that every step sees one token; so
+             is a mask of 0 and 1 by eager attention, which adds it to the scores (a note).
 Example      out = self.decoder(ids, attention_mask=self.bias[:, :n, :n], past_key_values=context)
 Fix          getattr with False; the mask as it is added to the scores, (1 - mask) * -10000 in four
-             dimensions (a bool mask of four is ignored by eager attention); a DynamicCache around
-             the tensors, of which a layer's first two are key and value.
+             dimensions; a DynamicCache around the tensors, of which a layer's first two are key
+             and value.
 Fix safety   Safe: the line can only have raised, and a mask of other dimensions stays as it is.
              Unsafe for past=, where one process predicts anew what it mispredicted.
 Source       transformers.masking_utils, transformers.DynamicCache; measured against eager attention
@@ -73,7 +75,10 @@ def torchscript(module: Module) -> Iterator[Finding]:
 
 def mask(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
     """A mask of token pairs: which query may see which key."""
-    if is_pairwise(module, word.value, call):
+    if is_added(module, word.value, call):
+        because = f"{module.text(word.value)} is added to the scores as it is: 0 and 1 hide nothing"
+        yield Finding(module, word, because, severity=Severity.NOTE)
+    elif is_pairwise(module, word.value, call):
         text = module.text(word.value)
         edits = (Rewrite(word.value, f"{MASK}({text})"), Define(MASK))
         yield Finding(module, word, f"{text} has a row for every token", edits)
@@ -102,6 +107,23 @@ def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> 
             if value is not None:
                 return is_pairwise(module, value, at, depth + 1)
             return meets_pairs(module, node, at)
+    return False
+
+
+def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:
+    """Whether a mask gets its fourth dimension here, with no arithmetic that makes it a bias."""
+    for _ in range(4):
+        match node:
+            case ast.Subscript(slice=ast.Tuple(elts=parts)):
+                new = [getattr(part, "value", part) is None for part in parts]
+                return len(parts) == 4 and any(new)
+            case ast.Call(func=ast.Attribute(value=base, attr=name)) if name in ALIKE:
+                node = base
+            case ast.Name():
+                value = module.definition(node, at)
+                if value is None:
+                    return False
+                node = value
     return False
 
 
