@@ -78,9 +78,11 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
         yield from (examine(path, codes) for path in paths)
         return
     import multiprocessing
+    import signal
 
     rules_of(codes)  # imported before the fork, so that no process does it again
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is this process's to tell of
+    with multiprocessing.get_context("fork").Pool(workers, signal.signal, quiet) as pool:
         yield from pool.imap(partial(examine, codes=codes), paths, chunksize=4)
 
 
@@ -127,4 +129,6 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
             found.append(item._replace(path=name))
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
+    except RecursionError:
+        return Record(key, tuple(probes.items()), (), ": nested too deeply to be checked; split it")
     return Record(key, tuple(probes.items()), tuple(found), "")

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from command_line import LEGACY, run
-from ddpfix.patcher.config import KINDS, Config
+from ddpfix.patcher.config import KINDS, Config, read_config
 
 HEAD = "[project]\nname = 'x'\n\n[tool.ddpfix]\n"
 BAD = [
@@ -46,6 +47,14 @@ def test_a_section_that_is_no_table_is_one_line_and_exit_2(tmp_path: Path) -> No
     result = run("check", tmp_path)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"ddpfix: {tmp_path / 'pyproject.toml'}:2: ")
+
+
+def test_the_readme_shows_settings_that_can_be_used(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text().partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "pyproject.toml").write_text(text)
+    config = read_config(str(tmp_path))
+    assert (config.select, config.ignore, config.jobs) == (("DF",), ("DF405",), None)
+    assert all(f"\n{key} = " in text for key in KINDS)
 
 
 def test_every_key_is_a_setting() -> None:

@@ -76,3 +76,15 @@ def test_patch_leaves_ignored_scripts_alone(tmp_path: Path) -> None:
     assert run("patch", tmp_path).exit_code == 1
     assert (tmp_path / "old.py").read_text() == LEGACY
     assert (tmp_path / "run.py").read_text() != LEGACY
+
+
+def test_a_script_nested_too_deeply_does_not_stop_the_others(tmp_path: Path) -> None:
+    deep = "x = " + "f(" * 90 + "1" + ")" * 90
+    nested = "".join(f"{' ' * depth}if x:\n" for depth in range(95)) + f"{' ' * 95}{deep}\n"
+    chain = "x = " + " + ".join(["1"] * 3000) + "\n"
+    for name, text in (("chain", chain), ("nested", nested), ("last", "")):
+        (tmp_path / f"{name}.py").write_text(LEGACY + text + "if __name__ == '__main__': main()\n")
+    result = run("check", tmp_path)
+    assert f"{tmp_path / 'last.py'}:3:5: DF203" in result.stdout
+    assert result.exit_code in (1, 2)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
