@@ -142,7 +142,59 @@ def test_what_is_clipped_is_not_scaled(accumulation: int) -> None:
     assert run(unclipped, fp16=True, accumulation=accumulation)[0] != plain
 
 
+BESIDE_THE_STEP = SCRIPT.replace(
+    "                torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), args.max_norm)\n",
+    "",
+).replace(
+    """\
+                if (step + 1) % args.accumulation == 0:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)
+""",
+    "",
+).replace(
+    "                optimizer.step()\n",
+    """\
+                if args.fp16:
+                    torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), args.max_norm)
+                else:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)
+                optimizer.step()
+""",
+)  # fmt: skip
+
+
+def test_clipping_beside_the_step_stays_there() -> None:
+    new = fixed("DF801", BESIDE_THE_STEP)
+    assert "amp.master_params" not in new
+    for fp16 in (False, True):
+        assert run(new, fp16=fp16)[0] == run(fixed("DF801", SCRIPT), fp16=fp16)[0]
+    assert run(BESIDE_THE_STEP, fp16=False)[0] == run(SCRIPT, fp16=False)[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("from apex import amp\n", id="plain"),
+        pytest.param("try:\n    from apex import amp\nexcept ImportError:\n    pass\n", id="tried"),
+    ],
+)
+def test_an_import_at_the_top_goes_too(line: str) -> None:
+    text = SCRIPT.replace("import torch\n", f"import torch\n{line}", 1).replace(
+        INITIALIZE.replace("        model, optimizer = amp.initialize", "#").partition("#")[0],
+        "    if args.fp16:\n",
+    )
+    assert text.count("apex") == 1
+    assert "apex" not in fixed("DF801", text)
+
+
 REPORTED = [
+    ("clipped twice", SCRIPT.replace(
+        "                optimizer.step()",
+        "                if args.fp16:\n                    torch.nn.utils.clip_grad_norm_("
+        "amp.master_params(optimizer), 1)\n                optimizer.step()")),
+    ("clipped elsewhere", SCRIPT.replace(
+        "            losses.append(loss.item())",
+        "            torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), 1)")),
     ("an optimizer of apex's", SCRIPT.replace(
         "    losses = []", "    optimizer = FP16_Optimizer(optimizer)\n    losses = []").replace(
         "import torch\n", "import torch\nfrom apex.optimizers import FP16_Optimizer\n", 1)),

@@ -41,6 +41,7 @@ class Shape:
     optimizer: str
     step: ast.Expr
     forward: tuple[ast.stmt, ...]
+    clips: tuple[ast.Call, ...]  # of the master weights, in the block of the step
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -98,14 +99,35 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
         if module.text(stmt.value) == f"{optimizer}.step()"
     ]
     forward = forward_of(module, branch, model, loss)
-    known = {id(node) for part in (initialize, branch) for node in everywhere(part, ast.Name)}
+    if len(steps) != 1 or not forward:
+        return None
+    clips = clips_at(module, branch, steps[0])
+    inside = any(clipping(module, stmt) for stmt in branch.body)
+    known = {
+        id(name) for part in (initialize, branch, *clips) for name in everywhere(part, ast.Name)
+    }
     more = any(
         (module.aliases.get(name.id) or "").startswith("apex.amp") and id(name) not in known
         for name in module.nodes(ast.Name)
     )
-    if len(steps) != 1 or not forward or more:
+    if more or len(clips) + inside > 1:  # gradients are unscaled once
         return None
-    return Shape(loops[0], initialize, model, branch, scale, loss, optimizer, steps[0], forward)
+    step = steps[0]
+    return Shape(
+        loops[0], initialize, model, branch, scale, loss, optimizer, step, forward, tuple(clips)
+    )
+
+
+def clips_at(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
+    """Clipping of apex's master weights under the flag, beside the step that it is for."""
+    return [
+        clip
+        for test in module.body(step)
+        if isinstance(test, ast.If) and module.text(test.test) == module.text(branch.test)
+        for stmt in test.body
+        for clip in [clipping(module, stmt)]
+        if clip is not None and module.statement(clip) is stmt
+    ]
 
 
 def is_apex(stmt: ast.stmt) -> bool:
@@ -183,6 +205,7 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
     inner = "".join(f"    {ln.removeprefix(margin)}" if ln.strip() else "\n" for ln in lines)
     yield Replace(first, f"with torch.amp.autocast({device}, enabled={flag}):\n{inner}")
     yield from (Replace(stmt, "") for stmt in rest)
+    unscaled = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
         clip = clipping(module, stmt)
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
@@ -190,8 +213,13 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
         if clip is not None:
             most = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
             clipped = f"{module.text(clip.func)}({shape.model}.parameters(), {most})"
-            unscaled = f"{SCALER}.unscale_({shape.optimizer})"
             yield Insert(shape.step, f"if {flag}:\n    {unscaled}\n    {clipped}")
+    for clip in shape.clips:
+        yield Insert(module.statement(clip), unscaled)
+        yield Rewrite(clip.args[0], f"{shape.model}.parameters()")
+    for stmt in module.tree.body:
+        if is_apex(stmt) and bound_names(stmt) == {"amp"}:
+            yield Replace(stmt, "")
     yield Rewrite(shape.step.value, f"{SCALER}.step({shape.optimizer})")
     yield Insert(shape.step, f"{SCALER}.update()", "after")
 
