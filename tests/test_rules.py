@@ -315,6 +315,18 @@ FIX = [
         "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
     ("DF203", "no division by zero", "x = a // args.n_gpu", [
         "-x = a // args.n_gpu", "+x = a // max(1, args.n_gpu)"]),
+    ("DF202", "the card's tensors only where there is a card", """
+        import torch
+        torch.distributed.destroy_process_group(torch.distributed.init_process_group(timeout=t))
+        tt = torch.cuda
+        zero = torch.cuda.LongTensor(1).fill_(0)
+        if torch.cuda.is_available():
+            one = torch.cuda.LongTensor(1)
+        """, [
+        "-tt = torch.cuda",
+        "-zero = torch.cuda.LongTensor(1).fill_(0)",
+        "+tt = torch.cuda if torch.cuda.is_available() else torch",
+        "+zero = (torch.cuda if torch.cuda.is_available() else torch).LongTensor(1).fill_(0)"]),
     ("DF202", "an evaluation on the card of its own model", """
         import torch
         torch.distributed.destroy_process_group(torch.distributed.init_process_group(timeout=t))

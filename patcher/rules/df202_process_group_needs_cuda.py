@@ -42,6 +42,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     yield from card_by_number(unit)
     for module in unit.modules:
+        yield from tensors_of_cards(module)
+    for module in unit.modules:
         yield from ddp_on_cpu(unit, module)
     if not any(module.calls_to("destroy_process_group") for module in unit.modules):
         yield from never_destroyed(unit.script)
@@ -150,6 +152,32 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
                     f"every rank but the first has its model on another card than {given.value}"
                 )
                 yield Finding(module, call, because, (Rewrite(given, device),))
+
+
+def tensors_of_cards(module: Module) -> Iterator[Finding]:
+    """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``: the card's types, or the CPU's."""
+    for node in module.nodes(ast.Attribute):
+        if node.attr != "cuda" or module.dotted(node) != "torch.cuda":
+            continue
+        parent = module.parents[node]
+        tensor = isinstance(parent, ast.Attribute) and parent.attr.endswith("Tensor")
+        alias = isinstance(parent, ast.Assign) and parent.value is node
+        if not (tensor or alias) or is_asked_for(module, node):
+            continue
+        text = f"{module.text(node)} if torch.cuda.is_available() else torch"
+        yield Finding(
+            module,
+            node,
+            "its tensors are a card's, also on a machine without one",
+            (Rewrite(node, f"({text})" if tensor else text),),
+            severity=Severity.DEGRADED,
+        )
+
+
+def is_asked_for(module: Module, node: ast.AST) -> bool:
+    """Whether a test around ``node`` asks for a card."""
+    tests = (up.test for up in module.ancestors(node) if isinstance(up, ast.If | ast.IfExp))
+    return any("cuda" in module.text(test) for test in tests)
 
 
 def never_destroyed(module: Module) -> Iterator[Finding]:

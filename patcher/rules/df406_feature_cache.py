@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from ..edits import Define, Edit, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..hand_sharding import is_constant
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, Role, reached
-from ..syntax import argument, mentions, position, same
+from ..syntax import argument, everywhere, mentions, position, same
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -41,7 +42,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 and any(same(part, path) for part in (*read.args, owner(read)))
                 and Role.OTHER in reached(unit, module, read)
             ]
-            if not reads or tells_ranks_apart(module, path):
+            if not reads or tells_ranks_apart(unit, module, path):
                 continue
             if reached(unit, module, call) & RANKS and not in_order(unit, module, reads[0]):
                 line = reads[0].lineno
@@ -103,10 +104,15 @@ def opened(
     yield call, path, edits if plain else ()
 
 
-def tells_ranks_apart(module: Module, path: ast.expr) -> bool:
-    """Whether the name of the file holds a rank."""
-    values = [path, *module.alternatives(path, path)]
-    return any(mentions(v, name) for v in values for name in (*RANK_NAMES, "get_rank"))
+def tells_ranks_apart(unit: Unit, module: Module, path: ast.expr) -> bool:
+    """Whether the name of the file holds a rank, and one that is not the same for all."""
+    for value in (path, *module.alternatives(path, path)):
+        if any(node.attr in (*RANK_NAMES, "get_rank") for node in everywhere(value, ast.Attribute)):
+            return True
+        for name in everywhere(value, ast.Name):
+            if name.id in (*RANK_NAMES, "get_rank") and not is_constant(unit, module, name):
+                return True
+    return False
 
 
 def in_order(unit: Unit, module: Module, read: ast.Call) -> bool:
