@@ -83,7 +83,9 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
     rules_of(codes)  # imported before the fork, so that no process does it again
     quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is this process's to tell of
     with multiprocessing.get_context("fork").Pool(workers, signal.signal, quiet) as pool:
-        yield from pool.imap(partial(examine, codes=codes), paths, chunksize=4)
+        # Neighbours go to one process: they import the same modules.
+        some = max(1, len(paths) // (4 * workers))
+        yield from pool.imap(partial(examine, codes=codes), paths, chunksize=some)
 
 
 @cache
