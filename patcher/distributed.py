@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 
 from .edits import Define, Edit, Guard, Insert
-from .facts import Evaluation, TrainLoop, Unit
+from .evaluations import Evaluation
+from .facts import Unit
 from .loaders import Loader
 from .module import Module
 from .syntax import below, bound_names, keyword, mentions, parameters, within
+from .train_loops import TrainLoop
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch

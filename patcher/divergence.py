@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from .facts import TrainLoop, Unit
+from .facts import Unit
 from .loaders import loader_of
 from .module import Module
 from .record import record
 from .syntax import Function, below, within
+from .train_loops import TrainLoop
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
 AGREED = {

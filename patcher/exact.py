@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from .apply import RefusedError
 from .distributed import SHARED, is_shared
 from .edits import Define, Edit, Import, Insert, Replace, Rewrite, Unwrap
-from .facts import TrainLoop, Unit
+from .facts import Unit
 from .findings import Finding
 from .hand_sharding import is_constant
 from .inserted import helper_names
 from .loaders import Loader, trace
 from .module import Module
 from .syntax import below, bound_names, everywhere, keyword, mentions, position, within
+from .train_loops import TrainLoop
 
 NUMBER = "batch_number"
 BATCHES = "train_batches"

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 
 from ..distributed import is_alone, is_shared
 from ..edits import Edit, Import, Rewrite
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..hand_sharding import dealt as hand_dealt
 from ..loaders import Loader
 from ..module import Module
 from ..syntax import keyword, last_argument
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 

@@ -12,11 +12,12 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Import, Insert
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, within
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 

@@ -15,7 +15,8 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Rewrite, Unwrap
-from ..facts import Evaluation, Unit
+from ..evaluations import Evaluation
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import Role, gates, is_rank_test, value

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from ..distributed import share_of
 from ..edits import Edit, Rewrite
-from ..facts import Evaluation, Unit
+from ..evaluations import Evaluation
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..roles import Role, reached_in_function
 

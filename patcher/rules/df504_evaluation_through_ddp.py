@@ -14,7 +14,8 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Insert, Rewrite
-from ..facts import Evaluation, Unit
+from ..evaluations import Evaluation
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..syntax import bound_names, mentions, parameters, within
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from ..distributed import is_alone, share_of
 from ..edits import Edit, Rewrite
-from ..facts import Evaluation, Unit
+from ..evaluations import Evaluation
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import Loader
 from ..roles import RANKS, reached

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 
 from ..divergence import Decision, decisions, exits, in_lock_step, is_number_test
 from ..edits import Define, Edit, Insert, Replace, Rewrite
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANKS, Role, is_rank_test, reached, reached_in_function, value
 from ..syntax import Function, bound_names, mentions, within
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 

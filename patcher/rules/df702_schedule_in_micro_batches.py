@@ -16,12 +16,13 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Insert, Rewrite
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import trace
 from ..module import Module
 from ..roles import WORLD, Role, value
 from ..syntax import Function, below, bound_names, everywhere, parameters, same, within
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 

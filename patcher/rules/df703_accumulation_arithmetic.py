@@ -18,11 +18,12 @@ import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Guard, Insert, Rewrite
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, everywhere, parameters, same, within
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 

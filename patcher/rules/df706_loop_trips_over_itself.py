@@ -18,10 +18,11 @@ import builtins
 from collections.abc import Iterator
 
 from ..edits import Insert, Replace, Rewrite
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import given
 from ..syntax import bound_names, parameters, within
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 

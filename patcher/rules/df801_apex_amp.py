@@ -17,11 +17,12 @@ from collections.abc import Iterator
 
 from ..distributed import on_cuda
 from ..edits import Edit, Insert, Replace, Rewrite
-from ..facts import TrainLoop, Unit
+from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..record import record
 from ..syntax import bound_names, everywhere, mentions, within
+from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.ERROR, Safety.SAFE
 

@@ -1,0 +1,231 @@
+"""Loops over a loader with a model in eval mode, and what is left of them behind.
+
+An evaluation is all that a function does, or stands among the statements that train.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .loaders import Loader, loader_of
+from .module import Module
+from .record import record
+from .syntax import (
+    Function,
+    assigned_pairs,
+    bound_names,
+    is_empty_list,
+    is_number,
+    walk,
+    within,
+)
+from .train_loops import is_backward
+
+if TYPE_CHECKING:
+    from .facts import Unit
+
+
+@record
+class Evaluation:
+    """A loop over a loader with a model in eval mode: a function's own, or in the training code.
+
+    ``function`` is the one that does nothing else; None where the loop stands inline.
+    """
+
+    module: Module
+    function: Function | None
+    loop: ast.For
+    loader: Loader
+    mode: ast.stmt  # model.eval()
+    model: str  # the model put in eval mode, as it is spelled
+
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        if self.function is None:
+            return f"the evaluation in line {self.loop.lineno}"
+        return f"{self.function.name}()"
+
+    @property
+    def before(self) -> list[ast.stmt]:
+        """Statements above the loop in its block, and above a ``with`` that is all around it."""
+        found: list[ast.stmt] = []
+        node: ast.stmt = self.loop
+        while True:
+            body = self.module.body(node)
+            found = [*body[: body.index(node)], *found]
+            above = self.module.parents[node]
+            if not isinstance(above, ast.With):
+                return found
+            node = above
+
+    @cached_property
+    def reads(self) -> set[str]:
+        """Names that may be read behind the loop before they are bound again."""
+        return {name.id for name in survivors(self.module, self.loop)}
+
+    @cached_property
+    def accumulators(self) -> dict[str, ast.stmt] | None:
+        """Lists and numbers that the loop fills and later statements read, with their start.
+
+        None when the loop keeps something else, or leaves early: then no share of it can be added
+        up to the whole.
+        """
+        if self.loop.orelse:
+            return None
+        if any(isinstance(node, ast.Break | ast.Return) for node in walk(self.loop.body)):
+            return None
+        start: dict[str, ast.stmt] = {}
+        for stmt in self.before:
+            if isinstance(stmt, ast.Assign):
+                for name, value in assigned_pairs(stmt):
+                    start[name] = stmt
+                    if not is_empty_list(value) and not is_number(value):
+                        del start[name]
+        read = self.reads
+        if self.loader.name in read & behind(self.module, self.loop):
+            return None
+        if bound_names(self.loop) & read - set(start):
+            return None
+        filled: set[str] = set()
+        for node in walk(self.loop.body):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = node.func.value
+                if isinstance(owner, ast.Name) and owner.id in start:
+                    if node.func.attr not in ("append", "extend"):
+                        return None
+                    filled.add(owner.id)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                if not isinstance(node.op, ast.Add):
+                    return None
+                filled.add(node.target.id)
+            elif isinstance(node, ast.Assign) and bound_names(node) & set(start):
+                return None
+        if not filled <= set(start):
+            return None
+        return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
+
+
+def behind(module: Module, loop: ast.For) -> set[str]:
+    """Names read in the statements behind the loop, in the block that holds it."""
+    body = module.body(loop)
+    rest = body[body.index(loop) + 1 :]
+    return {name.id for name in within(rest, ast.Name) if isinstance(name.ctx, ast.Load)}
+
+
+def survivors(module: Module, loop: ast.For) -> Iterator[ast.Name]:
+    """Reads, outside of the loop, that may see what it left in a name.
+
+    A read is safe where the name was bound anew on every way to it: behind the loop, or, above it
+    in an enclosing loop, since that one's round began.
+    """
+    inside = set(map(id, within(loop, ast.Name)))
+    bound = bound_names(loop) | {
+        call.func.value.id
+        for call in within(loop.body, ast.Call)
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+    }
+    end = loop.end_lineno or loop.lineno
+    rounds = [up for up in module.ancestors(loop) if isinstance(up, ast.For | ast.While)]
+    for name in within(module.scope_statements(loop), ast.Name):
+        if id(name) in inside or not isinstance(name.ctx, ast.Load) or name.id not in bound:
+            continue
+        first = end
+        if name.lineno <= loop.lineno:
+            around = [up for up in rounds if up in module.ancestors(name)]
+            if not around:
+                continue
+            first = around[-1].lineno - 1
+        if not is_bound_between(module, name, first):
+            yield name
+
+
+def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
+    """Whether every way from below line ``first`` to the read binds the name."""
+    child: ast.AST = name
+    for up in module.ancestors(name):
+        if isinstance(up, Function):
+            break
+        if any(name.id in bound_names(part.target) for part in getattr(up, "generators", ())):
+            return True  # a comprehension's own
+        inside = isinstance(up, ast.For) and child in up.body and up.lineno > first
+        if inside and name.id in bound_names(up.target):  # type: ignore[attr-defined]
+            return True
+        if isinstance(child, ast.stmt):
+            for stmt in module.body(child):
+                if stmt is child:
+                    break
+                plain = isinstance(stmt, ast.Assign | ast.AnnAssign)
+                if plain and stmt.lineno > first and name.id in bound_names(stmt):
+                    return True
+        child = up
+    return False
+
+
+def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Evaluation]:
+    """The evaluations that are all a function does: one per loop over a loader."""
+    calls = within(function.body, ast.Call)
+    if any(is_backward(call) for call in calls):
+        return
+    modes = [call for call in calls if is_eval_mode(call)]
+    if not modes:
+        return
+    for loop in within(function.body, ast.For):
+        loader = loader_of(unit, module, loop)
+        if loader is not None:
+            yield Evaluation(
+                module, function, loop, loader, module.statement(modes[0]), owner(module, modes[0])
+            )
+
+
+def is_eval_mode(call: ast.Call) -> bool:
+    """``model.eval()`` or ``self.model.eval()``."""
+    func = call.func
+    return (
+        isinstance(func, ast.Attribute)
+        and func.attr == "eval"
+        and not call.args
+        and (
+            isinstance(func.value, ast.Name)
+            or (isinstance(func.value, ast.Attribute) and isinstance(func.value.value, ast.Name))
+        )
+    )
+
+
+def owner(module: Module, call: ast.Call) -> str:
+    """What stands before the dot of a method's call."""
+    assert isinstance(call.func, ast.Attribute)
+    return module.text(call.func.value)
+
+
+def opened(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, those of a ``with`` in the place of it."""
+    for stmt in body:
+        yield from opened(stmt.body) if isinstance(stmt, ast.With) else [stmt]
+
+
+def inline(unit: Unit, module: Module) -> Iterator[Evaluation]:
+    """Evaluations among the statements that train, or at module level."""
+    scopes = {module.function(call) for call in module.calls_to("backward")} | {None}
+    modes = [call for call in module.calls_to("eval") if is_eval_mode(call)]
+    for mode in modes:
+        if module.function(mode) not in scopes:
+            continue
+        stmt = module.statement(mode)
+        body = module.body(stmt)
+        for follower in opened(body[body.index(stmt) + 1 :]):
+            if isinstance(follower, ast.For):
+                loader = loader_of(unit, module, follower)
+                if any(is_backward(call) for call in within(follower, ast.Call)):
+                    break
+                if loader is not None and loader.cycle is None:
+                    yield Evaluation(module, None, follower, loader, stmt, owner(module, mode))
+                    break
+            elif isinstance(follower, ast.Expr) and any(
+                isinstance(call.func, ast.Attribute) and call.func.attr == "train"
+                for call in within(follower, ast.Call)
+            ):
+                break

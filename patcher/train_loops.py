@@ -1,0 +1,153 @@
+"""Loops that back-propagate: what they go through, count, clip and wait for."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .loaders import Loader, loader_of, next_loader
+from .module import Module
+from .record import record
+from .syntax import (
+    Function,
+    argument,
+    below,
+    bound_names,
+    within,
+)
+
+if TYPE_CHECKING:
+    from .facts import Unit
+
+
+@record
+class TrainLoop:
+    """A loop that back-propagates, in the function (or module) that holds it."""
+
+    module: Module
+    steps: ast.For | ast.While
+    epochs: ast.For | None
+    loader: Loader | None
+    backwards: tuple[ast.Call, ...]
+    clips: tuple[ast.stmt, ...]
+    step_test: ast.If | None  # the accumulation test around optimizer.step()
+    accumulation: ast.expr | None  # what it takes the step number modulo
+    step_name: str  # the micro-batch's number, where enumerate or range gives it
+    step_start: int = 0  # what it starts from
+
+    @property
+    def scope(self) -> list[ast.stmt]:
+        """Statements of the function that trains."""
+        return self.module.scope_statements(self.steps)
+
+    @cached_property
+    def counters(self) -> set[str]:
+        """Names that count optimizer steps."""
+        if self.step_test is None:
+            return set()
+        return {
+            node.target.id
+            for node in within(self.step_test.body, ast.AugAssign)
+            if isinstance(node.target, ast.Name)
+            and isinstance(node.value, ast.Constant)
+            and node.value.value == 1
+        }
+
+
+def is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+
+
+def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
+    """The loop around ``node`` in its own function."""
+    for up in module.ancestors(node):
+        if isinstance(up, ast.For | ast.While | Function):
+            return None if isinstance(up, Function) else up
+    return None
+
+
+def train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
+    owners: dict[ast.For | ast.While, list[ast.Call]] = defaultdict(list)
+    for call in module.calls_to("backward"):
+        loop = loop_around(module, call)
+        if loop is not None and is_backward(call):
+            owners[loop].append(call)
+    for loop, backwards in owners.items():
+        test, modulo = _accumulation(module, loop)
+        outer = loop_around(module, loop)
+        loader = loader_of(unit, module, loop) if isinstance(loop, ast.For) else None
+        name, start = _step_number(module, loop)
+        yield TrainLoop(
+            module,
+            loop,
+            outer if isinstance(outer, ast.For) else None,
+            loader or next_loader(unit, module, loop.body),
+            tuple(backwards),
+            tuple(
+                module.statement(call)
+                for call in within(loop.body, ast.Call)
+                if module.dotted(call.func).rpartition(".")[2]
+                in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+            ),
+            test,
+            modulo,
+            name,
+            start,
+        )
+
+
+def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:
+    """The name that counts the loop's micro-batches, and what it starts from."""
+    if not isinstance(loop, ast.For):
+        return "", 0
+    source, target = loop.iter, loop.target
+    for _ in range(4):
+        if isinstance(source, ast.Name):
+            value = module.definition(source, loop)
+            if value is None:
+                break
+            source = value
+        elif isinstance(source, ast.Call) and source.args:
+            name = module.dotted(source.func).rpartition(".")[2]
+            if name == "enumerate" and isinstance(target, ast.Tuple):
+                first = argument(source, 1, "start")
+                start = 0 if first is None else getattr(first, "value", None)
+                if isinstance(target.elts[0], ast.Name) and start in (0, 1):
+                    return target.elts[0].id, start
+                break
+            if name in ("range", "trange") and len(source.args) == 1:
+                return (target.id, 0) if isinstance(target, ast.Name) else ("", 0)
+            if name != "tqdm":
+                break
+            source = source.args[0]
+        else:
+            break
+    return "", 0
+
+
+def _accumulation(
+    module: Module, loop: ast.For | ast.While
+) -> tuple[ast.If | None, ast.expr | None]:
+    """The test around ``optimizer.step()`` and the number of micro-batches it waits for."""
+    for call in within(loop.body, ast.Call):
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+            continue
+        for up in module.ancestors(call):
+            if up is loop:
+                break
+            if isinstance(up, ast.If):
+                for node in below(up.test):
+                    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                        return up, node.right
+    # A test that was already given a name: ``last = (step + 1) % n == 0 or …``; ``if last:``
+    for stmt in within(loop.body, ast.If):
+        if isinstance(stmt.test, ast.Name):
+            for assign in within(loop.body, ast.Assign):
+                if bound_names(assign) == {stmt.test.id}:
+                    for node in below(assign.value):
+                        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                            return stmt, node.right
+    return None, None
