@@ -23,8 +23,10 @@ class Unbound:
     role: Role
 
 
-def unbound_reads(module: Module, function: Function) -> Iterator[Unbound]:
-    """Reads in ``function`` that fail on some rank and not in a lone process."""
+def unbound_reads(
+    module: Module, function: Function, names: set[str] | None = None
+) -> Iterator[Unbound]:
+    """Reads in ``function``, of ``names`` or of any, that fail on some rank and not alone."""
     outer = {
         name
         for node in walk(function.body)
@@ -32,6 +34,7 @@ def unbound_reads(module: Module, function: Function) -> Iterator[Unbound]:
         for name in node.names
     }
     local = bound_names(function.body) - outer
+    local = local if names is None else local & names
     given = parameters(function)
     alone = set(_reads(module, function, local, given, Role.SINGLE))
     seen: set[ast.Name] = set()

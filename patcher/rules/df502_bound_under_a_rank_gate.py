@@ -24,14 +24,17 @@ from ..syntax import Function, bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
+LEAVING: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for function in module.functions.values():
-            if not any(differs(module, test.test) for test in within(function.body, ast.If)):
+            names = bound_by_some(module, function)
+            if not names:
                 continue
             guarded: set[ast.stmt] = set()
-            for unbound in unbound_reads(module, function):
+            for unbound in unbound_reads(module, function, names):
                 stmt = module.statement(unbound.name)
                 binding = bindings(module, function, unbound.name.id)
                 where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
@@ -45,6 +48,13 @@ def findings(unit: Unit) -> Iterator[Finding]:
                     f"{unbound.name.id} is {where}; {unbound.role.value} reads it unbound",
                     edits,
                 )
+
+
+def bound_by_some(module: Module, function: Function) -> set[str]:
+    """Names that a branch of a rank test binds; all of them where such a branch may leave."""
+    tests = [test for test in within(function.body, ast.If) if differs(module, test.test)]
+    leaving = any(within(t, kind) for t in tests for kind in LEAVING)
+    return bound_names(function.body) if leaving else set().union(*map(bound_names, tests))
 
 
 def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
