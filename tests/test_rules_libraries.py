@@ -244,7 +244,22 @@ def test_the_new_place_has_it_and_the_old_one_has_not(old: str, new: str) -> Non
     assert not has(old)
 
 
-@pytest.mark.parametrize("name", [*df901.GONE, *df901.CARRIED])
+OF_PATTERNS = [
+    "transformers.BERT_PRETRAINED_MODEL_ARCHIVE_LIST",
+    "transformers.data.processors.utils.InputExample",
+    "transformers.models.roberta.modeling_roberta.ROBERTA_INPUTS_DOCSTRING",
+    "transformers.TFBertModel",
+    "transformers.FlaxBertModel",
+    "transformers.TransfoXLTokenizer",
+]
+
+
+def test_each_pattern_has_an_example() -> None:
+    ways = {df901.way_out(name) for name in OF_PATTERNS}
+    assert set(df901.PATTERNS.values()) <= ways
+
+
+@pytest.mark.parametrize("name", [*df901.GONE, *df901.CARRIED, *OF_PATTERNS])
 def test_what_is_called_gone_is_gone(name: str) -> None:
     assert not has(name)
 

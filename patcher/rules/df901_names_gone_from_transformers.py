@@ -86,35 +86,82 @@ MOVED = {  # the same thing, where it is today
         "transformers.pytorch_utils.apply_chunking_to_forward"
     ),
     "transformers.trainer_utils.EvaluationStrategy": "transformers.trainer_utils.IntervalStrategy",
+    "transformers.LogitsWarper": "transformers.LogitsProcessor",
+    "transformers.file_utils.cached_property": "functools.cached_property",
+    "transformers.file_utils.add_start_docstrings_to_callable": (
+        "transformers.utils.add_start_docstrings_to_model_forward"
+    ),
+    "transformers.generation_utils.GenerationMixin": "transformers.generation.GenerationMixin",
+    **{
+        f"transformers.generation_{home}.{name}": f"transformers.generation.{name}"
+        for home, names in {
+            "logits_process": "LogitsProcessor LogitsProcessorList MinLengthLogitsProcessor",
+            "stopping_criteria": "MaxLengthCriteria StoppingCriteria StoppingCriteriaList",
+        }.items()
+        for name in names.split()
+    },
+    **{
+        f"transformers.deepspeed.{name}": f"transformers.integrations.deepspeed.{name}"
+        for name in ("HfDeepSpeedConfig", "is_deepspeed_zero3_enabled")
+    },
 }
 PRUNEABLE = "find_pruneable_heads_and_indices"
 CARRIED = {  # of inserts.py
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }
-GLUE = "copy the function from transformers 4 into the script"
-GONE = {  # no equal: the way out
-    "transformers.AutoModelWithLMHead": (
-        "AutoModelForCausalLM, AutoModelForMaskedLM or AutoModelForSeq2SeqLM, by the checkpoint"
+WAYS_OUT = {  # where there is no equal
+    "AutoModelForCausalLM, AutoModelForMaskedLM or AutoModelForSeq2SeqLM, by the checkpoint": (
+        "transformers.AutoModelWithLMHead"
     ),
-    "transformers.MODEL_WITH_LM_HEAD_MAPPING": "MODEL_FOR_CAUSAL_LM_MAPPING and its like",
-    "transformers.ALL_PRETRAINED_MODEL_ARCHIVE_MAP": "any name on the hub is taken today",
-    "transformers.WarmupLinearSchedule": "get_linear_schedule_with_warmup, with its own arguments",
-    "transformers.LineByLineTextDataset": "read the lines and call the tokenizer on them",
-    "transformers.TextDataset": "read the text and call the tokenizer on it",
-    "transformers.top_k_top_p_filtering": "generate(top_k=…, top_p=…)",
-    "transformers.cached_path": "huggingface_hub.hf_hub_download",
-    "transformers.file_utils.cached_path": "huggingface_hub.hf_hub_download",
-    "transformers.utils.cached_path": "huggingface_hub.hf_hub_download",
-    "transformers.is_tf_available": "transformers 5 has no TensorFlow: take the test out",
-    "transformers.is_torch_tpu_available": "transformers.utils.is_torch_xla_available",
-    "transformers.glue_compute_metrics": GLUE,
-    "transformers.glue_convert_examples_to_features": GLUE,
-    "transformers.glue_output_modes": GLUE,
-    "transformers.glue_processors": GLUE,
-    "transformers.squad_convert_examples_to_features": GLUE,
+    "MODEL_FOR_CAUSAL_LM_MAPPING and its like": "transformers.MODEL_WITH_LM_HEAD_MAPPING",
+    "any name on the hub is taken today": "transformers.ALL_PRETRAINED_MODEL_ARCHIVE_MAP",
+    "get_linear_schedule_with_warmup, with its own arguments": "transformers.WarmupLinearSchedule",
+    "read the lines and call the tokenizer on them": (
+        "transformers.LineByLineTextDataset transformers.TextDataset"
+    ),
+    "generate(top_k=…, top_p=…)": "transformers.top_k_top_p_filtering",
+    "generate(num_beams=…)": (
+        "transformers.BeamScorer transformers.BeamSearchScorer transformers.DisjunctiveConstraint "
+        "transformers.PhrasalConstraint"
+    ),
+    "huggingface_hub.hf_hub_download": (
+        "transformers.cached_path transformers.file_utils.cached_path "
+        "transformers.utils.cached_path"
+    ),
+    "huggingface_hub.constants.HF_HUB_CACHE": (
+        "transformers.TRANSFORMERS_CACHE transformers.file_utils.TRANSFORMERS_CACHE "
+        "transformers.file_utils.PYTORCH_PRETRAINED_BERT_CACHE"
+    ),
+    "transformers.utils.is_torch_xla_available": (
+        "transformers.is_torch_tpu_available transformers.file_utils.is_torch_tpu_available"
+    ),
+    "transformers 5 has no TensorFlow: take the test out": (
+        "transformers.is_tf_available transformers.file_utils.is_tf_available"
+    ),
+    "RobertaEmbeddings.create_position_ids_from_input_ids": (
+        "transformers.models.roberta.modeling_roberta.create_position_ids_from_input_ids"
+    ),
+    "torch.utils.data.distributed.DistributedSampler": (
+        "transformers.trainer_pt_utils.SequentialDistributedSampler"
+    ),
+    "copy it from transformers 4 into the script": (
+        "transformers.DataProcessor transformers.InputExample transformers.InputFeatures "
+        "transformers.glue_compute_metrics transformers.glue_convert_examples_to_features "
+        "transformers.glue_output_modes transformers.glue_processors transformers.xnli_processors "
+        "transformers.squad_convert_examples_to_features"
+    ),
 }
-ARCHIVES = re.compile(r"\w+_PRETRAINED_(MODEL_ARCHIVE_(LIST|MAP)|CONFIG_ARCHIVE_MAP)")
+GONE = {name: way for way, names in WAYS_OUT.items() for name in names.split()}
+PATTERNS = {  # of dotted names
+    r"transformers\.(?!ZOEDEPTH).*_PRETRAINED_(MODEL|CONFIG|VOCAB)_(ARCHIVE|FILES)_(LIST|MAP)": (
+        "any name on the hub is taken today"
+    ),
+    r"transformers\.data\.(processors|metrics)\..*": "copy it from transformers 4 into the script",
+    r"transformers\.models\..*_(INPUTS|START)_DOCSTRING": "take the decorator out",
+    r"transformers\.(TF[A-Z]|Flax)\w+": "the class without TF or Flax",
+    r"transformers\.(TransfoXL|RetriBert)\w+": "the model left transformers",
+}
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -195,14 +242,12 @@ def today(name: str) -> str:
 
 def way_out(name: str) -> str:
     """What to do where the thing is gone; the empty string where it may still be there."""
-    home, _, last = name.rpartition(".")
-    flat = FLAT.fullmatch(home)
+    flat = FLAT.fullmatch(name.rpartition(".")[0])
     if name in GONE:
         return GONE[name]
-    if home.startswith("transformers") and ARCHIVES.fullmatch(last):
-        return "any name on the hub is taken today"
-    if home.startswith(("transformers.data.processors", "transformers.data.metrics")):
-        return GLUE
+    for pattern, way in PATTERNS.items():
+        if re.fullmatch(pattern, name):
+            return way
     if flat and flat[2] in MODELS:
         return f"look for it in transformers.models.{flat[2]}.{flat[1]}_{flat[2]}"
     return ""
