@@ -24,7 +24,7 @@ from ..record import record
 from ..syntax import bound_names, everywhere, mentions, within
 from ..train_loops import TrainLoop
 
-CODE, SEVERITY, SAFETY = "DF801", Severity.ERROR, Safety.SAFE
+CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 
 SCALER = "scaler"
 
@@ -58,7 +58,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
     module, call = calls[0]
     because = f"{module.text(call.func)}() is apex's"
     if shape is None:
-        yield Finding(module, call, because, severity=Severity.DEGRADED)
+        yield Finding(module, call, because)
         return
     yield Finding(module, call, because, tuple(torch_amp(unit, shape)))
 
