@@ -67,7 +67,7 @@ def read_early(loop: TrainLoop) -> Iterator[Finding]:
             continue
         name = module.text(call.func.value)
         made = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
-        if name in joined and min(made) < call.lineno < joined[name]:
+        if name in joined and min(made, default=call.lineno) < call.lineno < joined[name]:
             because = f"{name} has a number per card until line {joined[name]}"
             yield Finding(module, call, because, (Rewrite(call, f"{name}.mean().item()"),))
 
