@@ -21,6 +21,11 @@ NOOP = [
         torch.save({'model': model.state_dict(), 'step': step}, path)
         state = torch.load(path)
         """),
+    ("states in a dict with a name", """
+        state = {'model': model.state_dict(), 'step': step}
+        torch.save(state, path)
+        state = torch.load(path)
+        """),
     ("it says so", "torch.save(args, path)\nargs = torch.load(path, weights_only=False)"),
     ("a checkpoint from elsewhere", """
         state = torch.load(args.checkpoint)
@@ -58,6 +63,12 @@ def test_left_alone(text: str) -> None:
             "torch.load(self.path",
             "E",
             id="a class of the script's own",
+        ),
+        pytest.param(
+            "state = {'model': model.state_dict(), 'args': args}\ntorch.save(state, path)",
+            "torch.load(path",
+            "E",
+            id="the arguments beside a state_dict",
         ),
         pytest.param(
             "x = np.zeros(3)\ntorch.save(x, path)", "torch.load(path", "E", id="a NumPy array"

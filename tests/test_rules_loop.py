@@ -56,7 +56,7 @@ def modes(**parts: str) -> str:
 NOOP = [
     ("read once it is one number", LOSS.format(first="pass", second="seen = loss.item()")),
     ("a loss that is no plain name", LOSS.format(
-        first="seen = out.loss.item()", second="pass").replace("loss = loss", "out.loss = out.loss")),
+        first="seen = out.l.item()", second="pass").replace("loss = loss", "out.l = out.l")),
     ("training mode in every step", modes(inside="model.train()")),
     ("training mode behind the evaluation", modes(behind="model.train()")),
     ("the evaluation puts it back", modes(restored="model.train()")),

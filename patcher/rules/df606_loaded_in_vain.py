@@ -77,7 +77,7 @@ def objects(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
         and home.dotted(save.func) in ("torch.save", "save_on_main")
         and is_same_file(module, path, call, home, target, save)
     ]
-    if any(is_state(value) for _, value in saved):
+    if any(is_state(home, value) and not kind_of(unit, home, value) for home, value in saved):
         return
     if not saved:
         used = used_as(module, call)
@@ -116,9 +116,9 @@ def is_same_file(
     return bool(names) and names <= others
 
 
-def is_state(value: ast.expr) -> bool:
+def is_state(module: Module, value: ast.expr) -> bool:
     """``….state_dict()``, alone or in a dict."""
-    return any(node.attr == "state_dict" for node in everywhere(value, ast.Attribute))
+    return mentions(module.definition(value, value) or value, "state_dict")
 
 
 def kind_of(unit: Unit, module: Module, value: ast.expr) -> str:
@@ -126,6 +126,8 @@ def kind_of(unit: Unit, module: Module, value: ast.expr) -> str:
     if isinstance(value, ast.Name) and any(value.id == name for _, _, name in unit.parses):
         return "the parsed arguments"
     made = module.definition(value, value) or value
+    if isinstance(made, ast.Dict):
+        return next(filter(None, (kind_of(unit, module, part) for part in made.values)), "")
     if isinstance(made, ast.Call):
         name = module.dotted(made.func).rpartition(".")[2]
         if name == "from_pretrained":
