@@ -105,15 +105,17 @@ def is_same_file(
     if module is home and module.text(path) == home.text(target):
         shared = isinstance(path, ast.Attribute | ast.Constant)
         return shared or module.function(load) is home.function(save)
-    names, others = (
-        {
-            node.value
-            for node in everywhere(where.definition(place, at) or place, ast.Constant)
-            if isinstance(node.value, str) and "." in node.value.strip("./{}")
-        }
-        for where, place, at in ((module, path, load), (home, target, save))
-    )
-    return bool(names) and names <= others
+    names = file_names(module, path, load)
+    return bool(names) and names <= file_names(home, target, save)
+
+
+def file_names(module: Module, path: ast.expr, at: ast.AST) -> set[str]:
+    """Literal parts of a path that have a suffix."""
+    return {
+        node.value
+        for node in everywhere(module.definition(path, at) or path, ast.Constant)
+        if isinstance(node.value, str) and "." in node.value.strip("./{}")
+    }
 
 
 def is_state(module: Module, value: ast.expr) -> bool:

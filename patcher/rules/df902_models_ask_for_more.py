@@ -44,7 +44,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     own = own_forwards(unit)
     for module in unit.modules:
-        yield from torchscript(module)
+        if "torchscript" in module.source.text:
+            yield from torchscript(module)
         if "past_key_values" in module.source.text:
             yield from layers(module)
         for word in module.nodes(ast.keyword):
