@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from .facts import Unit
 
 
+TOLD = ("print", "info", "debug", "warning", "set_description", "set_postfix", "update")
+FILLS = ("append", "extend", "update", "add", "add_batch", "insert", "setdefault", "put")
+WRITES = ("write", "writelines", "writerow", "writerows", "dump", "save", "add_scalar")
+
+
 @record
 class Evaluation:
     """A loop over a loader with a model in eval mode: a function's own, or in the training code.
@@ -104,9 +109,65 @@ class Evaluation:
                 filled.add(node.target.id)
             elif isinstance(node, ast.Assign) and bound_names(node) & set(start):
                 return None
-        if not filled <= set(start):
+        if not filled <= set(start) or counts_by(self.module, self.loop, filled):
+            return None
+        if keeps_elsewhere(self, set(start)):
             return None
         return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
+
+
+def keeps_elsewhere(evaluation: Evaluation, start: set[str]) -> bool:
+    """Whether the body fills a meter, a table or a file, which no sum or list stands for."""
+    module, body, read = evaluation.module, evaluation.loop.body, evaluation.reads
+    made = bound_names(evaluation.before) - start if evaluation.before else set()
+    for call in within(body, ast.Call):
+        if any(word.arg == "file" for word in call.keywords):
+            return True
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        name, held = call.func.attr, call.func.value
+        if name in WRITES and not module.dotted(call.func).startswith("tqdm"):
+            return True
+        if isinstance(held, ast.Name):
+            if held.id in read - start and (held.id in made or name in FILLS):
+                return True
+        elif isinstance(held, ast.Attribute) and name in FILLS:
+            return True
+    contexts = [node.ctx for node in within(body, ast.Subscript)]
+    contexts += [node.ctx for node in within(body, ast.Attribute)]
+    return not all(isinstance(context, ast.Load) for context in contexts)
+
+
+def counts_by(module: Module, loop: ast.For, filled: set[str]) -> bool:
+    """Whether the body computes with its batch's number, or with what it has gathered so far.
+
+    A share starts from 0 again; a test and a message may ask.
+    """
+    numbers = set(filled)
+    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+    counted = isinstance(loop.iter, ast.Call) and module.dotted(loop.iter.func) == "enumerate"
+    if isinstance(first, ast.Name) and counted:
+        numbers.add(first.id)
+    return any(
+        name.id in numbers and isinstance(name.ctx, ast.Load) and not is_told(module, name)
+        for name in within(loop.body, ast.Name)
+    )
+
+
+def is_told(module: Module, name: ast.Name) -> bool:
+    """A read for a test, for a message, or to append to it."""
+    child: ast.AST = name
+    for up in module.ancestors(name):
+        if isinstance(up, ast.If) and child is up.test:
+            return True
+        if isinstance(up, ast.Call):
+            last = module.dotted(up.func).rpartition(".")[2]
+            if last in TOLD or (child is up.func and last in ("append", "extend")):
+                return True
+        if isinstance(up, ast.stmt):
+            return False
+        child = up
+    return False
 
 
 def behind(module: Module, loop: ast.For) -> set[str]:

@@ -48,9 +48,12 @@ def gathered(value):
     """What all ranks accumulated, on every rank: lists joined in rank order, numbers added."""
     if not torch.distributed.is_initialized():
         return value
+    items = value if isinstance(value, list) else [value]
+    items = [(x.cpu(), x.is_cuda) if torch.is_tensor(x) else (x, False) for x in items]
     shares = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(shares, value)
-    return sum(shares[1:], shares[0])
+    torch.distributed.all_gather_object(shares, items)
+    whole = [x.cuda() if on_card else x for share in shares for x, on_card in share]
+    return whole if isinstance(value, list) else sum(whole[1:], whole[0])
 
 
 def mean_of_ranks(value):

@@ -835,6 +835,25 @@ def test_an_inline_evaluation_stays_whole_where_it_keeps_more(first: str, after:
         pytest.param(evaluation(after="print(len(loader))"), id="the loader's length"),
         pytest.param(evaluation(body="logits.insert(0, model(batch))"), id="another order"),
         pytest.param(evaluation(body="total *= model(batch)"), id="a product"),
+        pytest.param(
+            evaluation(body="logits.append(golds[len(logits)])"), id="a list by its own length"
+        ),
+        pytest.param(
+            evaluation(
+                mode="meter = Meter()\n    model.eval()",
+                body="meter.add(model(batch))",
+                after="print(meter.value)",
+            ),
+            id="a meter",
+        ),
+        pytest.param(
+            evaluation(body="logits.append(model(batch))\n        file.write(batch)"),
+            id="a file",
+        ),
+        pytest.param(
+            evaluation(body="logits.append(model(batch))\n        args.table[1] = 2"),
+            id="a table",
+        ),
     ],
 )
 def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
