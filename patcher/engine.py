@@ -96,7 +96,10 @@ def check(unit: Unit, rules: Iterable[Rule]) -> list[Finding]:
     rules = [rule for rule in rules if rule.anywhere or unit.is_training_program]
     order = {module: index for index, module in enumerate(unit.modules)}
     comments = {module: noqas(module) for module in unit.modules}
-    found = audible((finding for rule in rules for finding in rule.findings(unit)), comments)
+    every = (finding for rule in rules for finding in rule.findings(unit))
+    trains = unit.is_training_program
+    live = (finding for finding in every if not trains or unit.is_live(finding.module, finding.at))
+    found = audible(live, comments)
     codes = {rule.code for rule in rules}
     if UNUSED in codes and unit.script.is_program:
         # Another script may need the comments of a module that both import.

@@ -19,6 +19,7 @@ from .syntax import (
     bound_names,
     is_empty_list,
     is_number,
+    parameters,
     walk,
     within,
 )
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .facts import Unit
 
 
+GRADLESS = ("no_grad", "inference_mode")
 TOLD = ("print", "info", "debug", "warning", "set_description", "set_postfix", "update")
 FILLS = ("append", "extend", "update", "add", "add_batch", "insert", "setdefault", "put")
 WRITES = ("write", "writelines", "writerow", "writerows", "dump", "save", "add_scalar")
@@ -44,7 +46,7 @@ class Evaluation:
     function: Function | None
     loop: ast.For
     loader: Loader
-    mode: ast.stmt  # model.eval()
+    mode: ast.stmt  # model.eval(), or the loop where nobody asks for it
     model: str  # the model put in eval mode, as it is spelled
 
     @property
@@ -232,14 +234,32 @@ def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Eval
     if any(is_backward(call) for call in calls):
         return
     modes = [call for call in calls if is_eval_mode(call)]
-    if not modes:
+    bare = any(name in GRADLESS for name in named(module, calls, function.decorator_list))
+    if not modes and not bare:
         return
     for loop in within(function.body, ast.For):
         loader = loader_of(unit, module, loop)
-        if loader is not None:
-            yield Evaluation(
-                module, function, loop, loader, module.statement(modes[0]), owner(module, modes[0])
-            )
+        if loader is None:
+            continue
+        if modes:
+            mode, model = module.statement(modes[0]), owner(module, modes[0])
+            yield Evaluation(module, function, loop, loader, mode, model)
+        elif models := called_parameters(function, loop):
+            yield Evaluation(module, function, loop, loader, loop, models[0])
+
+
+def named(module: Module, calls: list[ast.Call], others: list[ast.expr]) -> set[str]:
+    """Last names of what is called, or decorates."""
+    nodes = [*(call.func for call in calls), *others]
+    funcs = [node.func if isinstance(node, ast.Call) else node for node in nodes]
+    return {module.dotted(func).rpartition(".")[2] for func in funcs}
+
+
+def called_parameters(function: Function, loop: ast.For) -> list[str]:
+    """Parameters that the loop calls: a model that nobody puts in eval mode."""
+    known = parameters(function)
+    calls = (call.func for call in within(loop.body, ast.Call))
+    return [func.id for func in calls if isinstance(func, ast.Name) and func.id in known]
 
 
 def is_eval_mode(call: ast.Call) -> bool:

@@ -112,6 +112,14 @@ class Unit:
                     if isinstance(name, ast.Name) and name.id in asked - {"self"}:
                         yield module, stmt, name.id
 
+    @cached_property
+    def has_ranks(self) -> bool:
+        """Whether the program trains, or makes a process group: else it is one process's."""
+        return bool(self.train_loops) or any(
+            module.calls_to("init_process_group", "DistributedDataParallel")
+            for module in self.modules
+        )
+
     def has_argument(self, name: str) -> bool:
         """Whether the arguments have this attribute: an option, a field, or read somewhere."""
         if name in self.options:
@@ -170,15 +178,27 @@ class Unit:
                 for function in where.all_functions:
                     owner = where.parents[function]
                     wanted = owner.name if isinstance(owner, ast.ClassDef) else function.name
-                    if wanted in named and function not in found:
+                    called = wanted in named or bool(function.decorator_list)
+                    if called and function not in found:
                         found.add(function)
                         pending.append((where, function.body))
         return found
 
     def is_live(self, module: Module, node: ast.AST) -> bool:
-        """Whether the program can come to ``node``."""
+        """Whether the program can come to ``node``.
+
+        Who calls what is believed only where it leads to the train loops: a program may be started
+        by a name that is nowhere in it.
+        """
         function = module.function(node)
-        return function is None or function in self.live
+        return function is None or function in self.live or not self._shows_its_way
+
+    @cached_property
+    def _shows_its_way(self) -> bool:
+        functions = [loop.module.function(loop.steps) for loop in self.train_loops]
+        functions += [evaluation.function for evaluation in self.evaluations]
+        known = [function for function in functions if function is not None]
+        return all(function in self.live for function in known) and bool(self.live)
 
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:
         """The evaluation whose function holds ``node``."""

@@ -175,6 +175,20 @@ def test_dead_set_up_code_says_nothing_of_the_device(tmp_path: Path) -> None:
     assert "[0] if args.device.type == 'cuda' else None" in patch(write(path, live)).diff()
 
 
+def test_code_that_nothing_comes_to_is_left_alone(tmp_path: Path) -> None:
+    text = (
+        b"import torch\n"
+        b"def old(args):\n    torch.distributed.init_process_group(backend='nccl')\n"
+        b"def main(model):\n    for batch in batches:\n        model(batch).backward()\n"
+        b"    torch.distributed.init_process_group(backend='gloo')\n"
+        b"if __name__ == '__main__':\n    main(net)\n"
+    )
+    path = write(tmp_path / "run.py", text)
+    assert "line 3" not in " ".join(f"line {finding.line}" for finding in patch(path).found)
+    started_elsewhere = text[: text.index(b"if __name__")] + b"if __name__ == '__main__': go()\n"
+    assert 3 in [finding.line for finding in patch(write(path, started_elsewhere)).found]
+
+
 def test_a_helper_of_the_same_name_is_kept(family: Path) -> None:
     text = family.read_text()
     own = "def is_main_process():\n    return torch.distributed.get_rank() == 0\n\n\n"

@@ -138,6 +138,17 @@ NOOP = [
     ("DF504", "unwrapped before the loop", evaluation(
         mode="model = getattr(model, 'module', model)\n    model.eval()")
         + "model = torch.nn.DataParallel(model)\n"),
+    ("DF303", "one process, all its cards, no training", evaluation(
+        sampler="SequentialSampler(data)",
+        mode="model = torch.nn.DataParallel(model)\n    model.eval()")),
+    ("DF504", "one process, all its cards, no training", evaluation(
+        sampler="SequentialSampler(data)", mode="model.eval()")
+        + "model = torch.nn.DataParallel(model)\n"),
+    ("DF604", "a name on the hub", """
+        def main(args, model):
+            model.save_pretrained(args.folder)
+            model = Model.from_pretrained(args.model_name)
+        """),
     ("DF506", "rank 0 first, then the others", """
         import torch
         def main(args):
@@ -511,6 +522,38 @@ FIX = [
         """, [
         "-if (step + 1) % args.accumulation == 0:",
         "+if step % args.accumulation == 0:"]),
+    ("DF503", "an evaluation of which nobody says so: nothing but no_grad", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def test(args, model, data):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=2)
+            for batch in loader:
+                with torch.no_grad():
+                    print(model(batch))
+        """, [
+        "-loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=2)",
+        "+loader = DataLoader(data, sampler=torch.utils.data.SequentialSampler(data), "
+        "batch_size=2)"]),
+    ("DF604", "a checkpoint that the same function wrote", """
+        import torch
+        def main(model, path):
+            for epoch in range(2):
+                torch.save(model.state_dict(), path)
+            if path:
+                for each in (path, path):
+                    model.load_state_dict(torch.load(each, map_location='cpu'))
+        """, [
+        "+if torch.distributed.is_initialized():",
+        "+torch.distributed.barrier()  # rank 0 may still be writing"]),
+    ("DF604", "a folder that save_pretrained wrote", """
+        import torch
+        def main(args, model):
+            model.save_pretrained(args.folder)
+            model = Model.from_pretrained(args.folder)
+        """, [
+        "+if torch.distributed.is_initialized():",
+        "+torch.distributed.barrier()  # rank 0 may still be writing"]),
     ("DF501", "a gate that is only a rank test goes, its body stays",
         evaluation() + "def main(args, m, d):\n    if args.local_rank in [-1, 0]:\n"
         "        evaluate(args, m, d)\n", [
@@ -566,7 +609,7 @@ FIX = [
         """, [
         "-if args.local_rank in [-1, 0] and args.do_eval:", "+if args.do_eval:"]),
     ("DF504", "the module is taken out of its wrapper",
-        evaluation() + "model = torch.nn.DataParallel(model)\n", [
+        evaluation() + "model = torch.nn.parallel.DistributedDataParallel(model)\n", [
         "+model = getattr(model, 'module', model)"]),
     ("DF601", "rank 0 alone saves the model's folder",
         "import torch\ndef f(args, model):\n    model.save_pretrained(args.folder)\n", [

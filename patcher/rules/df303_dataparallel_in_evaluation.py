@@ -31,7 +31,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for call in module.calls_to("DataParallel"):
             stmt = module.statement(call)
-            if unit.evaluation_of(module, call) is not None:
+            if unit.evaluation_of(module, call) is not None and unit.has_ranks:
                 gate = module.parents[stmt]
                 alone = isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse
                 target = gate if alone else stmt

@@ -23,7 +23,7 @@ CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    if not unit.train_loops:
+    if not unit.train_loops and not unit.evaluations:
         return
     shares = [(module, node) for module in unit.modules for node in dealt(unit, module)]
     if not shares:

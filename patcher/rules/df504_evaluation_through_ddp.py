@@ -26,7 +26,7 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(module.calls_to(*WRAPPERS) for module in unit.modules):
+    if not any(module.calls_to(*WRAPPERS) for module in unit.modules) or not unit.has_ranks:
         return
     for evaluation in unit.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function

@@ -19,7 +19,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANKS, reached
-from ..syntax import Function, keyword, last_argument
+from ..syntax import Function, bound_names, keyword, last_argument, position
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
@@ -38,19 +38,40 @@ def findings(unit: Unit) -> Iterator[Finding]:
                     "every rank loads onto the card that rank 0 saved from",
                     (Rewrite(last, ", map_location='cpu'", after=True),),
                 )
+        for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
+            if not is_load(unit, module, call) or not reached(unit, module, call) >= RANKS:
+                continue
             stmt = module.statement(call)
-            if (
-                reached(unit, module, call) >= RANKS
-                and written_before(module, stmt, savers)
-                and not waits_before(module, stmt)
-            ):
-                yield Finding(
-                    module,
-                    call,
-                    "rank 0 may still be writing it when another rank reads",
-                    (Insert(stmt, WAIT),),
-                    severity=Severity.ERROR,
-                )
+            saved = last_save(module, stmt, savers)
+            if saved is None or waits_between(module, saved, stmt):
+                continue
+            yield Finding(
+                module,
+                call,
+                "rank 0 may still be writing it when another rank reads",
+                (Insert(outermost(module, stmt, saved), WAIT),),
+                severity=Severity.ERROR,
+            )
+
+
+def is_load(unit: Unit, module: Module, call: ast.Call) -> bool:
+    """``torch.load``, or from_pretrained of a folder that save_pretrained writes, or of many."""
+    if module.dotted(call.func) == "torch.load":
+        return True
+    path = call.args[0] if call.args else None
+    if path is None or not module.dotted(call.func).endswith("from_pretrained"):
+        return False
+    looped = isinstance(path, ast.Name) and any(
+        isinstance(up, ast.For) and path.id in bound_names(up.target)
+        for up in module.ancestors(call)
+    )
+    written = {
+        where.text(save.args[0])
+        for where in unit.modules
+        for save in where.calls_to("save_pretrained")
+        if save.args
+    }
+    return looped or module.text(path) in written
 
 
 def saving_functions(unit: Unit) -> set[str]:
@@ -64,20 +85,37 @@ def saving_functions(unit: Unit) -> set[str]:
     }
 
 
-def written_before(module: Module, stmt: ast.stmt, savers: set[str]) -> bool:
-    """Whether a saving function is called above ``stmt`` in the same function."""
+def last_save(module: Module, stmt: ast.stmt, savers: set[str]) -> ast.Call | None:
+    """The last call above ``stmt`` in its function that writes a checkpoint, or is to."""
     function: Function | None = module.function(stmt)
-    return any(
-        call.lineno < stmt.lineno and module.function(call) is function
-        for call in module.calls_to(*savers)
-    )
+    calls = [*module.calls_to(*savers, "save_on_main", "save_pretrained")]
+    calls += [call for call in module.calls_to("save") if module.dotted(call.func) == "torch.save"]
+    above = [c for c in calls if c.lineno < stmt.lineno and module.function(c) is function]
+    return max(above, key=position, default=None)
 
 
-def waits_before(module: Module, stmt: ast.stmt) -> bool:
-    """Whether a barrier stands above ``stmt`` in the block it belongs to."""
-    body = module.body(stmt)
-    above = body[: body.index(stmt)]
+def outermost(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stmt:
+    """The statement, or the loop around it that begins behind the save."""
+    found = stmt
+    for up in module.ancestors(stmt):
+        if isinstance(up, Function):
+            break
+        if isinstance(up, ast.For | ast.While) and up.lineno > saved.lineno:
+            found = up
+    return found
+
+
+def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
+    """Whether a barrier stands between the save and ``stmt``, in a block around the latter."""
+    above: set[ast.AST] = set()
+    for node in (stmt, *module.ancestors(stmt)):
+        if isinstance(node, Function):
+            break
+        if isinstance(node, ast.stmt):
+            body = module.body(node)
+            above |= set(body[: body.index(node)])
     return any(
-        any(parent in above for parent in module.ancestors(call))
+        saved.lineno < call.lineno < stmt.lineno
+        and any(parent in above for parent in module.ancestors(call))
         for call in module.calls_to("barrier")
     )

@@ -47,6 +47,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         if names_last(loop) or any(isinstance(edit, Insert) for edit in edits):
             yield from clips(loop, test)
             yield from asked_again(loop, test)
+        elif isinstance(test.test, ast.Compare) and counts_own_steps(loop, test.test):
+            yield from clips(loop, test, module.text(test.test))
         if not is_numbered(loop):
             continue
         yield from synchronisation(unit, loop)
@@ -92,11 +94,11 @@ def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
                 yield Finding(module, compare, because, (Rewrite(compare, LAST),))
 
 
-def clips(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
+def clips(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
     module = loop.module
     for clip in loop.clips:
         if not any(same_test(up, test) for up in module.ancestors(clip)):
-            yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, LAST),))
+            yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, guard),))
 
 
 def same_test(up: ast.AST, test: ast.If) -> bool:
