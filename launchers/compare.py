@@ -200,7 +200,8 @@ def writers(run: Run, folder: Path) -> dict[str, set[int]]:
                 inside = _below(Path(path), folder)
                 if inside:
                     found.setdefault(inside, set()).add(trace.rank)
-    return {name: found[name] for name in sorted(found) if ".partial/" not in name}
+    unfinished = (".partial/", ".partial ")
+    return {n: found[n] for n in sorted(found) if not any(p in f"{n} " for p in unfinished)}
 
 
 def writers_outside(run: Run, folder: Path) -> dict[str, set[int]]:

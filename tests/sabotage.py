@@ -327,7 +327,7 @@ SABOTAGES = {
         (
             (
                 "    return global_step\n",
-                "    if is_main_process() and args.local_rank != -1:\n        torch.distributed.barrier()\n    return global_step\n",
+                "    if is_main_process() and args.local_rank != -1:\n        logger.info('done')\n        torch.distributed.barrier()\n    return global_step\n",
             ),
         ),
         timeout=10,

@@ -94,6 +94,7 @@ def test_a_hang_is_reported_in_time_with_both_stacks_and_leaves_no_process(tmp_p
     verdict = verify(
         script,
         arguments,
+        as_is=True,
         accumulations=(1,),
         timeout=8,
         say=lambda words: said.append((time.monotonic() - began, words)),
