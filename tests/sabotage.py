@@ -218,7 +218,7 @@ SABOTAGES = {
     "unordered gather": Sabotage(
         "C4",
         "predictions.txt has 11 lines",
-        (("return sum(shares[1:], shares[0])", "return sum(shares[:0:-1], []) + shares[0]"),),
+        (("for share in shares for x, on_card", "for share in shares[::-1] for x, on_card"),),
     ),
     "the tail of an epoch leaks into the next": Sabotage(
         "C3",
