@@ -15,7 +15,7 @@ from itertools import pairwise
 import libcst as cst
 
 from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
-from .inserted import helper_code, helper_imports
+from .inserted import helper_code, helper_imports, helper_names
 from .module import Module
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -94,8 +94,8 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
 def edit_helpers(name: str) -> list[str]:
     """A helper and the helpers it calls, callees first."""
     code = helper_code(name)
-    needed = [other for other in ("is_main_process",) if other != name and f"{other}(" in code]
-    return [*needed, name]
+    needed = [other for other in sorted(helper_names()) if other != name and f"{other}(" in code]
+    return [*dict.fromkeys(deeper for other in needed for deeper in edit_helpers(other)), name]
 
 
 def pairs(

@@ -14,6 +14,7 @@ from .check import check as check_paths
 from .diagnostics import diagnose
 from .output import FORMATS, concise, manuals, show_diff
 from .request import Request
+from .selection import split
 
 if TYPE_CHECKING:  # what check has no use for is imported where it is used
     from .engine import Change, Patch
@@ -106,6 +107,17 @@ def check(
     "all ranks together.",
 )
 @click.option(
+    "--with",
+    "wanted",
+    multiple=True,
+    metavar="NAMES",
+    help="Add capabilities as flags of the script, off by default: all, or some of amp, "
+    "checkpointing, lora, compile, loader, resume.",
+)
+@click.option(
+    "--without", "unwanted", multiple=True, metavar="NAMES", help="All capabilities but these."
+)
+@click.option(
     "--mark",
     is_flag=True,
     help="Write `# ddpfix: CODE` at the end of lines whose findings are left, also in a script "
@@ -119,6 +131,8 @@ def patch(
     diff: bool,
     unsafe_fixes: bool | None,
     exact: bool,
+    wanted: Sequence[str],
+    unwanted: Sequence[str],
     mark: bool,
     **common: Any,
 ) -> None:
@@ -131,6 +145,13 @@ def patch(
     from .engine import patch as patch_script
 
     request = Request(**common)
+    names, others = split(wanted), split(unwanted)
+    if names or others:
+        from .capabilities import chosen
+
+        capabilities = chosen(names or ["all"], others)
+    else:
+        capabilities = ()
     data = sys.stdin.buffer.read() if request.from_stdin else None
     unsafe = request.config.unsafe_fixes if unsafe_fixes is None else unsafe_fixes
     paths = [Path(path) for path in ([request.name] if request.from_stdin else request.files())]
@@ -145,6 +166,7 @@ def patch(
                 unsafe=unsafe,
                 exact=exact,
                 data=data,
+                capabilities=capabilities,
             )
         except InputError as error:
             failures.append(str(error))
@@ -179,6 +201,9 @@ def patch(
             item = diagnose(finding)
             if one.changes or not item.is_note:
                 click.echo(f"left alone: {concise(item)}", err=True)
+        for finding in one.lacking:
+            place = f"{finding.module.source.path}:{finding.line}"
+            click.echo(f"without {finding.code}: {place}: {finding.because}", err=True)
     for change in marks:
         click.echo(f"{change.source.path}: marks {'to be ' * dry_run}brought up to date", err=True)
     for message in failures:
@@ -251,9 +276,14 @@ def send(script: Path, data: bytes, changes: Sequence[Change]) -> list[str]:
 @click.command()
 @click.argument("code")
 def explain(code: str) -> None:
-    """Print the manual of one rule."""
+    """Print the manual of one rule or capability."""
+    from .capabilities import all_capabilities
     from .rules import all_rules
 
+    for capability in all_capabilities():
+        if capability.name == code.lower():
+            click.echo(f"{capability.name} (capability)\n\n{capability.manual}")
+            return
     rules = {rule.code: rule for rule in all_rules()}
     rule = rules.get(code.upper())
     if rule is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
@@ -23,6 +24,9 @@ from .rules import Rule, all_rules
 from .selection import selected
 from .sources import Source, replace_all
 from .syntax import below
+
+if TYPE_CHECKING:
+    from .capabilities import Capability
 
 ROUNDS = 5
 
@@ -63,6 +67,7 @@ class Patch:
     left: tuple[Finding, ...]  # in the result
     changes: tuple[Change, ...]
     refusal: str = ""
+    lacking: tuple[Finding, ...] = ()  # capabilities that could not be added, and why
 
     @property
     def remaining(self) -> list[Finding]:
@@ -115,12 +120,14 @@ def patch(
     unsafe: bool = False,
     exact: bool = False,
     data: bytes | None = None,
+    capabilities: Sequence[Capability] = (),
 ) -> Patch:
     """Patch the script ``path`` and what it imports beside it. Writes nothing.
 
     ``chosen`` and ``ignored`` are prefixes of rule codes; ``data`` stands in for the file's bytes.
     ``exact``: ranks train on a lone process's batches, in its order; refused where the facts do not
     prove how.
+    ``capabilities`` are added behind the repairs, each whole or not at all.
     The patch is refused, as a whole, when errors of any rule would be left, or when an edit cannot
     be carried out.
     Raises InputError when the script cannot be read or parsed.
@@ -151,6 +158,10 @@ def patch(
             unit = all_rounds(unit, weighed, texts)
     except RefusedError as error:
         return Patch(path, tuple(found), tuple(findings), (), f"not patched: {error}")
+    lacking: list[Finding] = []
+    for capability in capabilities:
+        unit, texts, reasons = with_capability(unit, capability, rules, allowed, texts)
+        lacking += reasons
     changes = tuple(
         Change(module.source, texts[module.source.path])
         for module in first
@@ -165,7 +176,56 @@ def patch(
         errors = [f for f in check(unit, all_rules()) if f.severity is Severity.ERROR]
         if errors:
             return refused(path, found, findings, errors, "errors would be left")
-    return Patch(path, tuple(found), tuple(findings), changes)
+    return Patch(path, tuple(found), tuple(findings), changes, lacking=tuple(lacking))
+
+
+def with_capability(
+    unit: Unit,
+    capability: Capability,
+    rules: Sequence[Rule],
+    allowed: set[Safety],
+    texts: dict[Path, str],
+) -> tuple[Unit, dict[Path, str], list[Finding]]:
+    """The unit and its new texts with a capability, or as they were, and why it is not added.
+
+    It is not, where an edit cannot be carried out or leaves something that a rule would repair.
+    """
+    from .apply import RefusedError
+
+    before, new = unit, dict(texts)
+    findings = list(capability.findings(unit))
+    try:
+        for _ in range(ROUNDS):
+            wanted = [finding for finding in findings if finding.edits]
+            if not wanted:
+                break
+            unit = one_round(unit, wanted, new)
+            findings = list(capability.findings(unit))
+        else:
+            return before, texts, [reason(before, capability, "its edits do not settle")]
+    except RefusedError as error:
+        return before, texts, [reason(before, capability, str(error))]
+    if unit is before:
+        return before, texts, findings
+    for finding in check(unit, rules):
+        fixable = finding.edits and finding.safety in allowed
+        if fixable or finding.severity is Severity.ERROR:
+            because = f"{finding.code} would be left in line {finding.line} ({finding.because})"
+            return before, texts, [reason(before, capability, because)]
+    return unit, new, findings
+
+
+def reason(unit: Unit, capability: Capability, because: str) -> Finding:
+    """Why a capability is not added."""
+    first = unit.script.tree.body[0]
+    return Finding(
+        unit.script,
+        first,
+        because,
+        code=capability.name,
+        severity=Severity.NOTE,
+        safety=Safety.REPORT,
+    )
 
 
 def refused(

@@ -1,4 +1,4 @@
-"""The text of the functions and classes in ``inserts.py``, cut out with ``ast`` and never run."""
+"""The text of functions and classes that scripts may carry, cut out with ``ast`` and never run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import re
 from functools import cache
 from pathlib import Path
 
+HERE = Path(__file__).parent
+FILES = (HERE / "inserts.py", HERE / "capabilities" / "inserts.py")
+MODULES = ("math", "os", "random", "shutil", "torch")  # that such code may need
+
 
 @cache
-def _text() -> str:
-    return Path(__file__).with_name("inserts.py").read_text("utf-8")
+def _texts() -> tuple[str, ...]:
+    return tuple(path.read_text("utf-8") for path in FILES)
 
 
 @cache
 def _helpers() -> dict[str, str]:
-    text = _text()
     return {
         node.name: f"{ast.get_source_segment(text, node)}\n"
+        for text in _texts()
         for node in ast.parse(text).body
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
@@ -27,7 +31,8 @@ def _helpers() -> dict[str, str]:
 def helper_names() -> frozenset[str]:
     """Names of all functions and classes that a patched script may carry."""
     # check asks for names alone, and soon.
-    return frozenset(re.findall(r"^(?:def|class) (\w+)", _text(), re.MULTILINE))
+    names = (re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE) for text in _texts())
+    return frozenset(name for found in names for name in found)
 
 
 def helper_code(name: str) -> str:
@@ -38,4 +43,4 @@ def helper_code(name: str) -> str:
 def helper_imports(name: str) -> list[str]:
     """Modules that the helper needs."""
     code = _helpers()[name]
-    return [module for module in ("os", "torch") if f"{module}." in code]
+    return [module for module in MODULES if re.search(rf"\b{module}\.", code)]

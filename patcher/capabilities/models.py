@@ -1,0 +1,271 @@
+"""Where a patched script makes, wraps and trains its models."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..facts import Unit
+from ..loaders import given
+from ..module import Module
+from ..record import record
+from ..syntax import Function, below, bound_names, everywhere, parameters, within
+from ..train_loops import TrainLoop
+
+WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile", "get_peft_model")
+MAKERS = ("from_pretrained", "from_config")
+NO_MODELS = ("config", "token", "processor", "feature")  # what else is made by from_pretrained
+
+
+@record
+class Made:
+    """A statement that makes a model, and what it binds it to."""
+
+    module: Module
+    stmt: ast.Assign
+    name: str
+    call: ast.Call  # the construction
+
+
+@record
+class Wrapped:
+    """A statement that wraps a model in DistributedDataParallel."""
+
+    module: Module
+    stmt: ast.Assign
+    name: str
+
+
+def wraps(unit: Unit) -> list[Wrapped]:
+    """Where models are wrapped to be trained."""
+    return [
+        Wrapped(module, stmt, module.text(stmt.targets[0]))
+        for module in unit.modules
+        for call in module.calls_to("DistributedDataParallel")
+        for stmt in [module.statement(call)]
+        if isinstance(stmt, ast.Assign) and stmt.value is call and unit.is_live(module, call)
+    ]
+
+
+def models_of(unit: Unit, loop: TrainLoop) -> list[str]:
+    """What a train loop forwards through and trains, as it is spelled there: called, and stepped.
+
+    A model has its parameters read or its mode set in the function; a loss function has not.
+    """
+    module = loop.module
+    called = {
+        module.text(call.func)
+        for call in within(loop.steps.body, ast.Call)
+        if isinstance(call.func, ast.Name | ast.Attribute)
+    }
+    handled = {
+        module.text(call.func.value)
+        for call in within(loop.scope, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("parameters", "named_parameters", "train", "zero_grad")
+    }
+    wrapped = {item.name for item in wraps(unit) if item.module is module}
+    return sorted(called & (handled | wrapped))
+
+
+def made(unit: Unit) -> list[Made]:
+    """Statements that make the models which are trained, and those that make them anew to test.
+
+    A model is followed from where it is wrapped through parameters, ``self`` and functions that
+    return it. Empty where nothing shows how one of them is made.
+    """
+    found: dict[ast.Assign, Made] = {}
+    for wrap in wraps(unit):
+        for one in origins(unit, wrap.module, wrap.stmt, wrap.name):
+            found.setdefault(one.stmt, one)
+    return sorted(found.values(), key=lambda one: (unit.modules.index(one.module), one.stmt.lineno))
+
+
+def origins(
+    unit: Unit,
+    module: Module,
+    at: ast.AST,
+    name: str,
+    seen: frozenset[tuple[Function | None, str]] = frozenset(),
+) -> Iterator[Made]:
+    """The statements that make what goes by ``name`` in the function around ``at``."""
+    function = module.function(at)
+    if (function, name) in seen:
+        return
+    seen |= {(function, name)}
+    if name.startswith("self."):
+        yield from _kept(unit, module, at, name, seen)
+        return
+    scope = module.scope_statements(at)
+    bound = False
+    for stmt in within(scope, ast.Assign):
+        for target, assigned, index in _pairs(stmt):
+            if isinstance(target, ast.Name) and target.id == name:
+                bound |= not is_rewrapped(module, name, assigned)
+                yield from _value(unit, module, stmt, name, assigned, seen, index)
+    if not bound and function is not None and name in parameters(function):
+        for where, call in unit.callers(function):
+            value = given(module, function, call, name)
+            if isinstance(value, ast.Name | ast.Attribute):
+                yield from origins(unit, where, call, where.text(value), seen)
+    elif not bound and function is not None and name not in bound_names(function.body):
+        yield from origins(unit, module, module.tree.body[-1], name, seen)
+
+
+def is_rewrapped(module: Module, name: str, value: ast.expr) -> bool:
+    """``model = DDP(model)``, ``model = model.module``: the model, and no other one."""
+    return isinstance(value, ast.Call | ast.IfExp | ast.Attribute) and any(
+        isinstance(node, ast.Name | ast.Attribute) and module.text(node) == name
+        for node in below(value)
+    )
+
+
+def _pairs(stmt: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr, int]]:
+    """What an assignment binds, to what, and to which element of it: -1 for all of it."""
+    for target in stmt.targets:
+        if not isinstance(target, ast.Tuple):
+            yield target, stmt.value, -1
+        elif isinstance(stmt.value, ast.Tuple):
+            for item, value in zip(target.elts, stmt.value.elts, strict=False):
+                yield item, value, -1
+        else:
+            for index, item in enumerate(target.elts):
+                yield item, stmt.value, index
+
+
+def _kept(
+    unit: Unit,
+    module: Module,
+    at: ast.AST,
+    name: str,
+    seen: frozenset[tuple[Function | None, str]],
+) -> Iterator[Made]:
+    """What the class around ``at`` assigns to ``self.model``."""
+    owner = next((up for up in module.ancestors(at) if isinstance(up, ast.ClassDef)), None)
+    if owner is None:
+        return
+    for stmt in everywhere(owner, ast.Assign):
+        for target, value, index in _pairs(stmt):
+            if isinstance(target, ast.Attribute) and module.text(target) == name:
+                yield from _value(unit, module, stmt, name, value, seen, index)
+
+
+def _value(
+    unit: Unit,
+    module: Module,
+    stmt: ast.Assign,
+    name: str,
+    value: ast.expr,
+    seen: frozenset[tuple[Function | None, str]],
+    index: int = -1,
+) -> Iterator[Made]:
+    """The constructions behind one assigned value, or behind element ``index`` of it."""
+    if isinstance(value, ast.Name | ast.Attribute):
+        yield from origins(unit, module, stmt, module.text(value), seen)
+        return
+    if not isinstance(value, ast.Call):
+        return
+    if isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "cpu", "float"):
+        yield from _value(unit, module, stmt, name, value.func.value, seen)
+        return
+    last = module.dotted(value.func).rpartition(".")[2]
+    if last in WRAPPERS:
+        if value.args and module.text(value.args[0]) != name:
+            yield from _value(unit, module, stmt, name, value.args[0], seen)
+        return
+    if last in MAKERS or class_of(unit, last) is not None or last[:1].isupper():
+        yield Made(module, stmt, name, value)
+        return
+    for where in unit.modules:
+        function = where.functions.get(last)
+        if function is not None:
+            yield from _returned(unit, where, function, seen, index)
+            return
+
+
+def _returned(
+    unit: Unit,
+    module: Module,
+    function: Function,
+    seen: frozenset[tuple[Function | None, str]],
+    index: int,
+) -> Iterator[Made]:
+    """What makes the model that a function returns: ``return model``, ``return config, model``."""
+    for out in within(function.body, ast.Return):
+        part = out.value
+        if isinstance(part, ast.Tuple) and 0 <= index < len(part.elts):
+            part = part.elts[index]
+        if isinstance(part, ast.Name):
+            yield from origins(unit, module, out, part.id, seen)
+
+
+def class_of(unit: Unit, name: str) -> tuple[Module, ast.ClassDef] | None:
+    """The unit's own class of this name, where it derives from torch's or transformers' modules."""
+    for module in unit.modules:
+        for owner in module.nodes(ast.ClassDef):
+            if owner.name == name and any(_is_model(unit, module, base) for base in owner.bases):
+                return module, owner
+    return None
+
+
+def _is_model(unit: Unit, module: Module, base: ast.expr) -> bool:
+    last = module.dotted(base).rpartition(".")[2]
+    if last.endswith(("Module", "PreTrainedModel", "Model")) or "For" in last:
+        return True
+    return last != "" and class_of(unit, last) is not None
+
+
+def parts(unit: Unit, one: Made) -> dict[str, str]:
+    """Attributes of a model in which it keeps a transformers model, and that one's class name.
+
+    ``self.encoder = encoder`` where the construction is given ``AutoModel.from_pretrained(…)``, or
+    ``self.encoder = RobertaModel(config)``.
+    """
+    last = one.module.dotted(one.call.func).rpartition(".")[2]
+    own = class_of(unit, last)
+    if own is None:
+        return {}
+    where, owner = own
+    maker = next(
+        (f for f in owner.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None
+    )
+    if maker is None:
+        return {}
+    found: dict[str, str] = {}
+    for stmt in within(maker.body, ast.Assign):
+        for target in stmt.targets:
+            if not (isinstance(target, ast.Attribute) and where.text(target).startswith("self.")):
+                continue
+            value, place, node = stmt.value, where, ast.AST()
+            if isinstance(value, ast.Name) and value.id in parameters(maker):
+                argument = given(where, maker, one.call, value.id)
+                if argument is None:
+                    continue
+                value, place, node = argument, one.module, one.call
+            kind = transformer(unit, place, value, node)
+            if kind:
+                found[target.attr] = kind
+    return found
+
+
+def transformer(unit: Unit, module: Module, value: ast.expr, at: ast.AST) -> str:
+    """The class by which an expression makes a transformers model; the empty string for others."""
+    if isinstance(value, ast.Name):
+        for other in module.alternatives(value, at):
+            kind = transformer(unit, module, other, at)
+            if kind:
+                return kind
+        return ""
+    if not isinstance(value, ast.Call):
+        return ""
+    name = module.dotted(value.func)
+    owner, _, last = name.rpartition(".")
+    if last in MAKERS:
+        kind = owner.rpartition(".")[2]
+        return "" if any(other in kind.lower() for other in NO_MODELS) else kind
+    return last if name.startswith("transformers.") and is_model_name(last) else ""
+
+
+def is_model_name(name: str) -> bool:
+    """``RobertaModel``, ``GPT2LMHeadModel``, ``BertForMaskedLM``."""
+    return name.endswith("Model") or "For" in name
