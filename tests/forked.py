@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -34,13 +35,18 @@ SHARED = (
 
 @frozen
 class Job:
-    """A run to be made in ``folder``; ``world`` is None for a script outside any process group."""
+    """A run to be made in ``folder``; ``world`` is None for a script outside any process group.
+
+    ``prelude`` is a Python file that each rank runs first, to look into what the script does: it
+    finds the path for what it saw in the variable SEEN, which ``Run.seen`` reads as JSON.
+    """
 
     folder: Path
     script: Path
     arguments: Sequence[str]
     world: int | None = None
     options: Sequence[str] = ()
+    prelude: Path | None = None
 
 
 @frozen
@@ -55,6 +61,12 @@ class Run:
     def log(self) -> str:
         """Everything the ranks printed, rank after rank."""
         return "".join(path.read_text() for path in sorted(self.folder.glob("rank*.log")))
+
+    @property
+    def seen(self) -> list[Any]:
+        """What the prelude of each rank saw, rank after rank."""
+        ranks = range(len(self.statuses))
+        return [json.loads((self.folder / f"seen{rank}.json").read_text()) for rank in ranks]
 
 
 class Forge:
@@ -96,6 +108,7 @@ def _words(job: Job) -> dict[str, Any]:
     options = ["--out", str(job.folder / "trace"), "--threads", "1", "--phase-timeout", HANG]
     return {
         "folder": str(job.folder),
+        "prelude": str(job.prelude) if job.prelude else None,
         "world": job.world,
         "argv": [*options, *job.options, str(job.script), *job.arguments],
     }
@@ -178,6 +191,9 @@ def become(job: dict[str, Any], rank: int, variables: dict[str, str]) -> NoRetur
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.environ.update(variables)
+    if job["prelude"]:
+        os.environ["SEEN"] = str(Path(job["folder"]) / f"seen{rank}.json")
+        runpy.run_path(job["prelude"])
     main(job["argv"])
 
 
