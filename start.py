@@ -18,14 +18,15 @@ def main() -> None:
         from .patcher.collector import patient_collector
 
         with patient_collector():
-            sys.exit(check_plainly(words[1:]))
+            # At once: to take trees apart that nobody needs any more is a tenth of the time.
+            os._exit(check_plainly(words[1:]))
     from .cli import main as from_command_line
 
     from_command_line()
 
 
 def check_plainly(paths: list[str]) -> int:
-    """``ddpfix check`` without options; the exit status."""
+    """``ddpfix check`` without options; the exit status, all output being written."""
     from .errors import InputError
     from .patcher.check import check
     from .patcher.request import Request
@@ -43,3 +44,4 @@ def check_plainly(paths: list[str]) -> int:
         print("\nAborted!", file=sys.stderr)
         return 1
     return status
+
