@@ -44,4 +44,3 @@ def check_plainly(paths: list[str]) -> int:
         print("\nAborted!", file=sys.stderr)
         return 1
     return status
-

@@ -36,7 +36,8 @@ class Capability:
 
     def findings(self, unit: Unit) -> Iterator[Finding]:
         """What the script lacks of it, under the capability's name."""
-        for finding in self.run(unit):
+        none = Finding(unit.script, unit.script.tree.body[0], "the script does not train")
+        for finding in self.run(unit) if unit.train_loops else [none]:
             safety = Safety.SAFE if finding.edits else Safety.REPORT
             yield changed(finding, code=self.name, severity=Severity.NOTE, safety=safety)
 

@@ -10,7 +10,7 @@ from ..findings import Finding
 from ..loaders import given
 from ..module import Module
 from ..record import record
-from ..syntax import Function, bound_names, parameters, within
+from ..syntax import Function, bound_names, mentions, parameters, within
 
 DATACLASS_FIELD = "{name}: {kind} = field(default{maker}={default}, metadata={{{metadata}}})"
 
@@ -42,19 +42,24 @@ class Flag:
                 words += ['nargs="?"', f"const={self.constant}"]
             words += [f"type={self.kind}", f"default={self.default}"]
         if self.choices:
-            words.append("choices=[" + ", ".join(f'"{choice}"' for choice in self.choices) + "]")
+            words.append(f"choices={self.choice_list()}")
         head, tail = ", ".join(words), f'help="{self.help}")'
         return f"{parser}.add_argument({head},\n{' ' * len(parser)}              {tail}"
+
+    def choice_list(self) -> str:
+        """The choices as Python text."""
+        quote = "" if self.kind == "int" else '"'
+        return "[" + ", ".join(f"{quote}{choice}{quote}" for choice in self.choices) + "]"
 
     def field(self) -> str:
         """The field of a dataclass that transformers' HfArgumentParser makes the flag of."""
         metadata = [f'"help": "{self.help}"']
         if self.choices:
-            metadata.append('"choices": [' + ", ".join(f'"{c}"' for c in self.choices) + "]")
+            metadata.append(f'"choices": {self.choice_list()}')
         called = "(" in self.default
         return DATACLASS_FIELD.format(
             name=self.name,
-            kind=self.kind,
+            kind=f"{self.kind} | None" if self.default == "None" else self.kind,
             maker="_factory" if called else "",
             default=f"lambda: {self.default}" if called else self.default,
             metadata=", ".join(metadata),
@@ -102,7 +107,7 @@ def last_argument_added(unit: Unit) -> tuple[Module, ast.stmt, str] | None:
             isinstance(option.call.func, ast.Attribute)
             and isinstance(stmt, ast.Expr)
             and stmt.value is option.call
-            and not isinstance(module.parents[stmt], ast.If)
+            and not is_conditional(module, stmt)
             and unit.is_live(module, stmt)
         ):
             found.append((module, stmt, module.text(option.call.func.value)))
@@ -111,6 +116,12 @@ def last_argument_added(unit: Unit) -> tuple[Module, ast.stmt, str] | None:
     found = [item for item in found if item[2] in names]
     in_place = [item for item in found if item[0].function(item[1]) in homes]
     return max(in_place or found, key=lambda item: item[1].lineno, default=None)
+
+
+def is_conditional(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement stands under a test, but for that of the main guard."""
+    above = module.parents[stmt]
+    return isinstance(above, ast.If) and not mentions(above.test, "__name__")
 
 
 def dataclasses_parsed(unit: Unit) -> list[tuple[Module, ast.ClassDef]]:
@@ -138,6 +149,24 @@ def fields(unit: Unit) -> set[str]:
         for stmt in owner.body
         if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name)
     }
+
+
+def parsed_at(unit: Unit) -> list[tuple[Module, ast.Assign, str]]:
+    """Statements behind which the arguments are known, and their name there.
+
+    Where a function parses and returns them, the statement in the place that called it.
+    """
+    found: list[tuple[Module, ast.Assign, str]] = []
+    for module, stmt, args in unit.parses:
+        function = module.function(stmt)
+        if function is None or not hands_back(unit, function):
+            found.append((module, stmt, args))
+            continue
+        for where, call in unit.callers(function):
+            outer = where.statement(call)
+            if isinstance(outer, ast.Assign) and isinstance(outer.targets[0], ast.Name):
+                found.append((where, outer, outer.targets[0].id))
+    return found
 
 
 def arguments_at(unit: Unit, module: Module, node: ast.AST) -> str:

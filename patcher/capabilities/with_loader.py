@@ -1,0 +1,201 @@
+"""Loaders, transfers and kernels are tuned from the command line.
+
+What         Every DataLoader takes its workers, pinned memory and prefetching from flags, and on
+             several ranks shares the machine's cores among them; batches are copied to the card
+             without waiting; the precision of float32 products and the attention of a transformers
+             model can be chosen.
+Flags        --dataloader_num_workers, --dataloader_pin_memory, --dataloader_persistent_workers,
+             --dataloader_prefetch_factor (names of transformers' TrainingArguments),
+             --matmul_precision, --attn_implementation
+Without      Each of 8 ranks starts the 4 workers that were meant for one process, and starts them
+             anew in every epoch; each copy of a batch holds the step up.
+Fix safety   Safe: without the flags one process has the script's own options. A copy that is not
+             waited for is complete before the card computes with it.
+Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
+             transformers.PreTrainedModel.set_attn_implementation;
+             https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define, Edit, Import, Insert, Rewrite
+from ..facts import Unit
+from ..findings import Finding
+from ..module import Module
+from ..record import record
+from ..syntax import bound_names, everywhere, last_argument, position, within
+from .flags import Flag, arguments_at, lacking, parsed_at
+from .models import made
+from .with_checkpointing import targets
+
+ORDER = 40
+FLAGS = (
+    Flag("--dataloader_num_workers", "int", "None", "Processes that load, per rank and loader."),
+    Flag("--dataloader_pin_memory", "int", "None", "1: batches wait in pinned memory.", ("0", "1")),
+    Flag("--dataloader_persistent_workers", "int", "None", "1: loaders keep them.", ("0", "1")),
+    Flag("--dataloader_prefetch_factor", "int", "None", "Batches that each of them holds ready."),
+    Flag(
+        "--matmul_precision",
+        "str",
+        "None",
+        "Of float32 products: high and medium use the tensor cores.",
+        ("highest", "high", "medium"),
+    ),
+)
+ATTENTION = Flag(
+    "--attn_implementation",
+    "str",
+    "None",
+    "How transformers computes attention; its own choice unless given.",
+    ("eager", "sdpa", "flash_attention_2"),
+)
+OWN = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+OPTIONS, CHOOSE = "loader_options", "choose_attention"
+PRECISION = """\
+if {args}.matmul_precision:
+    torch.set_float32_matmul_precision({args}.matmul_precision)"""
+ATTEND = """\
+if {args}.attn_implementation:
+    choose_attention({model}, {args}.attn_implementation)"""
+
+
+@record
+class Place:
+    """A DataLoader's construction, and how it can name the parsed arguments."""
+
+    module: Module
+    call: ast.Call
+    args: str
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    places = [
+        Place(module, call, arguments_at(unit, module, call))
+        for module in unit.modules
+        for call in module.calls_to("DataLoader")
+        if unit.is_live(module, call) and not any(word.arg is None for word in call.keywords)
+    ]
+    flags = lacking(unit, FLAGS)
+    if flags is None:
+        first = unit.script.tree.body[0]
+        yield Finding(unit.script, first, "no command line that could take its flags")
+        return
+    yield from flags
+    for place in places:
+        if place.args:
+            because = "workers and pinned memory are fixed"
+            yield Finding(place.module, place.call, because, tuple(from_flags(place)))
+        else:
+            because = "the arguments do not reach this loader, which keeps its options"
+            yield Finding(place.module, place.call, because)
+    yield from precision(unit)
+    yield from attention(unit)
+    yield from transfers(unit)
+
+
+def from_flags(place: Place) -> Iterator[Edit]:
+    """The options that flags may overrule, handed through the helper that does so."""
+    module, call = place.module, place.call
+    arguments = sorted([*call.args, *call.keywords], key=position)
+    own = [word for word in call.keywords if word.arg in OWN]
+    text = f"**{OPTIONS}({', '.join([place.args, *map(module.text, own)])})"
+    yield Define(OPTIONS)
+    if not own:
+        last = last_argument(call)
+        assert last is not None
+        yield Rewrite(last, f", {text}", after=True)
+        return
+    yield Rewrite(own[0], text)
+    for word in own[1:]:
+        yield Rewrite(arguments[arguments.index(word) - 1], "", word, after=True)
+
+
+def precision(unit: Unit) -> Iterator[Finding]:
+    """The precision of products, set as soon as the command line is known."""
+    if any(module.calls_to("set_float32_matmul_precision") for module in unit.modules):
+        return
+    for module, stmt, args in parsed_at(unit):
+        because = "float32 products never use the tensor cores"
+        yield Finding(
+            module,
+            stmt,
+            because,
+            (Insert(stmt, PRECISION.format(args=args), "after"), Import("torch")),
+        )
+
+
+def attention(unit: Unit) -> Iterator[Finding]:
+    """The attention of transformers models, chosen where they are made."""
+    places = [(one, target) for one in made(unit) for target in targets(unit, one)]
+    named = [(one, t, arguments_at(unit, one.module, one.stmt)) for one, t in places]
+    named = [(one, target, args) for one, target, args in named if args]
+    if not named:
+        because = "no transformers model is seen to be made: no --attn_implementation"
+        yield Finding(unit.script, unit.script.tree.body[0], because)
+        return
+    yield from lacking(unit, (ATTENTION,)) or []
+    for one, target, args in named:
+        chosen = {
+            one.module.text(call.args[0])
+            for call in one.module.calls_to(CHOOSE)
+            if one.module.function(call) is one.module.function(one.stmt) and call.args
+        }
+        if target not in chosen:
+            code = ATTEND.format(args=args, model=target)
+            because = f"{target} has the attention that transformers chooses"
+            edits = (Insert(one.stmt, code, "after"), Define(CHOOSE))
+            yield Finding(one.module, one.stmt, because, edits)
+
+
+def transfers(unit: Unit) -> Iterator[Finding]:
+    """``x.to(device)`` of what a loader deals: copied while the host goes on."""
+    loops = [(loop.module, loop.steps) for loop in unit.train_loops]
+    loops += [(evaluation.module, evaluation.loop) for evaluation in unit.evaluations]
+    met: set[ast.Call] = set()  # an evaluation may stand inside of a train loop
+    for module, loop in loops:
+        dealt = names_dealt(module, loop)
+        for call in within(loop.body, ast.Call):
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in ("to", "cuda")
+                and len(call.args) == (call.func.attr == "to")
+                and not call.keywords
+                and all(is_device(module, arg) for arg in call.args)
+                and roots(call.func.value) & dealt
+                and call not in met
+            ):
+                met.add(call)
+                because = "the host waits for each copy to the card"
+                yield Finding(module, call, because, (non_blocking(call),))
+
+
+def non_blocking(call: ast.Call) -> Rewrite:
+    if call.args:
+        return Rewrite(call.args[-1], ", non_blocking=True", after=True)
+    return Rewrite(call.func, "(non_blocking=True)", call, after=True)
+
+
+def is_device(module: Module, node: ast.expr) -> bool:
+    """An expression that names a device, and is no dtype."""
+    return "device" in module.text(node).lower()
+
+
+def names_dealt(module: Module, loop: ast.For | ast.While) -> set[str]:
+    """Names of a batch and of what a comprehension in the loop takes out of it."""
+    found = bound_names(loop.target) if isinstance(loop, ast.For) else set()
+    for stmt in within(loop.body, ast.Assign):
+        if isinstance(stmt.value, ast.Call) and module.dotted(stmt.value.func) == "next":
+            found |= bound_names(stmt)
+    for made_of in (*within(loop.body, ast.GeneratorExp), *within(loop.body, ast.ListComp)):
+        for part in made_of.generators:
+            if roots(part.iter) & found:
+                found |= bound_names(part.target)
+    return found
+
+
+def roots(node: ast.expr) -> set[str]:
+    """The name that a subscript or attribute starts from."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return {name.id for name in everywhere(node, ast.Name)} if isinstance(node, ast.Name) else set()

@@ -1,0 +1,104 @@
+"""Capabilities as such: chosen by name, added whole or not at all, told when they cannot be."""
+
+from __future__ import annotations
+
+import ast
+import py_compile
+import shutil
+from pathlib import Path
+
+import ddpfix.fixtures
+import pytest
+from command_line import run
+from ddpfix.errors import InputError
+from ddpfix.fixtures.tiny import copy_family
+from ddpfix.patcher.capabilities import SECTIONS, all_capabilities, chosen
+from ddpfix.patcher.engine import patch
+
+NAMES = [one.name for one in all_capabilities()]
+SHAPES = Path(ddpfix.fixtures.__file__).parent / "shapes"
+SCRIPTS = sorted(SHAPES.glob("*.py")) + sorted(SHAPES.glob("*/run.py"))
+
+
+def test_every_manual_has_its_sections_and_names_its_flags() -> None:
+    for one in all_capabilities():
+        sections = [line.split("  ")[0] for line in one.manual.splitlines() if line[:1].strip()]
+        assert [name for name in sections if name in SECTIONS] == list(SECTIONS), one.name
+        assert all(flag.spelling in one.manual for flag in one.flags), one.name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "unwanted", "found"),
+    [
+        ((), (), []),
+        (("all",), (), NAMES),
+        (("all",), ("loader",), [name for name in NAMES if name != "loader"]),
+        (("loader", "checkpointing"), (), ["checkpointing", "loader"]),
+        (("loader",), ("loader",), []),
+        (("all",), ("all",), []),
+    ],
+)
+def test_names_choose_in_the_order_of_adding(
+    wanted: tuple[str, ...], unwanted: tuple[str, ...], found: list[str]
+) -> None:
+    assert [one.name for one in chosen(wanted, unwanted)] == found
+
+
+def test_a_name_that_no_capability_has_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InputError, match=r"no capability teleport; there are .*loader"):
+        chosen(["teleport"])
+
+
+def test_the_command_line_names_them_and_explain_prints_the_manual(tmp_path: Path) -> None:
+    script = copy_family("bigclonebench", tmp_path)
+    before = script.read_bytes()
+    done = run("patch", "--with", "teleport", script)
+    assert (done.exit_code, script.read_bytes()) == (2, before)
+    done = run("patch", "--with", "checkpointing,loader", script)
+    assert done.exit_code == 1
+    text = script.read_text()
+    assert "--gradient_checkpointing" in text
+    assert "--dataloader_num_workers" in text
+    done = run("explain", "loader")
+    assert done.exit_code == 0
+    assert "--dataloader_prefetch_factor" in done.output
+
+
+def test_what_cannot_be_added_is_told_with_its_place_and_reason(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    shutil.copy(SHAPES / "cfg_local_rank.py", script)
+    done = run("patch", "--with", "loader", script)
+    assert done.exit_code == 1
+    assert "without loader" in done.output
+    assert "no command line" in done.output
+    assert "dataloader" not in script.read_text()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_all_together_leave_a_script_that_compiles_checks_clean_and_is_stable(
+    script: Path, tmp_path: Path
+) -> None:
+    folder = script.parent if script.name == "run.py" else None
+    if folder:
+        shutil.copytree(folder, tmp_path / "it")
+    else:
+        (tmp_path / "it").mkdir()
+        shutil.copy(script, tmp_path / "it" / "run.py")
+    path = tmp_path / "it" / "run.py"
+    result = patch(path, unsafe=True, capabilities=all_capabilities())
+    if result.refusal:
+        assert "DF103" in result.refusal  # mp_spawn
+        return
+    assert result.remaining == []
+    result.write()
+    for file in path.parent.glob("*.py"):
+        py_compile.compile(str(file), doraise=True)
+        assert "ddpfix" not in {
+            alias.name.partition(".")[0]
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+    again = patch(path, unsafe=True, capabilities=all_capabilities())
+    assert (again.refusal, again.changes, again.remaining) == ("", (), [])
+    assert {f.code for f in again.lacking} == {f.code for f in result.lacking}
