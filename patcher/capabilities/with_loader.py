@@ -97,7 +97,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
 def from_flags(place: Place) -> Iterator[Edit]:
     """The options that flags may overrule, handed through the helper that does so."""
     module, call = place.module, place.call
-    arguments = sorted([*call.args, *call.keywords], key=position)
+    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    arguments = sorted(everything, key=position)
     own = [word for word in call.keywords if word.arg in OWN]
     text = f"**{OPTIONS}({', '.join([place.args, *map(module.text, own)])})"
     yield Define(OPTIONS)
@@ -187,10 +188,9 @@ def names_dealt(module: Module, loop: ast.For | ast.While) -> set[str]:
     for stmt in within(loop.body, ast.Assign):
         if isinstance(stmt.value, ast.Call) and module.dotted(stmt.value.func) == "next":
             found |= bound_names(stmt)
-    for made_of in (*within(loop.body, ast.GeneratorExp), *within(loop.body, ast.ListComp)):
-        for part in made_of.generators:
-            if roots(part.iter) & found:
-                found |= bound_names(part.target)
+    for part in within(loop.body, ast.comprehension):
+        if roots(part.iter) & found:
+            found |= bound_names(part.target)
     return found
 
 
