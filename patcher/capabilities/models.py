@@ -173,7 +173,8 @@ def _value(
         if value.args and module.text(value.args[0]) != name:
             yield from _value(unit, module, stmt, name, value.args[0], seen)
         return
-    if last in MAKERS or class_of(unit, last) is not None or last[:1].isupper():
+    known = last in MAKERS or class_of(unit, last) is not None or last[:1].isupper()
+    if known or is_class_of_choice(module, value):
         yield Made(module, stmt, name, value)
         return
     for where in unit.modules:
@@ -232,19 +233,22 @@ def parts(unit: Unit, one: Made) -> dict[str, str]:
     if maker is None:
         return {}
     found: dict[str, str] = {}
+    taken: set[str] = set()  # arguments: Seq2Seq(encoder, encoder) keeps one model twice
     for stmt in within(maker.body, ast.Assign):
         for target in stmt.targets:
             if not (isinstance(target, ast.Attribute) and where.text(target).startswith("self.")):
                 continue
-            value, place, node = stmt.value, where, ast.AST()
+            value, place, node, text = stmt.value, where, ast.AST(), ""
             if isinstance(value, ast.Name) and value.id in parameters(maker):
                 argument = given(where, maker, one.call, value.id)
                 if argument is None:
                     continue
                 value, place, node = argument, one.module, one.call
+                text = place.text(value)
             kind = transformer(unit, place, value, node)
-            if kind:
+            if kind and text not in taken:
                 found[target.attr] = kind
+                taken |= {text} - {""}
     return found
 
 
@@ -263,7 +267,22 @@ def transformer(unit: Unit, module: Module, value: ast.expr, at: ast.AST) -> str
     if last in MAKERS:
         kind = owner.rpartition(".")[2]
         return "" if any(other in kind.lower() for other in NO_MODELS) else kind
+    if is_class_of_choice(module, value):
+        return last
     return last if name.startswith("transformers.") and is_model_name(last) else ""
+
+
+def is_class_of_choice(module: Module, call: ast.Call) -> bool:
+    """``model_class(config)``, where another branch has ``model_class.from_pretrained(path)``."""
+    if not isinstance(call.func, ast.Name) or len(call.args) != 1:
+        return False
+    config = "config" in module.text(call.args[0]).lower()
+    return config and any(
+        isinstance(other.func, ast.Attribute)
+        and module.text(other.func.value) == call.func.id
+        and module.function(other) is module.function(call)
+        for other in module.calls_to(*MAKERS)
+    )
 
 
 def is_model_name(name: str) -> bool:

@@ -15,11 +15,10 @@ Source       https://docs.pytorch.org/docs/stable/checkpoint.html;
 import ast
 from collections.abc import Iterator
 
-from ..edits import Insert
 from ..facts import Unit
 from ..findings import Finding
-from .flags import Flag, arguments_at, lacking
-from .models import Made, made, parts, transformer
+from .flags import Flag
+from .transformers_models import Place, Step, behind_models
 
 ORDER = 20
 FLAGS = (
@@ -34,47 +33,22 @@ METHOD = "gradient_checkpointing_enable"
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    models = made(unit)
-    where, first = unit.script, unit.script.tree.body[0]
-    if not models:
-        yield Finding(where, first, "nothing shows where the trained model is made")
-        return
-    places = [(one, target) for one in models for target in targets(unit, one)]
-    if not places:
-        one = models[0]
-        because = f"{one.module.text(one.call.func)}() keeps no transformers model that it is given"
-        yield Finding(one.module, one.stmt, because)
-        return
-    flags = lacking(unit, FLAGS)
-    nameless = [one for one, _ in places if not arguments_at(unit, one.module, one.stmt)]
-    if flags is None or nameless:
-        yield Finding(where, first, "no command line whose arguments reach the model")
-        return
-    yield from flags
-    for one, target in places:
-        if not is_enabled(one, target):
-            args = arguments_at(unit, one.module, one.stmt)
-            code = (
-                f"if {args}.{FLAGS[0].name}:\n"
-                f"    {target}.{METHOD}(gradient_checkpointing_kwargs={{'use_reentrant': False}})"
-            )
-            because = f"{target} keeps all activations"
-            yield Finding(one.module, one.stmt, because, (Insert(one.stmt, code, "after"),))
+    yield from behind_models(unit, FLAGS, missing)
 
 
-def targets(unit: Unit, one: Made) -> list[str]:
-    """How the transformers models of what a statement makes are named behind it."""
-    if transformer(unit, one.module, one.call, one.stmt):
-        return [one.name]
-    return [f"{one.name}.{part}" for part in parts(unit, one)]
-
-
-def is_enabled(one: Made, target: str) -> bool:
-    module = one.module
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and module.text(call.func.value) == target
-        and module.function(call) is module.function(one.stmt)
-        and call.lineno > one.stmt.lineno
-        for call in module.calls_to(METHOD)
+def missing(place: Place) -> Step | None:
+    module = place.made.module
+    enabled = {
+        module.text(call.func.value)
+        for call in place.calls(METHOD)
+        if isinstance(call.func, ast.Attribute)
+    }
+    names = [name for name in place.names if name not in enabled]
+    if not names:
+        return None
+    calls = (
+        f"    {name}.{METHOD}(gradient_checkpointing_kwargs={{'use_reentrant': False}})"
+        for name in names
     )
+    code = "\n".join((f"if {place.args}.{FLAGS[0].name}:", *calls))
+    return Step(f"{names[0]} keeps all activations", code)

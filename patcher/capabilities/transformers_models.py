@@ -1,0 +1,104 @@
+"""Where capabilities of transformers models are added: behind what makes the trained model."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from ..edits import Edit, Insert
+from ..facts import Unit
+from ..findings import Finding
+from ..record import record
+from .flags import Flag, arguments_at, lacking
+from .models import Made, made, parts, transformer
+
+
+@record
+class Place:
+    """A statement that makes a model, and what is known behind it.
+
+    ``names`` are those of the transformers models, ``args`` is that of the parsed arguments.
+    """
+
+    made: Made
+    names: tuple[str, ...]
+    args: str
+
+    def calls(self, name: str) -> list[ast.Call]:
+        """Calls of this name behind the statement."""
+        module = self.made.module
+        return [
+            call
+            for call in module.calls_to(name)
+            if module.function(call) is module.function(self.made.stmt)
+            and call.lineno > self.made.stmt.lineno
+        ]
+
+
+@record
+class Step:
+    """Code that belongs behind a place, why, and what it needs."""
+
+    because: str
+    code: str
+    needs: tuple[Edit, ...] = ()
+
+
+def behind_models(
+    unit: Unit, flags: tuple[Flag, ...], missing: Callable[[Place], Step | None]
+) -> Iterator[Finding]:
+    """The flags that are missing, and the step that each place lacks; or why there is no way."""
+    where, first = unit.script, unit.script.tree.body[0]
+    models = made(unit)
+    if not models:
+        yield Finding(where, first, "nothing shows where the trained model is made")
+        return
+    found = places(unit, models)
+    if not found:
+        one = models[0]
+        because = f"{one.module.text(one.call.func)}() keeps no transformers model that it is given"
+        yield Finding(one.module, one.stmt, because)
+        return
+    lacked = lacking(unit, flags)
+    if lacked is None or not all(place.args for place in found):
+        yield Finding(where, first, "no command line whose arguments reach the model")
+        return
+    yield from lacked
+    for place in found:
+        step = missing(place)
+        if step is not None:
+            stmt = place.made.stmt
+            edits = (Insert(stmt, step.code, "after"), *step.needs)
+            yield Finding(place.made.module, stmt, step.because, edits)
+
+
+def places(unit: Unit, models: list[Made]) -> list[Place]:
+    """Where models are made that are transformers models, or keep some.
+
+    A model that another of them is given is left out: it is one of the other's.
+    """
+    return [
+        Place(one, tuple(names), arguments_at(unit, one.module, one.stmt))
+        for one in models
+        for names in [targets(unit, one)]
+        if names and not any(is_given(other, one) and targets(unit, other) for other in models)
+    ]
+
+
+def targets(unit: Unit, one: Made) -> list[str]:
+    """How the transformers models of what a statement makes are named behind it, each once."""
+    if transformer(unit, one.module, one.call, one.stmt):
+        return [one.name]
+    return [f"{one.name}.{part}" for part in parts(unit, one)]
+
+
+def is_given(outer: Made, inner: Made) -> bool:
+    """Whether a model is made of another one: ``model = Model(encoder, config)``."""
+    module = outer.module
+    arguments = [*outer.call.args, *(word.value for word in outer.call.keywords)]
+    return (
+        outer.stmt is not inner.stmt
+        and module is inner.module
+        and module.function(outer.stmt) is module.function(inner.stmt)
+        and any(module.text(value) == inner.name for value in arguments)
+    )
