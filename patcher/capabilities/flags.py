@@ -187,7 +187,7 @@ def arguments_at(unit: Unit, module: Module, node: ast.AST) -> str:
         kept = kept_arguments(unit, module, owner) if owner else []
         for text in kept:
             return text
-    for name in sorted(parsed_names(unit, module, None) - own):
+    for name in sorted(parsed_names(unit, module, None) - own - parameters(function)):
         return name
     return ""
 

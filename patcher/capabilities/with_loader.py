@@ -27,7 +27,7 @@ from ..record import record
 from ..syntax import bound_names, everywhere, last_argument, position, within
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import made
-from .with_checkpointing import targets
+from .transformers_models import places
 
 ORDER = 40
 FLAGS = (
@@ -128,9 +128,8 @@ def precision(unit: Unit) -> Iterator[Finding]:
 
 def attention(unit: Unit) -> Iterator[Finding]:
     """The attention of transformers models, chosen where they are made."""
-    places = [(one, target) for one in made(unit) for target in targets(unit, one)]
-    named = [(one, t, arguments_at(unit, one.module, one.stmt)) for one, t in places]
-    named = [(one, target, args) for one, target, args in named if args]
+    found = [place for place in places(unit, made(unit)) if place.args]
+    named = [(place.made, target, place.args) for place in found for target in place.names]
     if not named:
         because = "no transformers model is seen to be made: no --attn_implementation"
         yield Finding(unit.script, unit.script.tree.body[0], because)
