@@ -158,7 +158,7 @@ def patching(judged: Path, original: Path | None, exact: bool = False) -> Row:
             "unproven",
             f"{', '.join(edited)}: not what `ddpfix patch` makes of the original; edited by hand?",
         )
-    kept, new = (decode(path, path.read_bytes()) for path in (original, judged))
+    kept, new = (decode(str(path), path.read_bytes()) for path in (original, judged))
     lines = kept.text.splitlines(keepends=True)
     same = sum(1 for line in set(lines) & set(new.text.splitlines(keepends=True)))
     note = f", {len(second.found)} findings without an edit" if second.found else ""

@@ -98,8 +98,6 @@ def rules_of(codes: tuple[str, ...]) -> list[Rule]:
 
 def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Record:
     """Check one script; ``data`` stands in for the file's bytes."""
-    from pathlib import Path
-
     from .diagnostics import diagnose
     from .engine import check
     from .project import look, read_unit
@@ -118,11 +116,11 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     key = ""
     try:
         if data is None:
-            data = read_bytes(Path(path))
+            data = read_bytes(path)
             key = f"{os.path.basename(path)} {fingerprint(data)}"
         if not is_of_interest(data):
             return NOTHING
-        unit = read_unit(Path(path), data, recorded)
+        unit = read_unit(path, data, recorded)
         found = []
         for finding in check(unit, rules_of(codes)):
             item = diagnose(finding)

@@ -202,10 +202,10 @@ def patch(
             if one.changes or not item.is_note:
                 click.echo(f"left alone: {concise(item)}", err=True)
         for finding in one.lacking:
-            place = f"{finding.module.source.path}:{finding.line}"
+            place = f"{finding.module.source.name}:{finding.line}"
             click.echo(f"without {finding.code}: {place}: {finding.because}", err=True)
     for change in marks:
-        click.echo(f"{change.source.path}: marks {'to be ' * dry_run}brought up to date", err=True)
+        click.echo(f"{change.source.name}: marks {'to be ' * dry_run}brought up to date", err=True)
     for message in failures:
         click.echo(f"ddpfix: {message}", err=True)
     ctx.exit(2 if failures else 1 if changed or marks else 0)
@@ -234,7 +234,7 @@ def marks_of(
     wanted: dict[Path, dict[int, set[str]]] = {}
     for path in paths:
         try:
-            unit = read_unit(path, current(str(path)), current)
+            unit = read_unit(str(path), current(str(path)), current)
         except InputError:
             continue  # patching it has told
         for module in unit.modules:

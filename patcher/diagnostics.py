@@ -45,7 +45,7 @@ def diagnose(finding: Finding, folder: str = "") -> Diagnostic:
     """``finding`` as data; its path is told from ``folder``, where one is given."""
     assert finding.severity is not None
     assert finding.safety is not None
-    path = str(finding.module.source.path)
+    path = finding.module.source.name
     line = finding.module.line(finding.line)
     before = line.encode()[: finding.column - 1].decode(errors="ignore")
     title, consequence, fix = manual_of(finding.code)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatch
 
 from ..errors import InputError
 
@@ -65,6 +64,8 @@ def is_excluded(path: str, exclude: Sequence[str], root: str) -> bool:
     """Whether a pattern fits the file's or folder's name, or its path seen from ``root``."""
     if not exclude:
         return False
+    from fnmatch import fnmatch  # few projects exclude anything
+
     relative = os.path.relpath(path, root)
     return any(
         fnmatch(os.path.basename(path), pattern) or fnmatch(relative, pattern.rstrip("/"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -26,6 +25,8 @@ from .sources import Source, replace_all
 from .syntax import below
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .capabilities import Capability
 
 ROUNDS = 5
@@ -47,7 +48,7 @@ class Change:
         """A unified diff, empty when nothing changed."""
         import difflib  # check has no use for it
 
-        path = self.source.path
+        path = self.source.name
         return "".join(
             difflib.unified_diff(
                 self.source.text.splitlines(keepends=True),
@@ -136,11 +137,11 @@ def patch(
     from .exact import shared_out, weighed
 
     rules = select(all_rules(), chosen, ignored)
-    unit = read_unit(path, data)
+    unit = read_unit(str(path), data)
     first = unit.modules
     found = check(unit, rules)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    texts: dict[Path, str] = {}
+    texts: dict[str, str] = {}
     findings = found
     try:
         if exact:
@@ -163,9 +164,9 @@ def patch(
         unit, texts, reasons = with_capability(unit, capability, rules, allowed, texts)
         lacking += reasons
     changes = tuple(
-        Change(module.source, texts[module.source.path])
+        Change(module.source, texts[module.source.name])
         for module in first
-        if module.source.path in texts and texts[module.source.path] != module.source.text
+        if module.source.name in texts and texts[module.source.name] != module.source.text
     )
     for before, after in zip(first, unit.modules, strict=True):
         undefined = sorted(after.unbound - before.unbound)
@@ -184,8 +185,8 @@ def with_capability(
     capability: Capability,
     rules: Sequence[Rule],
     allowed: set[Safety],
-    texts: dict[Path, str],
-) -> tuple[Unit, dict[Path, str], list[Finding]]:
+    texts: dict[str, str],
+) -> tuple[Unit, dict[str, str], list[Finding]]:
     """The unit and its new texts with a capability, or as they were, and why it is not added.
 
     It is not, where an edit cannot be carried out or leaves something that a rule would repair.
@@ -237,7 +238,7 @@ def refused(
 
 
 def all_rounds(
-    unit: Unit, edits_of: Callable[[Unit], Iterable[Finding]], texts: dict[Path, str]
+    unit: Unit, edits_of: Callable[[Unit], Iterable[Finding]], texts: dict[str, str]
 ) -> Unit:
     """The unit once ``edits_of`` asks for nothing more."""
     while findings := list(edits_of(unit)):
@@ -245,7 +246,7 @@ def all_rounds(
     return unit
 
 
-def one_round(unit: Unit, findings: list[Finding], texts: dict[Path, str]) -> Unit:
+def one_round(unit: Unit, findings: list[Finding], texts: dict[str, str]) -> Unit:
     """The unit after one round of edits; ``texts`` collects the new texts."""
     from .apply import apply_edits
 
@@ -258,8 +259,8 @@ def one_round(unit: Unit, findings: list[Finding], texts: dict[Path, str]) -> Un
             continue
         source = module.source
         text = apply_edits(module, edits)
-        texts[source.path] = text
-        modules.append(Module(Source(source.path, text, source.encoding, source.bom)))
+        texts[source.name] = text
+        modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
     return Unit(modules[0], tuple(modules[1:]))
 
 

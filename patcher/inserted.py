@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from functools import cache
-from pathlib import Path
 
-HERE = Path(__file__).parent
-FILES = (HERE / "inserts.py", HERE / "capabilities" / "inserts.py")
+from .sources import decode, read_bytes
+
+HERE = os.path.dirname(__file__)
+FILES = (os.path.join(HERE, "inserts.py"), os.path.join(HERE, "capabilities", "inserts.py"))
 MODULES = ("math", "os", "random", "shutil", "torch")  # that such code may need
 
 
 @cache
 def _texts() -> tuple[str, ...]:
-    return tuple(path.read_text("utf-8") for path in FILES)
+    return tuple(decode(path, read_bytes(path)).text for path in FILES)
 
 
 @cache
@@ -31,8 +33,9 @@ def _helpers() -> dict[str, str]:
 def helper_names() -> frozenset[str]:
     """Names of all functions and classes that a patched script may carry."""
     # check asks for names alone, and soon.
-    names = (re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE) for text in _texts())
-    return frozenset(name for found in names for name in found)
+    lines = (line for text in _texts() for line in text.splitlines())
+    heads = (line.partition(" ") for line in lines if line.startswith(("def ", "class ")))
+    return frozenset(name.partition("(")[0].rstrip(":") for _, _, name in heads)
 
 
 def helper_code(name: str) -> str:

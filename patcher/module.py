@@ -49,11 +49,11 @@ class Module:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
             raise InputError(
-                f"{source.path}:{line}: not valid Python ({reason}); "
+                f"{source.name}:{line}: not valid Python ({reason}); "
                 "correct that line first (Python 2 code needs 2to3)"
             ) from error
         except RecursionError as error:
-            raise InputError(f"{source.path}: nested too deeply to be read; split it") from error
+            raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
         nodes = table.nodes
         self.parents: dict[ast.AST, ast.AST] = {

@@ -7,18 +7,16 @@ A comment at the end of a statement of several lines counts for all of them.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .comments import Comment, comments
 from .findings import Finding, Safety, Severity
 from .selection import all_codes
 
 if TYPE_CHECKING:
+    from .comments import Comment
     from .module import Module
 
-# Compiled where a file has such a comment: few have.
 CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
 NOQA = rf"(?i)#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))"
 OWN = r"DF[0-9]+"
@@ -48,6 +46,10 @@ def noqas(module: Module) -> list[Noqa]:
     """All noqa comments of a file."""
     if "noqa" not in module.source.text.lower():
         return []
+    import re  # few files have such a comment
+
+    from .comments import comments
+
     found = []
     for comment in comments(module.source.text):
         match = re.search(NOQA, comment.text)
@@ -70,6 +72,10 @@ def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> lis
 
 def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Finding]:
     """Codes of ddpfix in a file's comments that silenced nothing though their rules ``ran``."""
+    if not comments:
+        return
+    import re
+
     every = all_codes()
     for noqa in comments:
         for code in noqa.codes or ():

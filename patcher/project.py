@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from ..errors import InputError
 from .facts import Unit
@@ -17,10 +16,10 @@ Look = Callable[[str], bytes | None]
 
 def look(path: str) -> bytes | None:
     """The bytes of ``path``, None where there is no such file. Raises InputError."""
-    return read_bytes(Path(path)) if os.path.isfile(path) else None
+    return read_bytes(path) if os.path.isfile(path) else None
 
 
-def read_unit(path: Path, data: bytes | None = None, look: Look = look) -> Unit:
+def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
     """The unit whose script is ``path``; ``data`` stands in for the file's bytes.
 
     Every other file is looked for with ``look``, so that a caller can tell what the unit rests on.
@@ -38,7 +37,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
     """
     if not script.is_program:
         return Unit(script)
-    place = os.path.realpath(script.source.path)
+    place = os.path.realpath(script.source.name)
     folder = os.path.dirname(place)
     seen = {place}
     siblings: list[Module] = []
@@ -53,7 +52,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 data = look(path)
                 if data is None:
                     continue
-                module = Module(decode(Path(path), data))
+                module = Module(decode(path, data))
             except InputError:
                 continue
             siblings.append(module)

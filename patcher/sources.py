@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import codecs
-import io
 import os
-import stat
-import tokenize
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .record import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOM = codecs.BOM_UTF8
+COOKIES = (b"# coding=utf-8\n", b"# -*- coding: utf-8 -*-\n")  # that say what holds anyway
 
 
 @record
 class Source:
     """One file's text, with what is needed to write it back byte for byte.
 
-    ``text`` keeps the file's own newlines; ``path`` is only a name for stdin.
+    ``name`` is its path as it was given, or what stdin is called; ``text`` keeps its own newlines.
     """
 
-    path: Path
+    name: str
     text: str
     encoding: str
     bom: bool
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        from pathlib import Path  # check has no use for it
+
+        return Path(self.name)
 
     def encode(self, text: str) -> bytes:
         """``text`` as this file's bytes.
@@ -34,34 +44,48 @@ class Source:
             body = text.encode(self.encoding)
         except UnicodeEncodeError as error:
             raise InputError(
-                f"{self.path}: the new text does not fit the file's declared encoding "
+                f"{self.name}: the new text does not fit the file's declared encoding "
                 f"{self.encoding}: {error}; save the file as UTF-8 first"
             ) from error
-        return codecs.BOM_UTF8 + body if self.bom else body
+        return BOM + body if self.bom else body
 
 
-def decode(path: Path, data: bytes) -> Source:
-    """The text of ``data`` under its PEP 263 cookie or BOM.
+def decode(name: str, data: bytes) -> Source:
+    """The text of ``data``, the file ``name``, under its PEP 263 cookie or BOM.
 
     Raises InputError when the cookie names no encoding or the bytes do not fit it.
     """
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        bom = data.startswith(codecs.BOM_UTF8)
+        encoding = encoding_of(data)
+        bom = data.startswith(BOM)
         if bom:
-            encoding, data = "utf-8", data[len(codecs.BOM_UTF8) :]
-        return Source(path, data.decode(encoding), encoding, bom)
+            encoding, data = "utf-8", data[len(BOM) :]
+        return Source(name, data.decode(encoding), encoding, bom)
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         raise InputError(
-            f"{path}: cannot be decoded ({error}); declare its encoding in the first line "
+            f"{name}: cannot be decoded ({error}); declare its encoding in the first line "
             "or save it as UTF-8"
         ) from error
 
 
-def read_bytes(path: Path) -> bytes:
+def encoding_of(data: bytes) -> str:
+    """The encoding that ``data`` says it has. Raises SyntaxError, as tokenize does."""
+    head = b"".join(data.splitlines(keepends=True)[:2])
+    for cookie in COOKIES:
+        head = head.replace(cookie, b"")
+    if head.isascii() and b"coding" not in head:
+        return "utf-8"
+    import io  # tokenize costs as much as parsing a short script
+    import tokenize
+
+    return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+
+
+def read_bytes(path: str) -> bytes:
     """The bytes of ``path``. Raises InputError when it cannot be read."""
     try:
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
@@ -71,7 +95,9 @@ def replace_all(changes: list[tuple[Source, str]]) -> None:
 
     A link is followed, so that its target is replaced; modes are kept. Raises InputError.
     """
-    import tempfile  # check has no use for it
+    import stat  # check has no use for these
+    import tempfile
+    from pathlib import Path
 
     staged: list[tuple[str, Path]] = []
     try:
@@ -82,9 +108,9 @@ def replace_all(changes: list[tuple[Source, str]]) -> None:
             staged.append((temporary, target))
             with os.fdopen(handle, "wb") as file:
                 file.write(source.encode(text))
-            os.chmod(temporary, mode)  # noqa: PTH101
+            os.chmod(temporary, mode)
         while staged:
-            os.replace(*staged[0])  # noqa: PTH105
+            os.replace(*staged[0])
             staged.pop(0)
     except OSError as error:
         raise InputError(f"{changes[0][0].path}: cannot be written: {error.strerror}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 
 from ddpfix.patcher.engine import one_round
 from ddpfix.patcher.facts import Unit
@@ -16,7 +15,7 @@ RULES = {rule.code: rule for rule in all_rules()}
 
 
 def module(text: str) -> Module:
-    return Module(Source(Path("script.py"), textwrap.dedent(text).lstrip("\n"), "utf-8", False))
+    return Module(Source("script.py", textwrap.dedent(text).lstrip("\n"), "utf-8", False))
 
 
 def found(code: str, text: str) -> list[Finding]:

@@ -102,9 +102,9 @@ def test_mode_and_links_survive(tmp_path: Path) -> None:
 
 
 def test_several_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
-    first = decode(write(tmp_path / "a.py", b"a = 1\n"), b"a = 1\n")
+    first = decode(str(write(tmp_path / "a.py", b"a = 1\n")), b"a = 1\n")
     cookie = b"# coding: ascii\nb = 1\n"
-    second = decode(write(tmp_path / "b.py", cookie), cookie)
+    second = decode(str(write(tmp_path / "b.py", cookie)), cookie)
     with pytest.raises(InputError, match="encoding"):
         replace_all([(first, "a = 2\n"), (second, "b = 'ü'\n")])
     assert first.path.read_bytes() == b"a = 1\n"
@@ -255,7 +255,7 @@ def library_files() -> list[Path]:
 @pytest.mark.parametrize("path", library_files(), ids=lambda path: path.name)
 def test_statements_of_both_trees_are_paired_rightly(path: Path) -> None:
     data = path.read_bytes()
-    source = decode(path, data)
+    source = decode(str(path), data)
     tree = cst.parse_module(source.text)
     script = Module(source)
     paired = dict(pairs(script.tree.body, tree.body))

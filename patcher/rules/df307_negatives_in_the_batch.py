@@ -32,7 +32,7 @@ CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
 HELPER = "WithOtherRanks"  # of inserts.py
 GROUPED = ("init_process_group", "DistributedDataParallel", "DataParallel")
-ROWS_BY_COLUMNS = re.compile(r"(\w)(\w),(?!\1)(\w)\2->\1\3")
+ROWS_BY_COLUMNS = r"(\w)(\w),(?!\1)(\w)\2->\1\3"
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def products(module: Module, scores: ast.expr) -> Iterator[tuple[ast.expr, ast.e
             if last == "einsum" and len(call.args) == 3:
                 rule = call.args[0]
                 text = str(rule.value) if isinstance(rule, ast.Constant) else ""
-                if ROWS_BY_COLUMNS.fullmatch(text.replace(" ", "")):
+                if re.fullmatch(ROWS_BY_COLUMNS, text.replace(" ", "")):
                     yield call, call.args[2]
             elif last in ("mm", "matmul") and call.args:
                 columns = turned(call.args[-1])

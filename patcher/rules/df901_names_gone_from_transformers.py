@@ -36,7 +36,7 @@ OLD_ADAMW = {  # the homes of the class, and its defaults by their position in i
 DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}
 
 # One model's module of the days before version 4: transformers.modeling_roberta.
-FLAT = re.compile(r"transformers\.(modeling|configuration|tokenization)_(\w+)")
+KINDS = ("modeling", "configuration", "tokenization")
 MODELS = {
     *("albert", "auto", "bart", "bert", "camembert", "ctrl", "distilbert", "dpr", "electra"),
     *("encoder_decoder", "flaubert", "funnel", "gpt2", "longformer", "marian", "mbart"),
@@ -162,6 +162,8 @@ PATTERNS = {  # of dotted names
     r"transformers\.(TF[A-Z]|Flax)\w+": "the class without TF or Flax",
     r"transformers\.(TransfoXL|RetriBert)\w+": "the model left transformers",
 }
+# One of them is in whatever fits a pattern: compiling those takes longer than the whole rule.
+WORDS = ("_PRETRAINED_", ".data.", "_DOCSTRING", ".TF", ".Flax", ".TransfoXL", ".RetriBert")
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -232,25 +234,33 @@ def today(name: str) -> str:
     if name in MOVED or name in CARRIED:
         return MOVED.get(name) or CARRIED[name]
     home, _, last = name.rpartition(".")
-    flat = FLAT.fullmatch(home)
-    prefix = PREFIXES.get(flat[2]) if flat else None
-    if not (flat and prefix and last.startswith(prefix)):
+    kind, model = flat(home)
+    prefix = PREFIXES.get(model)
+    if prefix is None or not last.startswith(prefix):
         return ""
-    held = last.removeprefix(prefix) in HELD[flat[2]].split()
-    return f"transformers.models.{flat[2]}.{flat[1]}_{flat[2]}.{last}" if held else ""
+    held = last.removeprefix(prefix) in HELD[model].split()
+    return f"transformers.models.{model}.{kind}_{model}.{last}" if held else ""
 
 
 def way_out(name: str) -> str:
     """What to do where the thing is gone; the empty string where it may still be there."""
-    flat = FLAT.fullmatch(name.rpartition(".")[0])
     if name in GONE:
         return GONE[name]
-    for pattern, way in PATTERNS.items():
-        if re.fullmatch(pattern, name):
-            return way
-    if flat and flat[2] in MODELS:
-        return f"look for it in transformers.models.{flat[2]}.{flat[1]}_{flat[2]}"
+    if any(word in name for word in WORDS):
+        for pattern, way in PATTERNS.items():
+            if re.fullmatch(pattern, name):
+                return way
+    kind, model = flat(name.rpartition(".")[0])
+    if model in MODELS:
+        return f"look for it in transformers.models.{model}.{kind}_{model}"
     return ""
+
+
+def flat(home: str) -> tuple[str, str]:
+    """``modeling`` and ``roberta`` of transformers.modeling_roberta; else empty strings."""
+    root, _, name = home.partition(".")
+    kind, _, model = name.partition("_")
+    return (kind, model) if root == "transformers" and kind in KINDS else ("", "")
 
 
 def without(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
