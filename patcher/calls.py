@@ -9,17 +9,11 @@ from .module import Module
 from .syntax import Function, within
 
 
-def last_name(module: Module, call: ast.Call) -> str:
-    """The name of what is called, without what stands before its last dot."""
-    return module.dotted(call.func).rpartition(".")[2]
-
-
 def called(unit: Unit, names: set[str]) -> set[Function]:
     """Functions of the unit of these names, constructors of such classes, and all they call."""
     by_name: dict[str, list[tuple[Module, Function]]] = {}
     for module in unit.modules:
-        functions: list[Function] = [*module.nodes(ast.FunctionDef)]
-        for function in (*functions, *module.nodes(ast.AsyncFunctionDef)):
+        for function in module.all_functions:
             owner = module.parents[function]
             made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
             name = owner.name if isinstance(owner, ast.ClassDef) and made else function.name
@@ -31,5 +25,5 @@ def called(unit: Unit, names: set[str]) -> set[Function]:
         if function not in found:
             found.add(function)
             for call in within(function.body, ast.Call):
-                pending += by_name.get(last_name(module, call), [])
+                pending += by_name.get(module.last_name(call.func), [])
     return found

@@ -216,7 +216,7 @@ def is_handed_on(module: Module, node: ast.expr) -> bool:
     up = module.parents[node]
     if isinstance(up, ast.Assign):
         return True
-    return isinstance(up, ast.Call) and module.dotted(up.func).rpartition(".")[2][:1].isupper()
+    return isinstance(up, ast.Call) and module.last_name(up.func)[:1].isupper()
 
 
 def is_shared(loader: Loader) -> bool:

@@ -166,7 +166,7 @@ class _Walk:
                     own.discard(name)
 
     def call(self, stmt: ast.stmt, call: ast.Call, own: set[str], under: ast.If | None) -> None:
-        last = self.module.dotted(call.func).rpartition(".")[2]
+        last = self.module.last_name(call.func)
         if last in IN_PLACE:
             own -= {named(arg) for arg in call.args}
         elif isinstance(call.func, ast.Attribute) and last in FILLS:
@@ -180,7 +180,7 @@ class _Walk:
         if isinstance(node, ast.Attribute) and node.attr in SHAPE:
             return False
         if isinstance(node, ast.Call):
-            last = self.module.dotted(node.func).rpartition(".")[2]
+            last = self.module.last_name(node.func)
             if last in self.agreed:
                 return False
             if last in self.partial:

@@ -163,7 +163,7 @@ def is_told(module: Module, name: ast.Name) -> bool:
         if isinstance(up, ast.If) and child is up.test:
             return True
         if isinstance(up, ast.Call):
-            last = module.dotted(up.func).rpartition(".")[2]
+            last = module.last_name(up.func)
             if last in TOLD or (child is up.func and last in ("append", "extend")):
                 return True
         if isinstance(up, ast.stmt):
@@ -252,7 +252,7 @@ def named(module: Module, calls: list[ast.Call], others: list[ast.expr]) -> set[
     """Last names of what is called, or decorates."""
     nodes = [*(call.func for call in calls), *others]
     funcs = [node.func if isinstance(node, ast.Call) else node for node in nodes]
-    return {module.dotted(func).rpartition(".")[2] for func in funcs}
+    return {module.last_name(func) for func in funcs}
 
 
 def called_parameters(function: Function, loop: ast.For) -> list[str]:

@@ -57,7 +57,7 @@ class Loader:
             node
             for sampler in self.samplers
             for node in everywhere(sampler, ast.Call)
-            if self.module.dotted(node.func).rpartition(".")[2] == "DistributedSampler"
+            if self.module.last_name(node.func) == "DistributedSampler"
         ]
 
 
@@ -151,7 +151,7 @@ def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]
 
 
 def _call(unit: Unit, module: Module, call: ast.Call, depth: int) -> Loader | None:
-    name = module.dotted(call.func).rpartition(".")[2]
+    name = module.last_name(call.func)
     if name == "DataLoader":
         return made(module, call)
     if name == "cycle" and call.args:
@@ -283,7 +283,7 @@ def _element(
                 return _element(unit, module, value, path, depth + 1)
             return None
         case ast.Call():
-            name = module.dotted(many.func).rpartition(".")[2]
+            name = module.last_name(many.func)
             if name in (*SAME, *CHOICE, "cycle") and many.args:
                 return _element(unit, module, many.args[0], path, depth + 1)
             for where, value in results(unit, module, many, ast.Yield):

@@ -7,6 +7,7 @@ import builtins
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
+from typing import Any
 
 from ..errors import InputError
 from .sources import Source
@@ -16,6 +17,7 @@ from .syntax import (
     Preorder,
     bound_names,
     everywhere,
+    function_of,
     mentions,
     position,
     within,
@@ -60,6 +62,7 @@ class Module:
             node: nodes[above] for node, above in zip(nodes[1:], table.above[1:], strict=True)
         }
         self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
+        self.reached: dict[ast.AST, Any] = {}  # roles that come to a node, once in its function
         self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
         self.functions: dict[str, Function] = {}
         self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
@@ -77,9 +80,10 @@ class Module:
                     self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
-            self._calls[self._last_name(call.func)].append(call)
+            self._calls[self.last_name(call.func)].append(call)
 
-    def _last_name(self, func: ast.expr) -> str:
+    def last_name(self, func: ast.expr) -> str:
+        """What ``dotted`` has behind its last dot."""
         if isinstance(func, ast.Attribute):
             return func.attr
         if isinstance(func, ast.Name):
@@ -151,13 +155,12 @@ class Module:
 
     def function(self, node: ast.AST) -> Function | None:
         """The function whose body holds ``node``; None at module level."""
-        return next((up for up in self.ancestors(node) if isinstance(up, Function)), None)
+        return function_of(node)
 
     def body(self, stmt: ast.stmt) -> list[ast.stmt]:
         """The list of statements that ``stmt`` stands in."""
-        parent = self.parents[stmt]
-        for _, value in ast.iter_fields(parent):
-            if isinstance(value, list) and any(item is stmt for item in value):
+        for value in vars(self.parents[stmt]).values():
+            if type(value) is list and stmt in value:
                 return value
         return [stmt]
 

@@ -25,7 +25,10 @@ class Role(enum.Enum):
     MAIN = "rank 0"
     OTHER = "the other ranks"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and asked a thousand times
 
+
+ROLES = tuple(Role)
 EVERYONE = frozenset(Role)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
 
@@ -69,49 +72,24 @@ def value(module: Module, node: ast.expr, role: Role, depth: int = 0) -> Any:
 
 
 def _value(module: Module, node: ast.expr, role: Role, depth: int) -> Any:
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.UnaryOp(op=ast.USub()):
-            inner = value(module, node.operand, role, depth + 1)
-            return -inner if isinstance(inner, int | float) else UNKNOWN
-        case ast.UnaryOp(op=ast.Not()):
-            inner = value(module, node.operand, role, depth + 1)
-            return UNKNOWN if inner is UNKNOWN else not inner
-        case ast.List() | ast.Tuple() | ast.Set():
-            items = [value(module, item, role, depth + 1) for item in node.elts]
-            return UNKNOWN if any(item is UNKNOWN for item in items) else items
-        case ast.BoolOp():
-            return _connective(module, node, role, depth)
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _comparison(module, left, op, right, role, depth)
-        case ast.IfExp():
-            test = value(module, node.test, role, depth + 1)
-            if test is UNKNOWN:
-                return UNKNOWN
-            return value(module, node.body if test else node.orelse, role, depth + 1)
-        case ast.Attribute(attr="global_rank" | "rank"):
-            return _asked_rank(module, node, role, depth)
-        case ast.Attribute(attr=name) if name in RANK_NAMES:
-            return RANK[role]
-        case ast.Name(id=name) if name in RANK_NAMES:
-            # A parameter, or a variable: "rank" is also the place of an answer in a list.
-            given = (module.function(node), name) not in module.stores
-            return RANK[role] if given else _variable(module, node, role, depth)
-        case ast.Attribute(attr="world_size"):
-            return WORLD[role]
-        case ast.Name(id="world_size"):
-            found = _variable(module, node, role, depth)
-            return WORLD[role] if found is UNKNOWN else found
-        case ast.Attribute(attr="n_gpu") | ast.Name(id="n_gpu") if role is not Role.SINGLE:
-            return 1  # one process, one card
-        case ast.Name():
-            return _variable(module, node, role, depth)
-        case ast.Subscript(slice=ast.Constant(value=key)) if key in RANK_NAMES | {"WORLD_SIZE"}:
-            return WORLD[role] if key == "WORLD_SIZE" else RANK[role]
-        case ast.Call():
-            return _call(module, node, role, depth)
-    return UNKNOWN
+    evaluate = EVALUATE.get(type(node))
+    return UNKNOWN if evaluate is None else evaluate(module, node, role, depth)
+
+
+def _constant(module: Module, node: ast.Constant, role: Role, depth: int) -> Any:
+    return node.value
+
+
+def _unary(module: Module, node: ast.UnaryOp, role: Role, depth: int) -> Any:
+    inner = value(module, node.operand, role, depth + 1)
+    if isinstance(node.op, ast.Not):
+        return UNKNOWN if inner is UNKNOWN else not inner
+    return -inner if isinstance(node.op, ast.USub) and isinstance(inner, int | float) else UNKNOWN
+
+
+def _display(module: Module, node: ast.List | ast.Tuple | ast.Set, role: Role, depth: int) -> Any:
+    items = [value(module, item, role, depth + 1) for item in node.elts]
+    return UNKNOWN if any(item is UNKNOWN for item in items) else items
 
 
 def _connective(module: Module, node: ast.BoolOp, role: Role, depth: int) -> Any:
@@ -126,9 +104,10 @@ def _connective(module: Module, node: ast.BoolOp, role: Role, depth: int) -> Any
     return UNKNOWN if unknown else not stops
 
 
-def _comparison(
-    module: Module, left: ast.expr, op: ast.cmpop, right: ast.expr, role: Role, depth: int
-) -> Any:
+def _comparison(module: Module, node: ast.Compare, role: Role, depth: int) -> Any:
+    if len(node.ops) > 1:
+        return UNKNOWN
+    left, op, right = node.left, node.ops[0], node.comparators[0]
     if isinstance(left, ast.Constant) and left.value in RANK_NAMES | {"WORLD_SIZE"}:
         return (role is not Role.SINGLE) is isinstance(op, ast.In)  # "LOCAL_RANK" in os.environ
     first, second = (value(module, side, role, depth + 1) for side in (left, right))
@@ -140,10 +119,38 @@ def _comparison(
         return UNKNOWN
 
 
+def _choice(module: Module, node: ast.IfExp, role: Role, depth: int) -> Any:
+    test = value(module, node.test, role, depth + 1)
+    if test is UNKNOWN:
+        return UNKNOWN
+    return value(module, node.body if test else node.orelse, role, depth + 1)
+
+
+def _name(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
+    if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
+        return RANK[role]  # a parameter; a variable may be something else's rank
+    if node.id == "world_size":
+        found = _variable(module, node, role, depth)
+        return WORLD[role] if found is UNKNOWN else found
+    if node.id == "n_gpu" and role is not Role.SINGLE:
+        return 1  # one process, one card
+    return _variable(module, node, role, depth)
+
+
 def _variable(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
     """A name bound once in its function, so that its value is its definition's."""
     once = module.assigned_once.get((module.function(node), node.id))
     return UNKNOWN if once is None else value(module, once, role, depth + 1)
+
+
+def _attribute(module: Module, node: ast.Attribute, role: Role, depth: int) -> Any:
+    if node.attr in ("global_rank", "rank"):
+        return _asked_rank(module, node, role, depth)
+    if node.attr in RANK_NAMES:
+        return RANK[role]
+    if node.attr == "world_size":
+        return WORLD[role]
+    return 1 if node.attr == "n_gpu" and role is not Role.SINGLE else UNKNOWN
 
 
 def _asked_rank(module: Module, node: ast.Attribute, role: Role, depth: int) -> Any:
@@ -153,8 +160,15 @@ def _asked_rank(module: Module, node: ast.Attribute, role: Role, depth: int) -> 
     return RANK[role] if found is UNKNOWN else found
 
 
+def _subscript(module: Module, node: ast.Subscript, role: Role, depth: int) -> Any:
+    key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+    if key == "WORLD_SIZE":
+        return WORLD[role]
+    return RANK[role] if key in RANK_NAMES else UNKNOWN
+
+
 def _call(module: Module, node: ast.Call, role: Role, depth: int) -> Any:
-    name = module.dotted(node.func).rpartition(".")[2]
+    name = module.last_name(node.func)
     if name in QUERIES:
         return QUERIES[name](role)
     if name == "int" and len(node.args) == 1:
@@ -173,14 +187,30 @@ def _call(module: Module, node: ast.Call, role: Role, depth: int) -> Any:
     return UNKNOWN
 
 
+EVALUATE: dict[type[ast.expr], Callable[[Module, Any, Role, int], Any]] = {
+    ast.Constant: _constant,
+    ast.UnaryOp: _unary,
+    ast.List: _display,
+    ast.Tuple: _display,
+    ast.Set: _display,
+    ast.BoolOp: _connective,
+    ast.Compare: _comparison,
+    ast.IfExp: _choice,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Call: _call,
+}
+
+
 def differs(module: Module, test: ast.expr) -> bool:
     """Whether a test separates rank 0 from the other ranks, or ranks from a lone process."""
-    return len({str(value(module, test, role)) for role in Role}) > 1
+    return len({str(value(module, test, role)) for role in ROLES}) > 1
 
 
 def is_rank_test(module: Module, test: ast.expr) -> bool:
     """Whether a test's value is known for every role and not the same for all."""
-    results = [value(module, test, role) for role in Role]
+    results = [value(module, test, role) for role in ROLES]
     return UNKNOWN not in results and len({bool(result) for result in results}) > 1
 
 
@@ -191,22 +221,28 @@ def leaves(body: list[ast.stmt]) -> bool:
 
 def reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` once its function is entered."""
-    roles = set(EVERYONE)
-    child: ast.AST = node
-    for parent in module.ancestors(node):
-        if isinstance(parent, ast.If | ast.IfExp | ast.While) and child is not parent.test:
-            branch = parent.body if isinstance(parent.body, list) else [parent.body]
-            wanted = any(item is child for item in branch)
-            roles -= {r for r in roles if value(module, parent.test, r) not in _truths(wanted)}
-        if isinstance(child, ast.stmt):
-            for before in module.body(child):
-                if before is child:
-                    break
-                if isinstance(before, ast.If):
-                    roles -= {r for r in roles if _exits(module, before, r)}
-        if isinstance(parent, Function):
-            break
-        child = parent
+    known: dict[ast.AST, frozenset[Role]] = module.reached
+    if node not in known:
+        known[node] = _reached_in_function(module, node)
+    return known[node]
+
+
+def _reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
+    parent = module.parents.get(node)
+    if parent is None:
+        return EVERYONE
+    above = EVERYONE if isinstance(parent, Function) else reached_in_function(module, parent)
+    roles = set(above)
+    if isinstance(parent, ast.If | ast.IfExp | ast.While) and node is not parent.test:
+        branch = parent.body if isinstance(parent.body, list) else [parent.body]
+        wanted = _truths(any(item is node for item in branch))
+        roles -= {r for r in roles if value(module, parent.test, r) not in wanted}
+    if isinstance(node, ast.stmt):
+        for before in module.body(node):
+            if before is node:
+                break
+            if isinstance(before, ast.If) and (leaves(before.body) or leaves(before.orelse)):
+                roles -= {r for r in roles if _exits(module, before, r)}
     return frozenset(roles)
 
 

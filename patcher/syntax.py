@@ -99,6 +99,18 @@ def place(node: ast.AST) -> tuple[Preorder, int]:
     return found
 
 
+def function_of(node: ast.AST) -> Function | None:
+    """The function around ``node``; None at module level."""
+    table, index = place(node)
+    scope = table.scopes[index]
+    while scope:
+        around = table.nodes[scope]
+        if isinstance(around, Function):
+            return around
+        scope = table.scopes[scope]
+    return None
+
+
 def below(node: ast.AST) -> list[ast.AST]:
     """``node`` and every node below it, in source order."""
     table, index = place(node)
@@ -166,6 +178,17 @@ def bound_names(nodes: list[ast.stmt] | ast.AST) -> set[str]:
     return {
         name for index, name in bindings[first:last] if scopes[index] == scope or index == start
     }
+
+
+def binders(function: Function) -> list[tuple[ast.AST, str]]:
+    """Nodes in the function's body that bind a name, and the name, in source order."""
+    table, scope = place(function)
+    first, last = (bisect_left(table.bindings, (number,)) for number in (scope, table.ends[scope]))
+    return [
+        (table.nodes[index], name)
+        for index, name in table.bindings[first:last]
+        if table.scopes[index] == scope
+    ]
 
 
 def parameters(function: Function) -> set[str]:

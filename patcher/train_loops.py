@@ -89,7 +89,7 @@ def train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
             tuple(
                 module.statement(call)
                 for call in within(loop.body, ast.Call)
-                if module.dotted(call.func).rpartition(".")[2]
+                if module.last_name(call.func)
                 in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
             ),
             test,
@@ -101,31 +101,34 @@ def train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
 
 def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:
     """The name that counts the loop's micro-batches, and what it starts from."""
+    none = "", 0
     if not isinstance(loop, ast.For):
-        return "", 0
-    source, target = loop.iter, loop.target
+        return none
+    target = loop.target
+    for name, call in calls_around(module, loop.iter):
+        if name == "enumerate":
+            first = argument(call, 1, "start")
+            start = 0 if first is None else getattr(first, "value", None)
+            if isinstance(target, ast.Tuple) and start in (0, 1):
+                return (target.elts[0].id, start) if isinstance(target.elts[0], ast.Name) else none
+            break
+        if name in ("range", "trange") and len(call.args) == 1:
+            return (target.id, 0) if isinstance(target, ast.Name) else none
+    return none
+
+
+def calls_around(module: Module, source: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
+    """Names and calls through which a loop goes, outermost first.
+
+    They are followed through ``tqdm`` and ``enumerate``, and through names.
+    """
     for _ in range(4):
         if isinstance(source, ast.Name):
-            value = module.definition(source, loop)
-            if value is None:
-                break
-            source = value
-        elif isinstance(source, ast.Call) and source.args:
-            name = module.dotted(source.func).rpartition(".")[2]
-            if name == "enumerate" and isinstance(target, ast.Tuple):
-                first = argument(source, 1, "start")
-                start = 0 if first is None else getattr(first, "value", None)
-                if isinstance(target.elts[0], ast.Name) and start in (0, 1):
-                    return target.elts[0].id, start
-                break
-            if name in ("range", "trange") and len(source.args) == 1:
-                return (target.id, 0) if isinstance(target, ast.Name) else ("", 0)
-            if name != "tqdm":
-                break
-            source = source.args[0]
-        else:
-            break
-    return "", 0
+            source = module.definition(source, source)
+        elif isinstance(source, ast.Call):
+            name = module.last_name(source.func)
+            yield name, source
+            source = source.args[0] if name in ("tqdm", "enumerate") and source.args else None
 
 
 def _accumulation(

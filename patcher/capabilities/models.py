@@ -168,7 +168,7 @@ def _value(
     if isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "cpu", "float"):
         yield from _value(unit, module, stmt, name, value.func.value, seen)
         return
-    last = module.dotted(value.func).rpartition(".")[2]
+    last = module.last_name(value.func)
     if last in WRAPPERS:
         if value.args and module.text(value.args[0]) != name:
             yield from _value(unit, module, stmt, name, value.args[0], seen)
@@ -210,7 +210,7 @@ def class_of(unit: Unit, name: str) -> tuple[Module, ast.ClassDef] | None:
 
 
 def _is_model(unit: Unit, module: Module, base: ast.expr) -> bool:
-    last = module.dotted(base).rpartition(".")[2]
+    last = module.last_name(base)
     if last.endswith(("Module", "PreTrainedModel", "Model")) or "For" in last:
         return True
     return last != "" and class_of(unit, last) is not None
@@ -222,7 +222,7 @@ def parts(unit: Unit, one: Made) -> dict[str, str]:
     ``self.encoder = encoder`` where the construction is given ``AutoModel.from_pretrained(…)``, or
     ``self.encoder = RobertaModel(config)``.
     """
-    last = one.module.dotted(one.call.func).rpartition(".")[2]
+    last = one.module.last_name(one.call.func)
     own = class_of(unit, last)
     if own is None:
         return {}

@@ -14,7 +14,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 import ast
 from collections.abc import Iterator
 
-from ..calls import called, last_name
+from ..calls import called
 from ..edits import Define, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
@@ -133,7 +133,7 @@ def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[Function]]:
         lines[module, function] = call.lineno
         above = [c for c in within(module.scope_statements(call), ast.Call)
                  if c.lineno < call.lineno]  # fmt: skip
-        early |= called(unit, {last_name(module, c) for c in above})
+        early |= called(unit, {module.last_name(c.func) for c in above})
         if function is not None:
             pending += unit.callers(function)
     return lines, early

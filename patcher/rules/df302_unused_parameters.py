@@ -92,7 +92,7 @@ def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
             if (
                 isinstance(value, ast.Call)
                 and module.dotted(value.func).startswith("torch.nn.")
-                and module.dotted(value.func).rpartition(".")[2] in WITH_PARAMETERS
+                and module.last_name(value.func) in WITH_PARAMETERS
                 and isinstance(target, ast.Attribute)
                 and isinstance(target.value, ast.Name)
                 and target.value.id == "self"

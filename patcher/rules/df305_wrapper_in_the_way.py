@@ -59,7 +59,7 @@ def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
         if len(call.args) != 2:
             continue
         kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
-        names = [module.dotted(kind).rpartition(".")[2] for kind in kinds]
+        names = [module.last_name(kind) for kind in kinds]
         if "DataParallel" in names and "DistributedDataParallel" not in names:
             if isinstance(call.args[1], ast.Tuple):
                 edit = Rewrite(kinds[-1], f", {NATIVE}", after=True)

@@ -86,7 +86,7 @@ def products(module: Module, scores: ast.expr) -> Iterator[tuple[ast.expr, ast.e
             values.append(value)
     for value in values:
         for call in everywhere(value, ast.Call):
-            last = module.dotted(call.func).rpartition(".")[2]
+            last = module.last_name(call.func)
             if last == "einsum" and len(call.args) == 3:
                 rule = call.args[0]
                 text = str(rule.value) if isinstance(rule, ast.Constant) else ""

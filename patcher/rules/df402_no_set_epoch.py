@@ -17,7 +17,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, within
-from ..train_loops import TrainLoop
+from ..train_loops import TrainLoop, calls_around
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -110,12 +110,4 @@ def counting(module: Module, node: ast.AST) -> Counting | None:
 
 def counts(module: Module, source: ast.expr | None) -> bool:
     """``range(n)``, ``trange(n)``, or that in ``tqdm`` or ``enumerate``, or under a name."""
-    for _ in range(4):
-        if isinstance(source, ast.Name):
-            source = module.definition(source, source)
-        elif isinstance(source, ast.Call):
-            name = module.dotted(source.func).rpartition(".")[2]
-            if name in ("range", "trange", "count"):
-                return True
-            source = source.args[0] if name in ("tqdm", "enumerate") and source.args else None
-    return False
+    return any(name in ("range", "trange", "count") for name, _ in calls_around(module, source))

@@ -15,7 +15,7 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
-from ..calls import called, last_name
+from ..calls import called
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
@@ -90,7 +90,7 @@ def comes_first(
     if seeding is drawing and drawing.function(draw) is scope:
         return seed.lineno < draw.lineno
     behind = {
-        last_name(seeding, call)
+        seeding.last_name(call.func)
         for call in within(seeding.scope_statements(seed), ast.Call)
         if call.lineno > seed.lineno
     }

@@ -17,14 +17,12 @@ from ..distributed import only_on_main
 from ..edits import Edit
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..flow import Unbound, unbound_reads
+from ..flow import LEAVING, Unbound, unbound_reads
 from ..module import Module
 from ..roles import differs, gates
-from ..syntax import Function, bound_names, within
+from ..syntax import Function, binders, bound_names, position, within
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
-
-LEAVING: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -51,10 +49,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 
 def bound_by_some(module: Module, function: Function) -> set[str]:
-    """Names that a branch of a rank test binds; all of them where such a branch may leave."""
+    """Names that a branch of a rank test binds, or a statement behind one that may leave."""
     tests = [test for test in within(function.body, ast.If) if differs(module, test.test)]
-    leaving = any(within(t, kind) for t in tests for kind in LEAVING)
-    return bound_names(function.body) if leaving else set().union(*map(bound_names, tests))
+    names = set().union(*map(bound_names, tests))
+    leaving = next((t for t in tests if any(within(t, kind) for kind in LEAVING)), None)
+    if leaving is not None:
+        first = position(leaving)
+        names |= {name for node, name in binders(function) if position(node) > first}
+    return names
 
 
 def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:

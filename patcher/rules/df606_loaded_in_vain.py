@@ -131,7 +131,7 @@ def kind_of(unit: Unit, module: Module, value: ast.expr) -> str:
     if isinstance(made, ast.Dict):
         return next(filter(None, (kind_of(unit, module, part) for part in made.values)), "")
     if isinstance(made, ast.Call):
-        name = module.dotted(made.func).rpartition(".")[2]
+        name = module.last_name(made.func)
         if name == "from_pretrained":
             return "a whole model"
         if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY:

@@ -183,7 +183,7 @@ def is_schedule(module: Module, node: ast.expr) -> bool:
     """The construction of a learning-rate schedule."""
     if not isinstance(node, ast.Call):
         return False
-    name = module.dotted(node.func).rpartition(".")[2]
+    name = module.last_name(node.func)
     return "schedule" in name.lower() or name.endswith("LR")
 
 

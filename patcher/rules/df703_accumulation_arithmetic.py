@@ -23,7 +23,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, everywhere, parameters, same, within
-from ..train_loops import TrainLoop
+from ..train_loops import TrainLoop, calls_around
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
@@ -272,15 +272,12 @@ def is_next(module: Module, use: ast.Name) -> bool:
 
 def range_of(loop: TrainLoop) -> ast.expr | None:
     """How many batches the loop takes: the argument of its ``range``."""
-    source: ast.expr | None = loop.steps.iter if isinstance(loop.steps, ast.For) else None
-    for _ in range(4):
-        if isinstance(source, ast.Name):
-            source = loop.module.definition(source, loop.steps)
-        elif isinstance(source, ast.Call) and source.args:
-            name = loop.module.dotted(source.func).rpartition(".")[2]
-            if name in ("range", "trange"):
-                return source.args[0] if len(source.args) == 1 else None
-            source = source.args[0] if name == "tqdm" else None
+    source = loop.steps.iter if isinstance(loop.steps, ast.For) else None
+    for name, call in calls_around(loop.module, source):
+        if name in ("range", "trange"):
+            return call.args[0] if len(call.args) == 1 else None
+        if name == "enumerate":
+            break
     return None
 
 

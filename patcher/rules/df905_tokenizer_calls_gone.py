@@ -123,7 +123,7 @@ def is_tokens(module: Module, call: ast.Call) -> bool:
     given = [*call.args[:2], *(word.value for word in words if word is not None)]
     return any(
         isinstance(value, ast.List | ast.ListComp | ast.Subscript)
-        or (isinstance(value, ast.Call) and module.dotted(value.func).rpartition(".")[2] in TOKENS)
+        or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKENS)
         for arg in given
         for value in (arg, *module.alternatives(arg, call))
     )
