@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable
 from importlib.util import source_hash
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import __version__
 from .diagnostics import Diagnostic
@@ -43,6 +43,17 @@ class Record(NamedTuple):
 
 
 NOTHING = Record("", (), (), "")
+
+
+def plain(record: Record) -> tuple[Any, ...]:
+    """A record as marshal writes it."""
+    return record.key, record.probes, tuple(map(tuple, record.found)), record.error
+
+
+def from_plain(values: tuple[Any, ...]) -> Record:
+    """A record as it was."""
+    key, probes, found, error = values
+    return Record(key, probes, tuple(map(Diagnostic._make, found)), error)
 
 
 def fingerprint(data: bytes) -> str:
@@ -135,9 +146,8 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for key, probes, found, error in records:
-            record = Record(key, probes, tuple(map(Diagnostic._make, found)), error)
-            self.records.setdefault(key, []).append(record)
+        for record in map(from_plain, records):
+            self.records.setdefault(record.key, []).append(record)
 
     def save(self) -> None:
         """Leave everything for the next run, or nothing where the folder cannot be written."""
@@ -149,10 +159,7 @@ class Cache:
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
         live |= {self.key(path) or "" for path in self.seen}
         records = [
-            (record.key, record.probes, tuple(map(tuple, record.found)), record.error)
-            for key, known in self.records.items()
-            if key in live
-            for record in known
+            plain(record) for key, known in self.records.items() if key in live for record in known
         ]
         body = marshal.dumps((self.stamps, records))
         temporary = f"{self.file}.{os.getpid()}"

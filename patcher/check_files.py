@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
-from .cache import NOTHING, Cache, Record, fingerprint, folder_of, is_of_interest
+from .cache import (
+    NOTHING,
+    Cache,
+    Record,
+    fingerprint,
+    folder_of,
+    from_plain,
+    is_of_interest,
+    plain,
+)
 from .collector import patient_collector
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostic
     from .rules import Rule
 
-FEW = 32  # scripts that one process checks sooner than others are started
+FEW = 4  # scripts for which another process pays
+PARTS = 8  # for each process, so that all are done at about the same time
 
 
 class Outcome(NamedTuple):
@@ -73,19 +83,23 @@ def examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> I
 
 
 def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> Iterator[Record]:
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(paths))
-    if len(paths) <= FEW or workers < 2:
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // FEW)
+    if workers < 2:
         yield from (examine(path, codes) for path in paths)
         return
-    import multiprocessing
-    import signal
+    from .processes import shared_out
 
     rules_of(codes)  # imported before the fork, so that no process does it again
-    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is this process's to tell of
-    with multiprocessing.get_context("fork").Pool(workers, signal.signal, quiet) as pool:
-        # Neighbours go to one process: they import the same modules.
-        some = max(1, len(paths) // (4 * workers))
-        yield from pool.imap(partial(examine, codes=codes), paths, chunksize=some)
+    # Neighbours go to one process: they import the same modules.
+    some = max(1, len(paths) // (PARTS * workers))
+    parts = [paths[start : start + some] for start in range(0, len(paths), some)]
+
+    def work(number: int) -> list[Any]:
+        return [plain(examine(path, codes)) for path in parts[number]]
+
+    done = shared_out(work, len(parts), workers)
+    for number in range(len(parts)):
+        yield from map(from_plain, done[number])
 
 
 @cache

@@ -224,7 +224,7 @@ def test_the_same_file_by_a_link_and_from_another_folder(
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_processes_change_neither_findings_nor_their_order(tmp_path: Path, broken: bool) -> None:
-    for number in range(check_files.FEW + 8):
+    for number in range(3 * check_files.FEW):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "run.py").write_text(PROGRAM + f"x = {number}\n")
