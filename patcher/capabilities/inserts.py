@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from ..inserts import is_main_process
+
 
 def loader_options(args, **own):
     """Options of a DataLoader: the script's own, unless the command line gives others."""
@@ -34,3 +36,67 @@ def choose_attention(model, name):
         model.set_attn_implementation(name)
     except (AttributeError, ImportError, ValueError) as error:
         print(f"--attn_implementation {name} is not used: {error}")
+
+
+def add_lora(model, parts, args):
+    """Freeze the transformers models that model keeps, but for heads, and adapt them by LoRA."""
+    try:
+        import peft
+    except ImportError:
+        raise SystemExit("--lora_r needs peft: pip install peft") from None
+    known = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    for part in parts:
+        targets = known.get(part.config.model_type, "all-linear")
+        if args.lora_targets:
+            targets = args.lora_targets.split(",")
+        if targets == ["all-linear"]:
+            targets = "all-linear"
+        inner = [child for child in part.children() if hasattr(child, "base_model_prefix")]
+        body = [*(inner or [part]), part.get_input_embeddings(), part.get_output_embeddings()]
+        frozen = {weight for module in body if module is not None for weight in module.parameters()}
+        heads = [weight for weight in part.parameters() if weight not in frozen]
+        options = {"r": args.lora_r, "lora_alpha": args.lora_alpha, "target_modules": targets}
+        peft.inject_adapter_in_model(peft.LoraConfig(**options), part)
+        for weight in heads:
+            weight.requires_grad_()
+        name_frozen_weights_plainly(part)
+        restore_adapters(part)
+    if is_main_process():
+        count = sum(weight.numel() for weight in model.parameters())
+        trainable = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+        names = [name for name, _ in model.named_parameters() if ".lora_A." in name]
+        places = sorted({name.partition(".lora_A.")[0].rpartition(".")[2] for name in names})
+        share = f"{trainable:,} of {count:,} ({100 * trainable / count:.1f} %)"
+        print(f"trainable parameters: {share}; LoRA in {', '.join(places)}")
+
+
+def name_frozen_weights_plainly(part):
+    """Let checkpoints have the names of a model without LoRA, and the adapters beside them."""
+
+    def saved(part, state, prefix, metadata):
+        for name in [name for name in state if ".base_layer." in name]:
+            state[name.replace(".base_layer.", ".")] = state.pop(name)
+
+    def loaded(part, state, prefix, *rest):
+        adapted = any(".lora_" in name for name in state)
+        for name, weight in part.named_parameters(prefix.rstrip("."), remove_duplicate=False):
+            plain = name.replace(".base_layer.", ".")
+            if plain in state:
+                state[name] = state.pop(plain)
+            elif ".lora_" in name and not adapted:  # of a model without: adapters stay as they are
+                state[name] = weight.detach()
+
+    part.register_state_dict_post_hook(saved)
+    part.register_load_state_dict_pre_hook(loaded)
+
+
+def restore_adapters(part):
+    """Read the adapters of the folder that from_pretrained has read the model from, if any."""
+    from safetensors.torch import load_file
+
+    folder = str(part.name_or_path)
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    for path in [os.path.join(folder, name) for name in names if name.endswith(".safetensors")]:
+        adapters = {name: x for name, x in load_file(path).items() if ".lora_" in name}
+        if part.load_state_dict(adapters, strict=False).unexpected_keys:
+            raise SystemExit(f"{path} has adapters for other places: see --lora_targets")

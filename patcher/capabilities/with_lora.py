@@ -1,0 +1,51 @@
+"""LoRA: small adapters are trained inside a frozen transformers model.
+
+What         The transformers model that is trained, or that the trained module keeps as an encoder
+             or decoder, gets low-rank adapters where it is made, before optimizer and DDP. What is
+             outside of it, and a head that it has itself, is trained as before. Rank 0 prints how
+             many parameters that leaves.
+Flags        --lora_r: the rank of the adapters, 0 for none
+             --lora_alpha: their outputs are scaled by lora_alpha / lora_r
+             --lora_targets: the layers that get them; those that peft knows for the type of the
+             model unless given (query and value in RoBERTa, c_attn in GPT-2, q and v in T5), and
+             all linear ones of a type that it does not know
+Without      Every parameter has a gradient, two moments and its part in the all-reduce.
+Fix safety   Safe: off, the call is not reached and peft is not imported. A checkpoint of the
+             script's own holds the adapters beside all other weights, under the names that they
+             have without LoRA: it can start from one that was written without. Whatever reads
+             adapters needs --lora_r; a folder that from_pretrained reads is searched for them.
+             Rows that resize_token_embeddings adds are frozen, too.
+Source       https://arxiv.org/abs/2106.09685;
+             https://huggingface.co/docs/peft/developer_guides/low_level_api
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Define
+from ..facts import Unit
+from ..findings import Finding
+from .flags import Flag
+from .transformers_models import Place, Step, behind_models
+
+ORDER = 15
+FLAGS = (
+    Flag("--lora_r", "int", "0", "Train adapters of this rank (LoRA), the model is frozen."),
+    Flag("--lora_alpha", "int", "16", "Their outputs are scaled by lora_alpha / lora_r."),
+    Flag("--lora_targets", "str", "None", "Layers that get them, comma separated, or all-linear."),
+)
+HELPER = "add_lora"
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    yield from behind_models(unit, FLAGS, missing)
+
+
+def missing(place: Place) -> Step | None:
+    module, model = place.made.module, place.made.name
+    for call in place.calls(HELPER):
+        if isinstance(call.func, ast.Name) and module.text(call.args[0]) == model:
+            return None
+    parts = ", ".join(place.names)
+    code = f"if {place.args}.{FLAGS[0].name}:\n    {HELPER}({model}, [{parts}], {place.args})"
+    return Step(f"all parameters of {place.names[0]} are trained", code, (Define(HELPER),))
