@@ -163,7 +163,11 @@ class _Editor(cst.CSTTransformer):
         return node in self.inside or node in self.plans or isinstance(node, BLOCKS)
 
     def parse(self, code: str) -> list[Statement]:
-        return list(cst.parse_module(code, config=self.tree.config_for_parsing).body)
+        tree = cst.parse_module(code, config=self.tree.config_for_parsing)
+        if not tree.body or not tree.header:
+            return list(tree.body)
+        head, *rest = tree.body
+        return [head.with_changes(leading_lines=[*tree.header, *head.leading_lines]), *rest]
 
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
@@ -184,10 +188,11 @@ class _Editor(cst.CSTTransformer):
         if plan.replace is not None:
             new = self.parse(plan.replace)
             if new:
-                new[0] = new[0].with_changes(leading_lines=updated.leading_lines)
+                above = [*updated.leading_lines, *new[0].leading_lines]
+                new[0] = new[0].with_changes(leading_lines=above)
             group = list(new)
         elif plan.unwrap:
-            assert isinstance(updated, cst.If)
+            assert isinstance(updated, cst.If | cst.With)
             group = list(updated.body.body)
             group[0] = group[0].with_changes(
                 leading_lines=[*updated.leading_lines, *group[0].leading_lines]  # type: ignore[attr-defined]

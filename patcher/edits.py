@@ -53,9 +53,9 @@ class Guard:
 
 @record
 class Unwrap:
-    """Replace an ``if`` by its own body."""
+    """Replace an ``if`` or ``with`` by its own body."""
 
-    anchor: ast.If
+    anchor: ast.If | ast.With
 
 
 @record

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 
 def train(args, model, loader):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 {INITIALIZE}
     losses = []
     for epoch in range(2):
@@ -47,6 +48,7 @@ def train(args, model, loader):
             losses.append(loss.item())
             if (step + 1) % args.accumulation == 0:
                 optimizer.step()
+                scheduler.step()
                 optimizer.zero_grad()
     return losses
 
@@ -80,7 +82,8 @@ def test_repaired() -> None:
     new = fixed("DF801", SCRIPT)
     diff = [
         *(f"-{line.strip()}" for line in INITIALIZE.splitlines()),
-        "+scaler = torch.amp.GradScaler(enabled=args.fp16 and args.device.type == 'cuda')",
+        "+args.fp16 = args.fp16 and args.fp16_opt_level != 'O0'",
+        "+scaler = torch.amp.GradScaler(args.device.type, enabled=args.fp16)",
         "+with torch.amp.autocast(args.device.type, enabled=args.fp16):",
         *("-logits = model(inputs)", "+logits = model(inputs)"),
         *("-loss = F.mse_loss(logits, labels)", "+loss = F.mse_loss(logits, labels)"),
@@ -92,8 +95,12 @@ def test_repaired() -> None:
         "+if args.fp16:",
         "+scaler.unscale_(optimizer)",
         "+torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)",
+        "+loss_scale = scaler.get_scale()  # falls where a step is skipped",
         "+scaler.step(optimizer)",
         "+scaler.update()",
+        "-scheduler.step()",
+        "+if scaler.get_scale() >= loss_scale:",
+        "+scheduler.step()",
     ]
     assert sorted(line for line in added_and_removed(SCRIPT, new) if line[1:]) == sorted(diff)
     assert found("DF801", new) == []
@@ -130,15 +137,14 @@ def test_with_the_flag_it_trains_in_low_precision_where_it_could_only_raise() ->
 def test_what_is_clipped_is_not_scaled(accumulation: int) -> None:
     """A scale is a power of 2: with it and without, the same losses to the bit."""
     new = fixed("DF801", SCRIPT)
-    scaled = new.replace(
-        "GradScaler(enabled=args.fp16 and args.device.type == 'cuda')",
-        "GradScaler('cpu', init_scale=256.0, enabled=args.fp16)",
+    unscaled = new.replace(
+        "GradScaler(args.device.type, enabled=args.fp16)", "GradScaler(enabled=0)"
     )
-    assert scaled != new
-    plain, _ = run(new, fp16=True, accumulation=accumulation)
-    assert run(scaled, fp16=True, accumulation=accumulation)[0] == plain
-    unclipped = scaled.replace("                    scaler.unscale_(optimizer)\n", "")
-    assert unclipped != scaled
+    assert unscaled != new
+    plain, _ = run(unscaled, fp16=True, accumulation=accumulation)
+    assert run(new, fp16=True, accumulation=accumulation)[0] == plain
+    unclipped = new.replace("                    scaler.unscale_(optimizer)\n", "")
+    assert unclipped != new
     assert run(unclipped, fp16=True, accumulation=accumulation)[0] != plain
 
 

@@ -4,8 +4,10 @@ What         --fp16 imports apex.amp, which PyTorch has had a successor of since
 At run time  ImportError with the flag set, on every machine without apex; nothing without it.
 Example      with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()
 Fix          torch.amp: autocast around forward and loss, a GradScaler that unscales before the
-             clipping of a step. On a card float16, on a CPU bfloat16 without scaling; the weights
-             stay float32 and --fp16_opt_level is not asked. Only where all of the shape is found:
+             clipping of a step; the schedule waits where the scaler skips one. On a card float16,
+             on a CPU bfloat16; the weights stay float32 at every opt level but O0, which is float32
+             throughout, as O2 and O3 were fast at the price of accuracy. FP16_Optimizer gives way
+             to the optimizer of the run without the flag. Only where all of the shape is found:
              initialize, scale_loss, the forward call and one optimizer.step().
 Fix safety   Safe: with the flag off autocast and scaler are disabled, which is to do nothing, bit
              for bit; with it on, the script can only have raised where apex is missing.
@@ -15,18 +17,18 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.
 import ast
 from collections.abc import Iterator
 
-from ..distributed import on_cuda
 from ..edits import Edit, Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..record import record
-from ..syntax import bound_names, everywhere, mentions, within
+from ..scaling import SCALER, forward_of, in_autocast, names_taken, new_scaler, scaled_step
+from ..syntax import bound_names, everywhere, keyword, mentions, within
 from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 
-SCALER = "scaler"
+FLOAT32 = "O0"  # apex's name for a run that it leaves as it is
 
 
 @record
@@ -35,6 +37,7 @@ class Shape:
 
     loop: TrainLoop
     initialize: ast.If
+    level: ast.expr | None
     model: str
     branch: ast.If  # the backward pass, with and without
     scale: ast.With
@@ -43,16 +46,17 @@ class Shape:
     step: ast.Expr
     forward: tuple[ast.stmt, ...]
     clips: tuple[ast.Call, ...]  # of the master weights, in the block of the step
+    states: tuple[ast.Call, ...]  # of apex's loss scale, saved and loaded
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
     calls = [
         (module, call)
         for module in unit.modules
-        for call in module.calls_to("initialize", "scale_loss", "FP16_Optimizer", "FusedAdam")
+        for call in module.calls_to("initialize", "scale_loss", "FP16_Optimizer")
         if module.dotted(call.func).startswith("apex.")
     ]
-    if not calls:
+    if not any(module.dotted(call.func).startswith("apex.amp.") for module, call in calls):
         return
     shape = shape_of(unit, calls)
     module, call = calls[0]
@@ -75,6 +79,11 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
     initialize = home.parents[home.statement(start)]
     scale = module.statement(scaled)
     branch = module.parents[scale]
+    level = (
+        start.args[2]
+        if len(start.args) > 2
+        else getattr(keyword(start, "opt_level"), "value", None)
+    )
     if not (
         len(loops) == 1
         and home is module  # or its edits would be carried out in halves
@@ -89,7 +98,8 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
         and len(scaled.args) == 2
         and all(isinstance(arg, ast.Name) for arg in (*scaled.args, *start.args[:1]))
         and start.args
-        and SCALER not in module.module_names | bound_names(loops[0].scope)
+        and not (isinstance(level, ast.Constant) and level.value == FLOAT32)
+        and SCALER not in names_taken(loops[0])
     ):
         return None
     loss, optimizer = (module.text(arg) for arg in scaled.args)
@@ -104,8 +114,11 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
         return None
     clips = clips_at(module, branch, steps[0])
     inside = any(clipping(module, stmt) for stmt in branch.body)
+    states = states_of(loops[0], initialize)
     known = {
-        id(name) for part in (initialize, branch, *clips) for name in everywhere(part, ast.Name)
+        id(name)
+        for part in (initialize, branch, *clips, *states)
+        for name in everywhere(part, ast.Name)
     }
     more = any(
         (module.aliases.get(name.id) or "").startswith("apex.amp") and id(name) not in known
@@ -113,9 +126,19 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
     )
     if more or len(clips) + inside > 1:  # gradients are unscaled once
         return None
-    step = steps[0]
     return Shape(
-        loops[0], initialize, model, branch, scale, loss, optimizer, step, forward, tuple(clips)
+        loops[0],
+        initialize,
+        level,
+        model,
+        branch,
+        scale,
+        loss,
+        optimizer,
+        steps[0],
+        forward,
+        tuple(clips),
+        tuple(states),
     )
 
 
@@ -128,6 +151,24 @@ def clips_at(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
         for stmt in test.body
         for clip in [clipping(module, stmt)]
         if clip is not None and module.statement(clip) is stmt
+    ]
+
+
+def states_of(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
+    """Where the state of apex's loss scale is read and set under the flag, behind its making."""
+    module = loop.module
+    return [
+        call
+        for call in within(loop.scope, ast.Call)
+        if module.dotted(call.func) in ("apex.amp.state_dict", "apex.amp.load_state_dict")
+        and module.function(call) is module.function(initialize)
+        and call.lineno > initialize.lineno
+        and any(
+            isinstance(up, ast.If)
+            and module.text(up.test) == module.text(initialize.test)
+            and module.statement(call) in up.body
+            for up in module.ancestors(call)
+        )
     ]
 
 
@@ -155,57 +196,13 @@ def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
     return None
 
 
-def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[ast.stmt, ...]:
-    """The statements from the model's call to the loss, in the block of the backward pass."""
-    body = module.body(branch)
-    above = body[: body.index(branch)]
-    calls = [
-        index
-        for index, stmt in enumerate(above)
-        if any(
-            isinstance(call.func, ast.Name) and call.func.id == model
-            for call in within(stmt, ast.Call)
-        )
-    ]
-    if not calls:
-        return ()
-    made = [
-        index
-        for index, stmt in enumerate(above)
-        if isinstance(stmt, ast.Assign)
-        and loss in bound_names(stmt)
-        and not mentions(stmt.value, loss)
-    ]
-    part = above[calls[0] : max(calls[-1:] + made) + 1]
-    multiline = any(
-        isinstance(node.value, str) and node.end_lineno != node.lineno
-        for stmt in part
-        for node in everywhere(stmt, ast.Constant)
-    )
-    return () if multiline else tuple(part)
-
-
 def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
     """The same with torch.amp."""
-    module, loop = shape.loop.module, shape.loop
+    module = shape.loop.module
     flag = module.text(shape.branch.test)
-    cuda = on_cuda(unit)
-    device = cuda.partition(" ")[0] if " == " in cuda else f"'cuda' if {cuda} else 'cpu'"
-    scaler = f"{SCALER} = torch.amp.GradScaler(enabled={flag} and {cuda})"
-    if module.function(shape.initialize) is module.function(loop.steps):
-        yield Replace(shape.initialize, scaler)
-    else:
-        outer: ast.AST = loop.steps
-        for up in module.ancestors(loop.steps):
-            outer = up if isinstance(up, ast.For | ast.While) else outer
-        yield Replace(shape.initialize, "")
-        yield Insert(module.statement(outer), scaler)
-    first, *rest = shape.forward
-    lines = [module.line(number) for number in range(first.lineno, last_line(shape.forward) + 1)]
-    margin = module.margin(first)
-    inner = "".join(f"    {ln.removeprefix(margin)}" if ln.strip() else "\n" for ln in lines)
-    yield Replace(first, f"with torch.amp.autocast({device}, enabled={flag}):\n{inner}")
-    yield from (Replace(stmt, "") for stmt in rest)
+    yield from without_half(unit, shape, flag)
+    yield from new_scaler(unit, shape.loop, shape.initialize, flag)
+    yield from in_autocast(unit, module, shape.forward, flag)
     unscaled = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
         clip = clipping(module, stmt)
@@ -218,12 +215,19 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
     for clip in shape.clips:
         yield Insert(module.statement(clip), unscaled)
         yield Rewrite(clip.args[0], f"{shape.model}.parameters()")
+    for state in shape.states:
+        assert isinstance(state.func, ast.Attribute)
+        yield Rewrite(state.func.value, SCALER)
     for stmt in module.tree.body:
         if is_apex(stmt) and bound_names(stmt) == {"amp"}:
             yield Replace(stmt, "")
-    yield Rewrite(shape.step.value, f"{SCALER}.step({shape.optimizer})")
-    yield Insert(shape.step, f"{SCALER}.update()", "after")
+    yield from scaled_step(module, shape.step, shape.optimizer)
 
 
-def last_line(stmts: tuple[ast.stmt, ...]) -> int:
-    return max(stmt.end_lineno or stmt.lineno for stmt in stmts)
+def without_half(unit: Unit, shape: Shape, flag: str) -> Iterator[Edit]:
+    """Take back the flag at the opt level that is float32, where the command line gives both."""
+    module = shape.loop.module
+    for where, stmt, args in unit.parses:
+        level = "" if shape.level is None else module.text(shape.level)
+        if where is module and all(text.startswith(f"{args}.") for text in (flag, level)):
+            yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")

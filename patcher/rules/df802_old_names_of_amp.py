@@ -1,0 +1,95 @@
+"""Mixed precision is asked for by names that PyTorch has deprecated.
+
+What         torch.cuda.amp.autocast and GradScaler, torch.cpu.amp.autocast.
+At run time  A FutureWarning at each construction, on every rank, until a release drops the names.
+Example      with torch.cuda.amp.autocast(enabled=args.fp16): loss = model(batch)
+Fix          torch.amp.autocast('cuda', …) and torch.amp.GradScaler('cuda', …), what the old names
+             call. Decorators and names that are handed on are left.
+Fix safety   Safe: the old names are subclasses that give the new ones that first argument.
+Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Edit, Import, Replace, Rewrite
+from ..facts import Unit
+from ..findings import Finding, Safety, Severity
+from ..module import Module
+from ..syntax import Function, position
+
+CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
+
+OLD = (
+    "torch.cuda.amp.autocast",
+    "torch.cuda.amp.autocast_mode.autocast",
+    "torch.cuda.amp.GradScaler",
+    "torch.cuda.amp.grad_scaler.GradScaler",
+    "torch.cpu.amp.autocast",
+)
+AUTOCAST = ("enabled", "dtype", "cache_enabled")  # what the old one takes by position
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    for module in unit.modules:
+        found = [
+            call
+            for call in module.calls_to("autocast", "GradScaler")
+            if module.dotted(call.func) in OLD
+        ]
+        if found:
+            because = f"{module.dotted(found[0].func)} is deprecated"
+            yield Finding(module, found[0], because, tuple(renewed(module, found)))
+
+
+def renewed(module: Module, found: list[ast.Call]) -> Iterator[Edit]:
+    """New names for all of a module, or nothing where one of them cannot be told."""
+    imports = [
+        (stmt, alias)
+        for stmt in module.nodes(ast.ImportFrom)
+        for alias in stmt.names
+        if f"{stmt.module}.{alias.name}" in OLD
+    ]
+    whole = {stmt for stmt, _ in imports}
+    mixed = any(len(stmt.names) != sum(s is stmt for s, _ in imports) for stmt in whole)
+    called = {call.func for call in found}
+    others = [
+        name
+        for name in module.nodes(ast.Name)
+        if module.aliases.get(name.id) in OLD and name not in called
+    ]
+    if mixed or others or any(is_odd(module, call) for call in found):
+        return
+    for call in found:
+        yield from new_call(module, call)
+    for stmt in whole:
+        names = ", ".join(module.text(alias) for alias in stmt.names)
+        yield Replace(stmt, f"from torch.amp import {names}")
+
+
+def new_call(module: Module, call: ast.Call) -> Iterator[Edit]:
+    """The call by its new name, with the device first."""
+    old = module.dotted(call.func)
+    name, device = old.rpartition(".")[2], f"'{old.split('.')[1]}'"
+    if not isinstance(call.func, ast.Name):
+        yield Rewrite(call.func, f"torch.amp.{name}")
+        yield Import("torch")
+    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    everything.sort(key=position)
+    if not everything:
+        yield Rewrite(call.func, f"({device})", call, after=True)
+    for index, item in enumerate(everything):
+        text = module.text(item)
+        if name == "autocast" and item in call.args:
+            text = f"{AUTOCAST[index]}={text}"
+        text = text if index else f"{device}, {text}"
+        if text != module.text(item):
+            yield Rewrite(item, text)
+
+
+def is_odd(module: Module, call: ast.Call) -> bool:
+    """A decorator, or arguments that are unpacked."""
+    up = module.parents[call]
+    return (isinstance(up, Function) and call in up.decorator_list) or any(
+        isinstance(arg, ast.Starred) for arg in call.args
+    )
