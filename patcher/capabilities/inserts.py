@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import torch
 
 from ..inserts import is_main_process
+
+
+def in_float32(outputs):
+    """Outputs of a model with float32 in the place of shorter floats, whatever holds them."""
+    if torch.is_tensor(outputs):
+        return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+    if isinstance(outputs, dict):
+        for key, value in outputs.items():
+            outputs[key] = in_float32(value)
+    elif isinstance(outputs, (list, tuple)):
+        items = map(in_float32, outputs)
+        return type(outputs)(*items) if hasattr(outputs, "_fields") else type(outputs)(items)
+    return outputs
+
+
+def under_autocast(model, amp):
+    """Let a model compute in bf16 or fp16 wherever it is called; "no" leaves it as it is."""
+    if amp == "no":
+        return model
+    kind = type(model)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[amp]
+
+    class UnderAutocast(kind):
+        @functools.wraps(kind.forward)
+        def forward(self, *args, **options):
+            device = next(model.parameters()).device.type
+            with torch.autocast(device, dtype=torch.bfloat16 if device == "cpu" else dtype):
+                return in_float32(kind.forward(self, *args, **options))
+
+        def __reduce_ex__(self, protocol):  # copies and files hold the model as it was
+            return kind.__new__, (kind,), self.__dict__
+
+    UnderAutocast.__name__ = UnderAutocast.__qualname__ = kind.__name__
+    UnderAutocast.__module__ = kind.__module__
+    model.__class__ = UnderAutocast
+    return model
 
 
 def loader_options(args, **own):

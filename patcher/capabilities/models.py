@@ -173,7 +173,7 @@ def _value(
         if value.args and module.text(value.args[0]) != name:
             yield from _value(unit, module, stmt, name, value.args[0], seen)
         return
-    known = last in MAKERS or class_of(unit, last) is not None or last[:1].isupper()
+    known = last in MAKERS or last[:1].isupper() or is_class(unit, module, value.func, last)
     if known or is_class_of_choice(module, value):
         yield Made(module, stmt, name, value)
         return
@@ -182,6 +182,15 @@ def _value(
         if function is not None:
             yield from _returned(unit, where, function, seen, index)
             return
+
+
+def is_class(unit: Unit, module: Module, node: ast.expr, name: str) -> bool:
+    """A model's class: the unit's own, or one of a table: ``_, model_class = CLASSES[kind]``."""
+    return class_of(unit, name) is not None or any(
+        isinstance(stmt.value, ast.Subscript)
+        for stmt in within(module.scope_statements(node), ast.Assign)
+        if isinstance(node, ast.Name) and name in bound_names(stmt)
+    )
 
 
 def _returned(

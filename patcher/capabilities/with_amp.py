@@ -1,0 +1,430 @@
+"""Mixed precision: the model computes in bfloat16 or float16, its weights stay float32.
+
+What         The trained model's forward pass runs under torch.autocast, in training and wherever
+             else it is called, and what it returns is float32 again: losses outside it are. float16
+             on a card gets a GradScaler around backward pass, clipping and step; where it skips a
+             step the schedule waits, and its state is kept beside the optimizer's.
+Flags        --amp {no,bf16,fp16}; accelerate launch --mixed_precision gives the default
+Without      Matrix products run in float32: on a card with tensor cores several times slower, with
+             twice the memory for activations.
+Fix safety   Safe: off, the model is handed back as it is and a disabled scaler does nothing. fp16
+             on a CPU is bfloat16 too. A model that takes the logarithm of a probability itself has
+             only its encoder in low precision: rounded to 0 or 1 the loss would be infinite. A
+             flag of the script's own that turned a GradScaler on means --amp fp16.
+Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from typing import Literal
+
+from ..edits import Define, Edit, Import, Insert, Rewrite, Unwrap
+from ..facts import Unit
+from ..findings import Finding
+from ..module import Module
+from ..scaling import (
+    SCALER,
+    device_type,
+    is_schedule,
+    is_step,
+    names_taken,
+    outermost,
+    schedule_waits,
+    stepped,
+)
+from ..syntax import everywhere, keyword, within
+from ..train_loops import TrainLoop
+from .flags import Flag, arguments_at, lacking, parsed_at
+from .models import Made, Wrapped, class_of, made, parts, wraps
+
+ORDER = 10
+FLAGS = (
+    Flag(
+        "--amp",
+        "str",
+        'os.environ.get("ACCELERATE_MIXED_PRECISION", "no")',
+        "Compute in this precision, with float32 weights; on a CPU fp16 is bf16 too.",
+        ("no", "bf16", "fp16"),
+        ("os",),
+    ),
+)
+AUTOCAST = "under_autocast"
+UNIFY = """\
+if {flag}:
+    {amp} = 'fp16'
+{flag} = {amp} == 'fp16'"""
+
+
+PROBABILITIES = ("BCELoss", "binary_cross_entropy")  # which torch refuses in low precision
+
+
+class LackingError(Exception):
+    """Why mixed precision cannot be added, and what stands in its way."""
+
+    def __init__(self, module: Module, at: ast.stmt | ast.expr, because: str) -> None:
+        super().__init__(because)
+        self.finding = Finding(module, at, because)
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    try:
+        yield from wanted(unit)
+    except LackingError as error:
+        yield error.finding
+
+
+def wanted(unit: Unit) -> list[Finding]:
+    """All that is not there yet. Raises LackingError where it cannot all be added."""
+    first = unit.script.tree.body[0]
+    loops = [loop for loop in unit.train_loops if unit.is_live(loop.module, loop.steps)]
+    if not loops:
+        raise LackingError(unit.script, first, "nothing shows a loop that trains")
+    option = unit.options.get("amp")
+    if option is not None and not takes_bf16(option.call):
+        module = next(m for m in unit.modules if option.call in m.parents)
+        raise LackingError(module, option.call, "--amp is a flag of the script's own")
+    flags = lacking(unit, FLAGS)
+    if flags is None:
+        raise LackingError(unit.script, first, "no command line that could take --amp")
+    found = [*flags, *models(unit)]
+    for loop in loops:
+        found += scaled(unit, loop)
+    return found
+
+
+def takes_bf16(call: ast.Call) -> bool:
+    return any(node.value == "bf16" for node in everywhere(call, ast.Constant))
+
+
+# ---- the model
+
+
+def models(unit: Unit) -> list[Finding]:
+    """Hand models through the helper that gives them autocast, where they are made."""
+    found: list[Finding] = []
+    every = made(unit)
+    places: list[tuple[Module, ast.stmt, str, Literal["before", "after"]]] = [
+        (one.module, one.stmt, target, "after")
+        for one in every
+        if not any(takes(other, one) for other in every)
+        for target in targets(unit, one)
+    ]
+    if not places:  # nothing shows where it is made: it is known where it is wrapped
+        places = [(w.module, beside_wraps(w), w.name, "before") for w in wraps(unit)]
+    if not places:
+        because = "nothing shows where the trained model is made"
+        raise LackingError(unit.script, unit.script.tree.body[0], because)
+    for module, stmt, target, where in places:
+        args = arguments_at(unit, module, stmt)
+        if not args:
+            raise LackingError(module, stmt, "the arguments do not reach the making of the model")
+        done = any(
+            call.args
+            and module.text(call.args[0]) == target
+            and module.function(call) is module.function(stmt)
+            for call in module.calls_to(AUTOCAST)
+        )
+        if not done:
+            code = f"{target} = {AUTOCAST}({target}, {args}.amp)"
+            edits = (Insert(stmt, code, where), Define(AUTOCAST))
+            found.append(Finding(module, stmt, f"{target} computes in float32", edits))
+    return found
+
+
+def takes(other: Made, one: Made) -> bool:
+    """``model = Model(model)`` behind what makes the inner one."""
+    return (
+        other.module is one.module
+        and other.stmt.lineno > one.stmt.lineno
+        and other.name == one.name
+        and other.module.function(other.stmt) is one.module.function(one.stmt)
+        and any(name.id == one.name for name in everywhere(other.call, ast.Name))
+    )
+
+
+def targets(unit: Unit, one: Made) -> list[str]:
+    """The model, or its transformers models alone where it takes logarithms of probabilities."""
+    own = class_of(unit, one.module.dotted(one.call.func).rpartition(".")[2])
+    if own is None or not needs_float32(*own):
+        return [one.name]
+    found = [f"{one.name}.{part}" for part in parts(unit, one)]
+    if not found:
+        because = f"{own[1].name} takes the logarithm of a probability, 0 in low precision"
+        raise LackingError(own[0], own[1], because)
+    return found
+
+
+def needs_float32(module: Module, owner: ast.ClassDef) -> bool:
+    """Whether a model computes its loss from a sigmoid's result, by hand or by BCELoss."""
+    names = {module.dotted(call.func).rpartition(".")[2] for call in everywhere(owner, ast.Call)}
+    return bool(names & set(PROBABILITIES)) or (
+        "log" in names and bool(names & {"sigmoid", "Sigmoid"})
+    )
+
+
+def beside_wraps(wrap: Wrapped) -> ast.stmt:
+    """The first of the statements that wrap a model, under their tests."""
+    module = wrap.module
+    found: ast.stmt = wrap.stmt
+    while isinstance(up := module.parents[found], ast.If):
+        found = up
+    block = module.body(found)
+    for stmt in reversed(block[: block.index(found)]):
+        calls = [module.dotted(call.func) for call in within(stmt, ast.Call)]
+        if not any(name.endswith("DataParallel") for name in calls):
+            break
+        found = stmt
+    return found
+
+
+# ---- the loop
+
+
+def scaled(unit: Unit, loop: TrainLoop) -> list[Finding]:
+    """The loop with a scaler; or with the one that it has, under the same flag."""
+    module = loop.module
+    args = arguments_at(unit, module, loop.steps)
+    if not args:
+        raise LackingError(module, loop.steps, "the arguments do not reach the loop that trains")
+    own = [
+        (where, call)
+        for where in unit.modules
+        for call in where.calls_to("GradScaler", "autocast")
+        if unit.is_live(where, call) and not is_inserted(where, call)
+    ]
+    if own:
+        return unified(unit, loop, args, own)
+    if SCALER in names_taken(loop):
+        raise LackingError(module, loop.steps, f"{SCALER} is another thing here")
+    steps = steps_of(loop)
+    optimizers = [module.text(stepped(step)) for step in steps]
+    made = f"torch.amp.GradScaler({device_at(unit, args)}, enabled={args}.amp == 'fp16')"
+    edits: list[Edit] = [
+        Insert(outermost(loop), f"{SCALER} = {made}"),
+        Import("torch"),
+        *scaled_backwards(loop),
+        *unscaled_clips(loop, steps),
+        *(
+            Rewrite(step.value, f"{SCALER}.step({optimizer})")
+            for step, optimizer in zip(steps, optimizers, strict=True)
+        ),
+        *schedule_waits(module, steps[-1]),
+        Insert(steps[-1], f"{SCALER}.update()", "after"),
+    ]
+    return [Finding(module, loop.steps, "small gradients vanish in float16", tuple(edits))]
+
+
+def is_inserted(module: Module, node: ast.AST) -> bool:
+    """Whether a node belongs to the helper that this capability inserts."""
+    helper = module.functions.get(AUTOCAST)
+    return helper is not None and helper in module.ancestors(node)
+
+
+def device_at(unit: Unit, args: str) -> str:
+    """Text for the kind of device, where the arguments go by the name ``args``."""
+    text = device_type(unit)
+    return f"{args}.device.type" if text.endswith(".device.type") else text
+
+
+def steps_of(loop: TrainLoop) -> list[ast.Expr]:
+    """The statements by which the optimizers step, all in one block."""
+    module = loop.module
+    zeroed = {
+        module.text(call.func.value)
+        for call in within(loop.scope, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("zero_grad", "state_dict")
+    }
+    found: list[ast.Expr] = []
+    for stmt in within(loop.steps, ast.Expr):
+        call = stmt.value
+        if not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "step"
+            and not is_schedule(module, call.func.value)
+        ):
+            continue
+        text = module.text(call.func.value)
+        if "opt" in text.rpartition(".")[2].lower() or text in zeroed:
+            found.append(stmt)
+    if not found:
+        raise LackingError(module, loop.steps, "the optimizer steps elsewhere")
+    block = module.body(found[0])
+    around = [up for up in module.ancestors(found[0]) if loop.steps in module.ancestors(up)]
+    if any(not is_step(stmt) for stmt in found):
+        raise LackingError(module, found[0], "a scaler takes no step with a closure")
+    if any(stmt not in block for stmt in found) or len({*map(module.text, found)}) < len(found):
+        raise LackingError(module, found[-1], "the optimizer steps in several places")
+    if any(isinstance(up, ast.For | ast.While) for up in around):
+        raise LackingError(module, found[0], "optimizers step in a loop of their own")
+    return found
+
+
+def scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
+    """Every backward pass of the loop from a scaled loss."""
+    module = loop.module
+    for call in loop.backwards:
+        assert isinstance(call.func, ast.Attribute)
+        if call.args or keyword(call, "create_graph"):
+            raise LackingError(module, call, "this backward pass takes no scaled loss")
+        loss = call.func.value
+        yield Rewrite(loss, f"{SCALER}.scale({module.text(loss)})")
+    for node in within(loop.steps, ast.Attribute):
+        if node.attr == "grad":
+            raise LackingError(module, node, f"{module.text(node)} would be read scaled")
+
+
+def unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
+    """Unscale the gradients before they are clipped, once a step."""
+    module = loop.module
+    for clip in loop.clips:
+        if len(steps) > 1:
+            raise LackingError(module, clip, "gradients of several optimizers are clipped")
+        if clip.lineno > steps[0].lineno or not tests(loop, steps[0]) <= tests(loop, clip):
+            raise LackingError(module, clip, "gradients are clipped between steps")
+        if clip not in module.body(loop.clips[0]):
+            raise LackingError(module, clip, "gradients are clipped in several places")
+    for clip in loop.clips[:1]:
+        yield Insert(clip, f"{SCALER}.unscale_({module.text(stepped(steps[0]))})")
+
+
+def tests(loop: TrainLoop, stmt: ast.stmt) -> set[tuple[str, bool]]:
+    """The tests in the loop under which a statement runs, and whether they hold there."""
+    module, found = loop.module, set()
+    inner: ast.AST = stmt
+    for up in module.ancestors(stmt):
+        if up is loop.steps:
+            break
+        if isinstance(up, ast.If):
+            found.add((module.text(up.test), inner in up.body))
+        inner = up
+    return found
+
+
+# ---- a scaler that is there
+
+
+def unified(
+    unit: Unit, loop: TrainLoop, args: str, own: list[tuple[Module, ast.Call]]
+) -> list[Finding]:
+    """``--amp`` for a loop with a scaler, whose flag goes on to mean ``--amp fp16``."""
+    module = loop.module
+    flags = {(where, call): flag_of(where, call) for where, call in own}
+    flag = next((f for (w, c), f in flags.items() if w is module and is_scaler(w, c)), "")
+    if flag == f"{args}.amp == 'fp16'":
+        return [*kept(loop)]
+    name = flag.removeprefix(f"{args}.")
+    strange = [
+        (where, call)
+        for (where, call), text in flags.items()
+        if text.rpartition(".")[2] != name or name not in unit.options
+    ]
+    for where, call in strange:
+        raise LackingError(where, call, "mixed precision of its own, by no flag")
+    found = [*one_flag(unit, name), *kept(loop)]
+    for where, call in own:
+        stmt = where.statement(call)
+        if isinstance(stmt, ast.With) and len(stmt.items) == 1:
+            because = "the model has autocast of its own"
+            found.append(Finding(where, stmt, because, (Unwrap(stmt),)))
+    for step in within(loop.steps, ast.Expr):
+        if module.text(step).startswith(f"{SCALER}.step("):
+            edits = tuple(schedule_waits(module, step))
+            if edits:
+                because = "the schedule advances where a step is skipped"
+                found.append(Finding(module, step, because, edits))
+    return found
+
+
+def is_scaler(module: Module, call: ast.Call) -> bool:
+    return module.dotted(call.func).endswith("GradScaler")
+
+
+def flag_of(module: Module, call: ast.Call) -> str:
+    """The text of what enables a scaler or autocast."""
+    word = keyword(call, "enabled")
+    return "" if word is None else module.text(word.value)
+
+
+def one_flag(unit: Unit, name: str) -> Iterator[Finding]:
+    """Behind the command line, the script's own flag and ``--amp fp16`` each set the other."""
+    for module, stmt, args in parsed_at(unit):
+        flag, amp = f"{args}.{name}", f"{args}.amp"
+        sets = [
+            other
+            for other in module.nodes(ast.Assign)
+            if any(module.text(target) == flag for target in other.targets)
+        ]
+        if any(module.text(other.value) == f"{amp} == 'fp16'" for other in sets):
+            continue
+        block = module.body(stmt)
+        behind = [other for other in sets if other in block and other.lineno > stmt.lineno]
+        code = UNIFY.format(flag=flag, amp=amp)
+        yield Finding(
+            module, stmt, f"{flag} is float16", (Insert([stmt, *behind][-1], code, "after"),)
+        )
+
+
+# ---- the scaler's state
+
+
+def kept(loop: TrainLoop) -> Iterator[Finding]:
+    """Save and load the scaler's state beside the optimizer's, by the same statements."""
+    module, scope = loop.module, loop.scope
+    made = [
+        stmt
+        for stmt in within(scope, ast.Assign)
+        if isinstance(stmt.value, ast.Call)
+        and is_scaler(module, stmt.value)
+        and module.text(stmt.targets[0]) == SCALER
+    ]
+    calls = {call: module.text(call) for call in within(scope, ast.Call)}
+    if len(made) != 1 or any(f"{SCALER}.state_dict()" in text for text in calls.values()):
+        return
+    saves = [
+        stmt
+        for call, text in calls.items()
+        for stmt in [module.statement(call)]
+        if text == "optimizer.state_dict()"
+        and isinstance(stmt, ast.Expr)
+        and call in getattr(stmt.value, "args", [])
+        and names_optimizer(stmt)
+    ]
+    loads = [
+        test
+        for test in within(scope, ast.If)
+        if not test.orelse
+        and all(isinstance(stmt, ast.Expr) for stmt in test.body)  # it may log
+        and module.text(test.body[-1]).startswith("optimizer.load_state_dict(")
+        and loop.steps not in module.ancestors(test)
+    ]
+    if not saves or len(loads) != 1:
+        return
+    (load,) = loads
+    paths = [
+        stmt
+        for stmt in within(scope, ast.Assign)
+        if stmt.lineno < load.lineno
+        and module.text(stmt.targets[0]) in {name.id for name in everywhere(load, ast.Name)}
+        and names_optimizer(stmt)
+    ]
+    if not paths and not names_optimizer(load):
+        return
+    texts = [as_scaler(module, stmt) for stmt in [*paths[-1:], load]]
+    edits = [Insert(max(load, made[0], key=lambda stmt: stmt.lineno), "\n".join(texts), "after")]
+    for stmt in saves:
+        code = textwrap.indent(as_scaler(module, stmt), "    ")
+        edits.append(Insert(stmt, f"if {SCALER}.is_enabled():\n{code}", "after"))
+    yield Finding(module, load, "the scaler forgets its scale", tuple(edits))
+
+
+def names_optimizer(node: ast.AST) -> bool:
+    """Whether a file name in the node is that of the optimizer's state."""
+    return any("optimizer" in str(text.value) for text in everywhere(node, ast.Constant))
+
+
+def as_scaler(module: Module, stmt: ast.stmt) -> str:
+    """A statement of the optimizer's, about the scaler."""
+    text = module.margin(stmt) + module.text(stmt)
+    return textwrap.dedent(text).replace("optimizer", SCALER)
