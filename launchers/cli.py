@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +13,11 @@ import click
 from ..errors import InputError
 from ..recipes.model import Recipe, load
 from . import command as commands
-from .gpus import BUSY_ABOVE, GIB, Gpu, Inventory, hides_every_card, inventory
+from .card_options import on_cards
+from .devices import Devices, Wish, choose_devices
+from .gpus_table import print_table
 from .plan import Plan, solve
 from .run import LOG, check_folder, default_folder, run
-
-CPU_PROCESSES = 2
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def read_size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    """Bytes, from a number with a binary unit: 2GiB, 500M, 1073741824."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", value.strip().lower())
-    if not match:
-        raise InputError(f"{value!r} is no size: write it as 2GiB or 500MiB")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
-@attrs.frozen
-class Devices:
-    """Where the processes run: so many cards, or the CPU when there are none, and why."""
-
-    world: int
-    cards: tuple[Gpu, ...]
-    found: str
-
-
-busy_option = click.option(
-    "--busy-above",
-    callback=read_size,
-    metavar="SIZE",
-    default=str(BUSY_ABOVE),
-    help="Leave out cards with more memory than this in use; 1GiB unless given.",
-)
 
 
 def _shared(function: Any) -> Any:
@@ -58,26 +28,38 @@ def _shared(function: Any) -> Any:
         click.option("--per-device", type=int, help="The most examples a device takes at once."),
         click.option("--processes", type=int, help="How many; else one per usable card."),
         click.option("--cpu", is_flag=True, help="Use the CPU even where there are cards."),
-        busy_option,
     ]
+    function = on_cards(function)
     for option in reversed(options):
         function = option(function)
     return function
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@busy_option
-def gpus(as_json: bool, busy_above: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="As JSON; a line each with --watch.")
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks of --watch.",
+)
+@on_cards
+def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
     """The cards of this machine, and which of them a training may use."""
-    found = inventory(busy_above=busy_above)
+    if watch:
+        from .watch import watch as keep_watching
+
+        keep_watching(wish.look, every, as_json=as_json)
+        return
+    found = wish.look()
     if as_json:
         click.echo(json.dumps(attrs.asdict(found), indent=2))
         return
     if found.note:
         click.echo(found.note, err=True)
-    if found.gpus:
-        _print_table(["card", "name", "used / GiB", "total / GiB", "cc", "load", "state"], found)
+    print_table(found)
 
 
 @click.command()
@@ -89,12 +71,12 @@ def plan(
     per_device: int | None,
     processes: int | None,
     cpu: bool,
-    busy_above: int,
+    wish: Wish,
     as_json: bool,
 ) -> None:
     """The batch plan for a recipe on these cards."""
     recipe = load(recipe_name)
-    devices = choose_devices(inventory(busy_above=busy_above), processes, cpu=cpu)
+    devices = choose_devices(wish.look(), processes, cpu=cpu, named=wish.named)
     solved = make_plan(recipe, devices.world, global_batch, per_device)
     click.echo(devices.found, err=True)
     if as_json:
@@ -130,7 +112,7 @@ def launch(
     per_device: int | None,
     processes: int | None,
     cpu: bool,
-    busy_above: int,
+    wish: Wish,
     script: Path | None,
     output: Path | None,
     dry_run: bool,
@@ -143,7 +125,7 @@ def launch(
     the run's own.
     """
     recipe = load(recipe_name)
-    devices = choose_devices(inventory(busy_above=busy_above), processes, cpu=cpu)
+    devices = choose_devices(wish.look(), processes, cpu=cpu, named=wish.named)
     solved = make_plan(recipe, devices.world, global_batch, per_device, extra)
     folder = (output or default_folder(recipe.name)).absolute()
     check_folder(folder)
@@ -172,42 +154,6 @@ def launch(
         f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {folder / LOG}", err=True
     )
     ctx.exit(outcome.status)
-
-
-def choose_devices(found: Inventory, processes: int | None, *, cpu: bool = False) -> Devices:
-    """How many processes, and on which cards.
-
-    The CPU is taken where there is no card, or the user asks for it (`cpu`, or a
-    CUDA_VISIBLE_DEVICES that hides every card), never because all cards are busy or the driver
-    is out of order.
-
-    Raises:
-        InputError: cards exist but none can be used, or fewer than `processes`; or the driver
-            cannot be asked.
-
-    """
-    if processes is not None and processes < 1:
-        raise InputError(f"--processes {processes}: at least 1 is needed")
-    cardless = not found.gpus and not found.broken
-    if cpu or cardless or hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES")):
-        world = processes or CPU_PROCESSES
-        why = "" if cpu else f"{found.note} "
-        many = "1 process" if world == 1 else f"{world} gloo processes"
-        return Devices(world, (), f"{why}Running {many} on the CPU.")
-    if found.broken:
-        raise InputError(f"{found.note} Or pass --cpu")
-    usable = found.usable
-    left_out = [f"card {gpu.index}: {gpu.why_not}" for gpu in found.gpus if not gpu.usable]
-    if not usable:
-        reasons = "; ".join([*filter(None, [found.note]), *left_out])
-        raise InputError(f"no card can be used ({reasons}); free one, or pass --cpu")
-    if processes and processes > len(usable):
-        what = "1 card" if len(usable) == 1 else f"{len(usable)} cards"
-        raise InputError(f"--processes {processes}, but {what} can be used: one process per card")
-    chosen = usable[:processes]
-    names = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in chosen)
-    parts = [f"Using card{'s'[: len(chosen) > 1]} {names}.", *(f"Left out {x}." for x in left_out)]
-    return Devices(len(chosen), chosen, " ".join([*filter(None, [found.note]), *parts]))
 
 
 def make_plan(
@@ -244,32 +190,3 @@ def _need_packages(world: int) -> None:
     for package in ["torch"] + ["accelerate"] * (world > 1):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")
-
-
-def _print_table(header: list[str], found: Inventory) -> None:
-    rows = [_row(gpu) for gpu in found.gpus]
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*header)
-        for gpu, row in zip(found.gpus, rows, strict=True):
-            table.add_row(*row, style="green" if gpu.usable else "dim")
-        Console().print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in [header, *rows]:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
-
-
-def _row(gpu: Gpu) -> list[str]:
-    return [
-        str(gpu.index),
-        gpu.name,
-        f"{gpu.memory_used / GIB:.1f}",
-        f"{gpu.memory_total / GIB:.1f}",
-        ".".join(map(str, gpu.compute_capability or "?")),
-        "?" if gpu.utilization is None else f"{gpu.utilization} %",
-        gpu.why_not or "free",
-    ]

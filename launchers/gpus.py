@@ -15,6 +15,9 @@ from typing import Any
 import attrs
 import pynvml
 
+from .links import Link, links
+from .visible import leave_out_hidden
+
 GIB = 1 << 30
 BUSY_ABOVE = 1 * GIB
 """Bytes in use above which a card counts as busy.
@@ -26,11 +29,30 @@ somebody's 7 GiB job pass as idle.
 
 
 @attrs.frozen
+class Process:
+    """A process that computes on a card: its id, as the host counts, and its bytes if known."""
+
+    pid: int
+    memory: int | None
+
+
+@attrs.frozen
+class Slice:
+    """A part of a card that is split by MIG; memory in bytes."""
+
+    uuid: str
+    name: str
+    memory_total: int
+    memory_used: int
+
+
+@attrs.frozen
 class Gpu:
     """One card as NVML sees it. Memory is in bytes, utilization in per cent.
 
-    A quantity NVML did not give is 0 for memory and None elsewhere. `why_not` is empty exactly
-    when `usable` is true.
+    `power` and `power_limit` are in watts, `temperature` in degrees Celsius; `pci` is the address
+    on the bus, `minor` the number in /dev/nvidia<minor>. A quantity NVML did not give is 0 for
+    memory and None elsewhere. `why_not` is empty exactly when `usable` is true.
     """
 
     index: int
@@ -44,6 +66,14 @@ class Gpu:
     mig: bool
     usable: bool
     why_not: str
+    power: float | None = None
+    power_limit: float | None = None
+    temperature: int | None = None
+    pci: str = ""
+    minor: int | None = None
+    compute_mode: str = "default"
+    processes: tuple[Process, ...] = ()
+    slices: tuple[Slice, ...] = ()
 
 
 @attrs.frozen
@@ -53,12 +83,14 @@ class Inventory:
     `driver` is its version, or empty without one. `note` is one sentence on the inventory as a
     whole, with a way out where something is wrong, and empty when there is nothing to say.
     `broken` means that there may well be cards, but the driver cannot be asked about them.
+    `links` tells how each two cards are joined, where NVML says so.
     """
 
     gpus: tuple[Gpu, ...]
     driver: str
     note: str
     broken: bool = False
+    links: tuple[Link, ...] = ()
 
     @property
     def usable(self) -> tuple[Gpu, ...]:
@@ -78,49 +110,67 @@ START_ERRORS = {
     "access to /dev/nvidia* (often the group `video` or `render`).",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "The NVIDIA driver is too old for NVML to be asked "
     "(it lacks nvmlInitWithFlags): update the driver.",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "A card fell off the bus and NVML does not start: see "
+    "`dmesg | grep -i nvrm`, then reset the card or reboot.",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "A card needs a reset before NVML starts: run "
+    "`nvidia-smi --gpu-reset` as root, or reboot.",
 }
 
 # Errors of a machine that simply has no card, or none in use.
 NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
-# Why one card cannot be used.
+# Why one card cannot be used, each with its way out.
 CARD_ERRORS = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost: it fell off the bus, reset it or reboot",
     pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset: nvidia-smi --gpu-reset",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission to use it",
-    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cables are not attached properly",
-    pynvml.NVML_ERROR_IRQ_ISSUE: "the kernel sees an interrupt problem with it",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission to use it: ask for access to "
+    "/dev/nvidia*",
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cables are not attached properly: attach them",
+    pynvml.NVML_ERROR_IRQ_ISSUE: "the kernel sees an interrupt problem with it: see dmesg",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "the driver no longer finds it: reset it or reboot",
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its infoROM is corrupt: see `nvidia-smi -q`, it may have "
+    "to be replaced",
+}
+
+COMPUTE_MODES = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive process",  # what it was, until CUDA 8
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive process",
 }
 
 
 def inventory(
-    environ: Mapping[str, str] | None = None, *, busy_above: int = BUSY_ABOVE
+    environ: Mapping[str, str] | None = None,
+    *,
+    busy_above: int | None = None,
+    min_free: int | None = None,
 ) -> Inventory:
     """Ask NVML for every card and decide which may be used.
 
-    `environ` (the process's own by default) is read for CUDA_VISIBLE_DEVICES alone; `busy_above`
-    is in bytes. Never raises for what the machine lacks: the note then says why there is nothing.
+    `environ` (the process's own by default) is read for CUDA_VISIBLE_DEVICES and Slurm's
+    assignment alone. A card with more than `busy_above` bytes in use, or less than `min_free`
+    free, is left out; what is in use does not matter where `min_free` alone is given, and is
+    BUSY_ABOVE where neither is. Never raises for what the machine lacks: the note then says why
+    there is nothing.
     """
     environ = os.environ if environ is None else environ
+    if busy_above is None and min_free is None:
+        busy_above = BUSY_ABOVE
     try:
         with _nvml():
             driver = _ask(pynvml.nvmlSystemGetDriverVersion, default="")
-            cards = tuple(_card(index, busy_above) for index in range(pynvml.nvmlDeviceGetCount()))
+            count = range(pynvml.nvmlDeviceGetCount())
+            cards = tuple(_card(index, busy_above, min_free) for index in count)
+            joined = links({gpu.index: gpu.pci for gpu in cards})
     except pynvml.NVMLError as error:
         broken = error.value not in NO_DRIVER
         return Inventory((), "", _start_note(error), broken)
     if not cards:
         note = f"The NVIDIA driver {driver} is loaded, but it sees no card."
         return Inventory((), driver, note)
-    return _apply_visibility(Inventory(cards, driver, ""), environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def hides_every_card(visible_devices: str | None) -> bool:
-    """Whether a value of CUDA_VISIBLE_DEVICES asks for the CPU: empty, or beginning with -1."""
-    if visible_devices is None:
-        return False
-    first = visible_devices.split(",")[0].strip()
-    return not first or (first.startswith("-") and first[1:].isdigit())
+    left, note = leave_out_hidden(cards, environ)
+    return Inventory(left, driver, note, links=joined)
 
 
 @contextmanager
@@ -146,49 +196,45 @@ def _ask(question: Callable[..., Any], *arguments: Any, default: Any) -> Any:
         return default
 
 
-def _card(index: int, busy_above: int) -> Gpu:
-    known: dict[str, Any] = {
-        "uuid": "",
-        "name": "unknown",
-        "total": 0,
-        "used": 0,
-        "free": 0,
-        "compute_capability": None,
-        "utilization": None,
-        "mig": False,
-        "prohibited": False,
-    }
+def _card(index: int, busy_above: int | None, min_free: int | None) -> Gpu:
+    known = Gpu(index, "", "unknown", 0, 0, 0, None, None, mig=False, usable=False, why_not="")
     trouble = ""
     try:
-        # Filled in step by step, so that a card lost half-way keeps what it still said.
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        known["uuid"] = _ask(pynvml.nvmlDeviceGetUUID, handle, default="")
-        known["name"] = _ask(pynvml.nvmlDeviceGetName, handle, default="unknown")
-        known["total"], known["used"], known["free"] = _memory(handle)
-        capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
-        known["compute_capability"] = capability
-        rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle, default=None)
-        known["utilization"] = None if rates is None else int(rates.gpu)
-        mig = _ask(pynvml.nvmlDeviceGetMigMode, handle, default=(0, 0))
-        known["mig"] = mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-        mode = _ask(pynvml.nvmlDeviceGetComputeMode, handle, default=None)
-        known["prohibited"] = mode == pynvml.NVML_COMPUTEMODE_PROHIBITED
+        # Bit by bit, so that a card lost half-way keeps what it still said.
+        for facts in _questions(handle):
+            known = attrs.evolve(known, **facts)
     except pynvml.NVMLError as error:
-        trouble = CARD_ERRORS.get(error.value) or f"NVML says: {error}"
-    why_not = trouble or _objection(known, busy_above)
-    return Gpu(
-        index=index,
-        uuid=known["uuid"],
-        name=known["name"],
-        memory_total=known["total"],
-        memory_used=known["used"],
-        memory_free=known["free"],
-        compute_capability=known["compute_capability"],
-        utilization=known["utilization"],
-        mig=known["mig"],
-        usable=not why_not,
-        why_not=why_not,
-    )
+        trouble = CARD_ERRORS.get(error.value) or (
+            f"NVML says: {error}; see `nvidia-smi -q -i {index}` and dmesg"
+        )
+    why_not = trouble or _objection(known, busy_above, min_free)
+    return attrs.evolve(known, usable=not why_not, why_not=why_not)
+
+
+def _questions(handle: Any) -> Iterator[dict[str, Any]]:
+    """What NVML says of a card, as fields of `Gpu`."""
+    yield {"uuid": _ask(pynvml.nvmlDeviceGetUUID, handle, default="")}
+    yield {"name": _ask(pynvml.nvmlDeviceGetName, handle, default="unknown")}
+    total, used, free = _memory(handle)
+    yield {"memory_total": total, "memory_used": used, "memory_free": free}
+    capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
+    yield {"compute_capability": capability}
+    rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle, default=None)
+    yield {"utilization": None if rates is None else int(rates.gpu)}
+    mig = _ask(pynvml.nvmlDeviceGetMigMode, handle, default=(0, 0))
+    if mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+        yield {"mig": True, "slices": tuple(_slices(handle))}
+    mode = _ask(pynvml.nvmlDeviceGetComputeMode, handle, default=pynvml.NVML_COMPUTEMODE_DEFAULT)
+    yield {"compute_mode": COMPUTE_MODES.get(mode, f"mode {mode}")}
+    yield {"processes": tuple(_processes(handle))}
+    yield {"power": _watts(pynvml.nvmlDeviceGetPowerUsage, handle)}
+    yield {"power_limit": _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)}
+    sensor = pynvml.NVML_TEMPERATURE_GPU
+    yield {"temperature": _ask(pynvml.nvmlDeviceGetTemperature, handle, sensor, default=None)}
+    address = _ask(pynvml.nvmlDeviceGetPciInfo_v3, handle, default=None)
+    yield {"pci": "" if address is None else address.busId}
+    yield {"minor": _ask(pynvml.nvmlDeviceGetMinorNumber, handle, default=None)}
 
 
 def _memory(handle: Any) -> tuple[int, int, int]:
@@ -204,60 +250,51 @@ def _memory(handle: Any) -> tuple[int, int, int]:
     return int(answer.total), int(answer.used), int(answer.free)
 
 
-def _objection(known: Mapping[str, Any], busy_above: int) -> str:
-    if known["mig"]:
-        return "split by MIG, and DDP cannot join slices"
-    if known["prohibited"]:
+def _watts(question: Callable[..., Any], handle: Any) -> float | None:
+    milliwatts = _ask(question, handle, default=None)
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def _processes(handle: Any) -> Iterator[Process]:
+    # By their versions: the bare name raises an error of its own kind with an old driver.
+    for question in (
+        pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+        pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+    ):
+        found = _ask(question, handle, default=None)
+        if found is not None:
+            yield from (Process(int(one.pid), one.usedGpuMemory) for one in found)
+            return
+
+
+def _slices(handle: Any) -> Iterator[Slice]:
+    for place in range(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)):
+        part = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place, default=None)
+        if part is not None:  # places may be empty
+            total, used, _ = _memory(part)
+            uuid = _ask(pynvml.nvmlDeviceGetUUID, part, default="")
+            yield Slice(uuid, _ask(pynvml.nvmlDeviceGetName, part, default="MIG"), total, used)
+
+
+def _objection(gpu: Gpu, busy_above: int | None, min_free: int | None) -> str:
+    if gpu.mig:
+        parts = f" into {len(gpu.slices)}" if gpu.slices else ""
+        return f"split by MIG{parts}, and DDP cannot join slices: nvidia-smi -mig 0 undoes it"
+    if gpu.compute_mode == "prohibited":
         return "compute mode is Prohibited: nvidia-smi -c 0 allows it"
-    if not known["total"]:
+    if gpu.compute_mode == "exclusive process" and gpu.processes:
+        return f"in exclusive-process mode with {_pids(gpu)} on it: nvidia-smi -c 0 lets more in"
+    if not gpu.memory_total:
         return "NVML does not say how much memory it has"
-    if known["used"] > busy_above:
-        return f"busy: {known['used'] / GIB:.1f} GiB in use"
+    if busy_above is not None and gpu.memory_used > busy_above:
+        by = f" by {_pids(gpu)}" if gpu.processes else ""
+        return f"busy: {gpu.memory_used / GIB:.1f} GiB in use{by}"
+    if min_free is not None and gpu.memory_free < min_free:
+        wanted = f"less than --min-free {min_free / GIB:.1f} GiB"
+        return f"only {gpu.memory_free / GIB:.1f} GiB free, {wanted}"
     return ""
 
 
-def _apply_visibility(found: Inventory, value: str | None) -> Inventory:
-    if value is None:
-        return found
-    visible, complaint = _visible(found.gpus, value)
-    hidden = [
-        attrs.evolve(gpu, usable=False, why_not="hidden by CUDA_VISIBLE_DEVICES")
-        for gpu in found.gpus
-        if gpu not in visible
-    ]
-    return Inventory((*visible, *hidden), found.driver, complaint)
-
-
-def _visible(gpus: tuple[Gpu, ...], value: str) -> tuple[list[Gpu], str]:
-    """The cards CUDA would show for this CUDA_VISIBLE_DEVICES, in its order, and a note.
-
-    As the CUDA programming guide has it: indices or unique prefixes of UUIDs, and whatever
-    follows the first entry that names no card is ignored; a card named twice leaves none.
-    Indices are counted in PCI order, as nvidia-smi shows them; a launched run is told so.
-    """
-    if hides_every_card(value):
-        return [], f"CUDA_VISIBLE_DEVICES={value!r} hides every card: unset it to use them."
-    chosen: list[Gpu] = []
-    for entry in (part.strip() for part in value.split(",")):
-        matches = [gpu for gpu in gpus if _names(entry, gpu)]
-        if len(matches) != 1:
-            return chosen, _bad_entry(entry, len(matches), gpus)
-        if matches[0] in chosen:
-            return [], f"CUDA_VISIBLE_DEVICES names card {matches[0].index} twice: CUDA shows none."
-        chosen.append(matches[0])
-    return chosen, ""
-
-
-def _names(entry: str, gpu: Gpu) -> bool:
-    if entry.isdigit():
-        return int(entry) == gpu.index
-    return entry.startswith("GPU-") and gpu.uuid.startswith(entry)
-
-
-def _bad_entry(entry: str, matches: int, gpus: tuple[Gpu, ...]) -> str:
-    if entry.startswith("-") and entry[1:].isdigit():
-        return ""  # the documented way to end the list
-    if entry.startswith("MIG-"):
-        return f"CUDA_VISIBLE_DEVICES names the MIG slice {entry}, which is not used: name a card."
-    what = "fits several cards" if matches else f"names none of the cards 0-{gpus[-1].index}"
-    return f"CUDA_VISIBLE_DEVICES: {entry!r} {what}, so CUDA ignores it and all that follow."
+def _pids(gpu: Gpu) -> str:
+    pids = [str(process.pid) for process in gpu.processes]
+    return f"process{'es'[: 2 * (len(pids) > 1)]} {', '.join(pids)}"

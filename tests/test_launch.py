@@ -15,8 +15,9 @@ from typing import Any
 import attrs
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.cli import choose_devices, make_plan
+from ddpfix.launchers.cli import make_plan
 from ddpfix.launchers.command import Command
+from ddpfix.launchers.devices import choose_devices
 from ddpfix.launchers.gpus import Gpu, Inventory
 from ddpfix.launchers.run import default_folder, run
 from ddpfix.recipes.model import load

@@ -1,0 +1,99 @@
+"""Where the processes of a run go: to which cards, or to the CPU, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import attrs
+
+from ..errors import InputError
+from .gpus import Gpu, Inventory, inventory
+from .visible import hides_every_card, pick
+
+CPU_PROCESSES = 2
+
+
+@attrs.frozen
+class Wish:
+    """What the user wants of the cards: which, and in bytes how little used or how much free."""
+
+    named: tuple[str, ...] = ()
+    busy_above: int | None = None
+    min_free: int | None = None
+
+    def look(self) -> Inventory:
+        """The cards as they are now; those that were not named are left out.
+
+        Raises:
+            InputError: a name that fits no card, or several.
+
+        """
+        found = inventory(busy_above=self.busy_above, min_free=self.min_free)
+        if not self.named:
+            return found
+        if not found.gpus:
+            raise InputError(f"--gpus {','.join(self.named)}: {found.note}")
+        return pick(found, self.named)
+
+
+@attrs.frozen
+class Devices:
+    """Where the processes run: so many cards, or the CPU when there are none, and why."""
+
+    world: int
+    cards: tuple[Gpu, ...]
+    found: str
+
+
+def choose_devices(
+    found: Inventory,
+    processes: int | None,
+    *,
+    cpu: bool = False,
+    named: Sequence[str] = (),
+) -> Devices:
+    """How many processes, and on which cards.
+
+    The CPU is taken where there is no card, or the user asks for it (`cpu`, or a
+    CUDA_VISIBLE_DEVICES that hides every card), never because all cards are busy or the driver
+    is out of order, and never where cards are `named`: those are then first in `found`.
+
+    Raises:
+        InputError: cards exist but none can be used, or fewer than `processes`, or not all that
+            are named; or the driver cannot be asked.
+
+    """
+    if processes is not None and processes < 1:
+        raise InputError(f"--processes {processes}: at least 1 is needed")
+    if named and cpu:
+        raise InputError("--gpus and --cpu exclude each other: give one of them")
+    cardless = not found.gpus and not found.broken
+    hidden = hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES")) and not named
+    if cpu or cardless or hidden:
+        world = processes or CPU_PROCESSES
+        why = "" if cpu else f"{found.note} "
+        many = "1 process" if world == 1 else f"{world} gloo processes"
+        return Devices(world, (), f"{why}Running {many} on the CPU.")
+    if found.broken:
+        raise InputError(f"{found.note} Or pass --cpu")
+    _all_usable(found.gpus[: len(named)])
+    usable = found.usable
+    left_out = [f"card {gpu.index}: {gpu.why_not}" for gpu in found.gpus if not gpu.usable]
+    if not usable:
+        reasons = "; ".join([*filter(None, [found.note]), *left_out])
+        raise InputError(f"no card can be used ({reasons}); free one, or pass --cpu")
+    if processes and processes > len(usable):
+        what = "1 card" if len(usable) == 1 else f"{len(usable)} cards"
+        raise InputError(f"--processes {processes}, but {what} can be used: one process per card")
+    chosen = usable[:processes]
+    names = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in chosen)
+    told = [] if named else [f"Left out {one}." for one in left_out]
+    parts = [f"Using card{'s'[: len(chosen) > 1]} {names}.", *told]
+    return Devices(len(chosen), chosen, " ".join([*filter(None, [found.note]), *parts]))
+
+
+def _all_usable(named: Sequence[Gpu]) -> None:
+    reasons = [f"card {gpu.index} cannot be used: {gpu.why_not}" for gpu in named if gpu.why_not]
+    if reasons:
+        raise InputError(f"--gpus: {'; '.join(reasons)} (see `ddpfix gpus`)")
