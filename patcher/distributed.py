@@ -9,7 +9,7 @@ from .evaluations import Evaluation
 from .facts import Unit
 from .loaders import Loader
 from .module import Module
-from .syntax import below, bound_names, keyword, mentions, parameters, within
+from .syntax import below, bound_names, everywhere, keyword, mentions, parameters, position, within
 from .train_loops import TrainLoop
 
 READ_RANK = """\
@@ -151,10 +151,13 @@ def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]]
     """A sampler's text for this rank's share, and the edits that gather what all shares keep.
 
     None where the accumulators are not proven, also those of another evaluation that goes through
-    the same loader, where the loader is used for more, or its data or batch size is not given.
+    the same loader, where the loader is used for more, or its data or batch size is not given, or
+    not before its sampler.
     """
     loader, module = evaluation.loader, evaluation.module
     if loader.module is not module or loader.dataset is None or loader.batch_size is None:
+        return None
+    if any(is_bound_late(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in unit.evaluations if e.loader.shares_with(loader)]
     if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
@@ -168,6 +171,17 @@ def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]]
         if e.accumulators
     ]
     return deal, (*gather, Define("shard_of_batches"), Define("gathered"))
+
+
+def is_bound_late(loader: Loader, value: ast.expr) -> bool:
+    """Whether a name in an argument of the loader gets its value behind one of the samplers."""
+    module, function = loader.module, loader.module.function(loader.call)
+    return any(
+        position(sampler) < position(store) < position(loader.call)
+        for name in everywhere(value, ast.Name)
+        for store in module.stores.get((function, name.id), ())
+        for sampler in loader.samplers
+    )
 
 
 def is_bare(evaluation: Evaluation) -> bool:
@@ -201,7 +215,7 @@ def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) ->
         scope = module.scope_statements(stmt)
         reads = [n for n in within(scope, ast.Name) if n.id == name]
     again = [n for n in reads if not isinstance(getattr(n, "ctx", None), ast.Load)]
-    ends = [n.lineno for n in again if n.lineno > stmt.lineno]
+    ends = [n.lineno for n in again if n.lineno > stmt.lineno and not are_branches(module, stmt, n)]
     return any(
         node not in heads
         and node not in given
@@ -209,6 +223,16 @@ def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) ->
         for node in reads
         if node not in again and not is_handed_on(module, node)
     )
+
+
+def are_branches(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
+    """Whether two places stand in two branches of one test."""
+    child: ast.AST = stmt
+    for up in module.ancestors(stmt):
+        if isinstance(up, ast.If) and child in up.body and up in module.ancestors(later):
+            return all(later not in below(inside) for inside in up.body)
+        child = up
+    return False
 
 
 def is_handed_on(module: Module, node: ast.expr) -> bool:

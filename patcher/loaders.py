@@ -43,6 +43,7 @@ class Loader:
     batch_size: ast.expr | None
     drop_last: bool  # whether a last batch that is not full is left out
     cycle: ast.Call | None = None  # where itertools.cycle makes it endless
+    asked: ast.Call | None = None  # the call of the function that makes it
 
     def shares_with(self, other: Loader) -> bool:
         """Whether the other one deals by the same sampler, or is made in the same place without."""
@@ -126,9 +127,9 @@ def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
         return tuple(values)
     if isinstance(sampler, ast.Name):
         for part in _comprehension_sources(module, sampler):
-            for value in module.alternatives(part, part):
-                if isinstance(value, ast.ListComp):
-                    return (value.elt,)
+            lists = [v for v in module.alternatives(part, part) if isinstance(v, ast.ListComp)]
+            if lists:
+                return tuple(value.elt for value in lists)
     return (sampler,)
 
 
@@ -162,7 +163,7 @@ def _call(unit: Unit, module: Module, call: ast.Call, depth: int) -> Loader | No
     if name in CHOICE and call.args:
         return _element(unit, module, call.args[0], None, depth + 1)
     for where, value in results(unit, module, call, ast.Return):
-        found = trace(unit, where, value, depth + 1)
+        found = _of_call(unit, where, value, module, call, depth)
         if found is not None:
             return found
     return None
@@ -300,14 +301,18 @@ def _of_call(
     unit: Unit, where: Module, item: ast.expr, module: Module, call: ast.Call, depth: int
 ) -> Loader | None:
     """The loader a function makes for one call: branches that its arguments exclude left out."""
-    loader = trace(unit, where, item, depth + 1)
-    if loader is None:
-        return None
     function = where.function(item)
-    if function is None:
+    values = where.alternatives(item, item)
+    if function is not None and len(values) > 1:
+        possible = [value for value in values if _agrees(where, function, value, call)]
+        item = possible[-1] if 0 < len(possible) < len(values) else item
+    loader = trace(unit, where, item, depth + 1)
+    if loader is None or function is None:
         return loader
     taken = tuple(s for s in loader.samplers if _agrees(where, function, s, call))
-    return changed(loader, samplers=taken or loader.samplers)
+    here = loader.module is where and where.function(loader.call) is function
+    asked = call if here else loader.asked
+    return changed(loader, samplers=taken or loader.samplers, asked=asked)
 
 
 def _agrees(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
@@ -316,14 +321,23 @@ def _agrees(module: Module, function: Function, node: ast.expr, call: ast.Call) 
     for up in module.ancestors(node):
         if up is function:
             break
-        if isinstance(up, ast.If) and isinstance(up.test, ast.Name):
-            value = given(module, function, call, up.test.id) or default(function, up.test.id)
-            if isinstance(value, ast.Constant) and child is not up.test:
-                inside = any(item is child for item in up.body)
-                if bool(value.value) is not inside:
-                    return False
+        if isinstance(up, ast.If) and child is not up.test:
+            negated = isinstance(up.test, ast.UnaryOp) and isinstance(up.test.op, ast.Not)
+            tested = up.test.operand if isinstance(up.test, ast.UnaryOp) else up.test
+            told = (
+                literal(module, function, call, tested.id) if isinstance(tested, ast.Name) else None
+            )
+            inside = any(item is child for item in up.body)
+            if told is not None and (told is not negated) is not inside:
+                return False
         child = up
     return True
+
+
+def literal(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
+    """The truth of a parameter for one call; None where the call gives no literal for it."""
+    value = given(module, function, call, name) or default(function, name)
+    return bool(value.value) if isinstance(value, ast.Constant) else None
 
 
 def default(function: Function, name: str) -> ast.expr | None:

@@ -868,6 +868,21 @@ def test_an_inline_evaluation_stays_whole_where_it_keeps_more(first: str, after:
     assert finding.edits == ()
 
 
+DEV = "    dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)\n"
+LATER = """\
+    sampler = SequentialSampler(data)
+    size = 2
+    dev = DataLoader(data, sampler=sampler, batch_size=size)
+"""
+
+
+def test_an_inline_evaluation_stays_whole_where_its_batch_size_comes_behind_its_sampler() -> None:
+    text = INLINE.format(first="pass", after="pass")
+    assert DEV in text
+    (finding,) = found("DF505", text.replace(DEV, LATER))
+    assert finding.edits == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [
