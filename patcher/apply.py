@@ -47,7 +47,7 @@ class Plan:
     last: list[str] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
     replace: str | None = None
-    guard: str | None = None
+    guard: Guard | None = None
     unwrap: bool = False
 
 
@@ -75,7 +75,7 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
             case Replace():
                 plans[edit.anchor].replace = edit.code
             case Guard():
-                plans[edit.anchor].guard = edit.test
+                plans[edit.anchor].guard = edit
             case Unwrap():
                 plans[edit.anchor].unwrap = True
     helpers = [name for name in helpers if name not in module.module_names]
@@ -192,6 +192,8 @@ class _Editor(cst.CSTTransformer):
                 new[0] = new[0].with_changes(leading_lines=above)
             group = list(new)
         elif plan.unwrap:
+            if isinstance(updated, cst.If) and isinstance(stmt, ast.If) and self.is_elif(stmt):
+                return cst.Else(updated.body, leading_lines=updated.leading_lines)
             assert isinstance(updated, cst.If | cst.With)
             group = list(updated.body.body)
             group[0] = group[0].with_changes(
@@ -294,10 +296,21 @@ class _Editor(cst.CSTTransformer):
         last = [line for code in plan.last for line in self.parse(code)]
         return node.with_changes(body=body.with_changes(body=[*first, *body.body, *last]))
 
-    def guarded(self, test: str, group: list[cst.CSTNode]) -> cst.If:
+    def is_elif(self, stmt: ast.If) -> bool:
+        above = self.module.parents[stmt]
+        return (
+            isinstance(above, ast.If)
+            and above.orelse == [stmt]
+            and above.col_offset == stmt.col_offset
+        )
+
+    def guarded(self, guard: Guard, group: list[cst.CSTNode]) -> cst.If:
         head = group[0]
         assert isinstance(head, Statement)
-        gate = cst.parse_statement(f"if {test}:\n    pass\n")
+        code = f"if {guard.test}:\n    pass\n"
+        if guard.orelse:
+            code += f"else:\n    {guard.orelse}\n"
+        (gate,) = self.parse(code)
         assert isinstance(gate, cst.If)
         return gate.with_changes(
             leading_lines=head.leading_lines,

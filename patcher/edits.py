@@ -45,15 +45,16 @@ class Rewrite:
 
 @record
 class Guard:
-    """Put ``anchor`` under ``if test:``."""
+    """Put ``anchor`` under ``if test:``, and ``orelse``, if it is not empty, under ``else:``."""
 
     anchor: ast.stmt
     test: str
+    orelse: str = ""
 
 
 @record
 class Unwrap:
-    """Replace an ``if`` or ``with`` by its own body."""
+    """Replace an ``if`` or ``with`` by its own body; an ``elif`` becomes the ``else`` holding it."""
 
     anchor: ast.If | ast.With
 

@@ -15,18 +15,20 @@ from collections.abc import Iterator
 
 from .apply import RefusedError
 from .distributed import SHARED, is_shared
-from .edits import Define, Edit, Import, Insert, Replace, Rewrite, Unwrap
+from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
 from .facts import Unit
 from .findings import Finding
 from .hand_sharding import is_constant
 from .inserted import helper_names
-from .loaders import Loader, trace
+from .loaders import Loader, literal, trace
 from .module import Module
-from .syntax import below, bound_names, everywhere, keyword, mentions, position, within
+from .negatives import is_own_number, masked
+from .syntax import argument, below, bound_names, everywhere, keyword, mentions, position, within
 from .train_loops import TrainLoop
 
 NUMBER = "batch_number"
 BATCHES = "train_batches"
+WHOLE = "whole_batch"  # weighs as every other one does
 OF_BATCHES = ("batch_size", "sampler", "drop_last")  # a loader has them only if it makes batches
 BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 LOSS = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
@@ -53,7 +55,9 @@ def shared_out(unit: Unit) -> Iterator[Finding]:
     for loop in pending.values():
         loader = known_loader(unit, loop)
         sampler, edits = lone_sampler(loader)
-        edits += [*batches(loader, sampler), *told_epochs(loader.module, loader.call, loader)]
+        test = test_of_others(unit, loader)
+        edits += [fork(loader, sampler, test)] if test else [*batches(loader, sampler)]
+        edits += [*told_epochs(loader.module, loader.call, loader)]
         if loader.module is loop.module:
             edits += told_epochs(loop.module, loop.steps, loader)
         elif others := told_epochs(loop.module, loop.steps, loader):
@@ -75,7 +79,11 @@ def weighed(unit: Unit) -> Iterator[Finding]:
         backwards = [call for call in loop.backwards if not is_weighed(call)]
         if not backwards:
             continue
-        edits: list[Edit] = []
+        if is_one_of_cycles(loader):
+            edits = [weight(module, call, f"{WHOLE}.weight(0)") for call in backwards]
+            yield Finding(module, loop.steps, "every batch is shared out alike", tuple(edits))
+            continue
+        edits = []
         number = f"{loop.step_name} - 1" if loop.step_start else loop.step_name
         if not number or loop.step_name in bound_names(loop.steps.body):
             number = NUMBER
@@ -133,22 +141,58 @@ def refusal(module: Module, at: ast.stmt | ast.expr | ast.keyword, why: str) -> 
 def known_loader(unit: Unit, loop: TrainLoop) -> Loader:
     """The loader that the loop goes through, or takes the next batch of a cycle of."""
     loader, module, steps = loop.loader, loop.module, loop.steps
-    if loader is None or not isinstance(steps, ast.For):
+    if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
         raise refusal(module, steps, "no one DataLoader that it goes through is known")
-    if any(
-        evaluation.loader and evaluation.loader.call is loader.call
-        for evaluation in unit.evaluations
-    ):
+    if others(unit, loader) and not test_of_others(unit, loader):
         raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
-    if loader.cycle is not None:
-        here = loader.module is module and module.function(loader.call) is module.function(steps)
+    here = loader.module is module and module.function(loader.call) is module.function(steps)
+    if is_one_of_cycles(loader):
+        if not here:
+            raise refusal(module, steps, "its DataLoaders have no name here")
+    elif loader.cycle is not None:
         if not (here and loop.step_name and isinstance(module.statement(loader.call), ast.Assign)):
             raise refusal(module, steps, "nothing counts the batches of its cycle")
-    elif trace(unit, module, steps.iter) is None:
+    elif not isinstance(steps, ast.For) or trace(unit, module, steps.iter) is None:
         raise refusal(module, steps, "it takes its batches one by one from an iterator")
     elif not loader.name or loader.scope is not module.function(steps):
         raise refusal(module, steps, "its DataLoader has no name here")
     return loader
+
+
+def is_one_of_cycles(loader: Loader) -> bool:
+    """Whether it is made in a comprehension, without end: one of a list to take batches from."""
+    ups = loader.module.ancestors(loader.call)
+    return loader.cycle is not None and any(isinstance(up, ast.ListComp) for up in ups)
+
+
+def others(unit: Unit, loader: Loader) -> list[Loader]:
+    """Loaders of evaluations that are made by the same construction."""
+    return [e.loader for e in unit.evaluations if e.loader.call is loader.call]
+
+
+def test_of_others(unit: Unit, loader: Loader) -> str:
+    """A test that holds where a function makes a loader for no training; empty where none does.
+
+    A parameter tells, if all callers give it a literal, and one of its two values is never given
+    but for a loader that is trained on.
+    """
+    module, function = loader.module, loader.module.function(loader.call)
+    loops = [loop.loader for loop in unit.train_loops if loop.loader is not None]
+    asked = [each.asked for each in loops if each.call is loader.call]
+    trained = [call for call in asked if call is not None]
+    if function is None or len(trained) < len(asked) or not others(unit, loader):
+        return ""
+    for arg in everywhere(function.args, ast.arg):
+        told = {c: literal(module, function, c, arg.arg) for _, c in unit.callers(function)}
+        values = {told.get(call) for call in trained}
+        if (
+            len(values) == 1
+            and None not in {*values, *told.values()}
+            and {call for call, value in told.items() if value in values} == set(trained)
+            and (function, arg.arg) not in module.stores
+        ):
+            return f"not {arg.arg}" if True in values else arg.arg
+    return ""
 
 
 def has_modulo(node: ast.AST) -> bool:
@@ -163,10 +207,22 @@ def refuse_the_unequal(unit: Unit) -> None:
     for module in unit.modules:
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
-        for call in module.calls_to("arange"):
-            loss = module.parents[call]
-            if isinstance(loss, ast.Call) and LOSS.search(module.text(loss.func)):
-                raise refusal(module, call, "the loss compares each example with its whole batch")
+        for call in contrasts(unit, module):
+            why = "the loss compares each example with its whole batch, of which a rank has a part"
+            raise refusal(module, call, why)
+
+
+def contrasts(unit: Unit, module: Module) -> Iterator[ast.Call]:
+    """Calls that score examples against all of their batch: with their own numbers for labels."""
+    evaluating = {evaluation.function for evaluation in unit.evaluations}
+    for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
+        labels = argument(call, 1, "target")
+        if labels is None or not LOSS.search(module.text(call.func)):
+            continue
+        if is_own_number(module, labels) and module.function(call) not in evaluating - {None}:
+            yield call
+    for call, _ in masked(module):
+        yield call
 
 
 def refuse_divisions(unit: Unit) -> None:
@@ -253,26 +309,76 @@ def is_shuffled(loader: Loader) -> bool:
     return word is not None and not (isinstance(word.value, ast.Constant) and not word.value.value)
 
 
-def batches(loader: Loader, sampler: str) -> Iterator[Edit]:
-    """The loader's batches made by the sampler that deals them out; of a cycle, with a name."""
+def dealing(loader: Loader, sampler: str, size: str) -> str:
+    """The construction of a sampler that deals the loader's batches out."""
     module, call = loader.module, loader.call
     if len(call.args) > 2 or any(word.arg in (None, "batch_sampler") for word in call.keywords):
         raise refusal(module, call, "its arguments do not show how it makes batches")
-    size = "1" if loader.batch_size is None else module.text(loader.batch_size)
     drop = keyword(call, "drop_last")
     last = "False" if drop is None else module.text(drop.value)
-    code = f"{SHARED}({sampler}, {size}, drop_last={last})"
-    if loader.cycle is not None:
+    return f"{SHARED}({sampler}, {size}, drop_last={last})"
+
+
+def size_of(loader: Loader) -> str:
+    """The text of a batch size."""
+    return "1" if loader.batch_size is None else loader.module.text(loader.batch_size)
+
+
+def arguments(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    """The arguments in source order."""
+    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return sorted(everything, key=position)
+
+
+def is_of_batches(loader: Loader, word: ast.expr | ast.keyword) -> bool:
+    """Whether an argument tells how batches are made."""
+    named = isinstance(word, ast.keyword) and word.arg in (*OF_BATCHES, "shuffle")
+    return named or word is loader.batch_size
+
+
+def fork(loader: Loader, sampler: str, test: str) -> Edit:
+    """The loader as it is where ``test`` holds, and else with its batches dealt out."""
+    module, call = loader.module, loader.call
+    stmt = module.statement(call)
+    if not (isinstance(stmt, ast.Assign) and stmt.value is call):
+        raise refusal(module, call, "it makes the loader of an evaluation, too")
+    kept = [module.text(word) for word in arguments(call) if not is_of_batches(loader, word)]
+    kept.append(f"batch_sampler={dealing(loader, sampler, size_of(loader))}")
+    targets = "".join(f"{module.text(target)} = " for target in stmt.targets)
+    return Guard(stmt, test, f"{targets}{module.text(call.func)}({', '.join(kept)})")
+
+
+def whole_batch(loader: Loader) -> Edit:
+    """What tells the weight of every batch that one of several cycles gives."""
+    module, call = loader.module, loader.call
+    size = size_of(loader)
+    inner = {
+        name.id
+        for up in module.ancestors(call)
+        if isinstance(up, ast.ListComp)
+        for part in up.generators
+        for name in everywhere(part.target, ast.Name)
+    }
+    sizes = [] if loader.batch_size is None else everywhere(loader.batch_size, ast.Name)
+    if not loader.drop_last or any(name.id in inner for name in sizes):
+        raise refusal(module, call, "nothing tells which batch of a cycle is a smaller one")
+    code = f"{SHARED}(range({size}), {size}, drop_last=True)"
+    return Insert(module.statement(call), f"{WHOLE} = {code}")
+
+
+def batches(loader: Loader, sampler: str) -> Iterator[Edit]:
+    """The loader's batches made by the sampler that deals them out; of a cycle, with a name."""
+    module, call = loader.module, loader.call
+    code = dealing(loader, sampler, size_of(loader))
+    if is_one_of_cycles(loader):
+        yield whole_batch(loader)
+    elif loader.cycle is not None:
         yield Insert(module.statement(call), f"{BATCHES} = {code}")
         code = BATCHES
-    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    everything.sort(key=position)
+    everything = arguments(call)
     first = True
     for before, word in zip([None, *everything], everything, strict=False):
-        is_size = word is loader.batch_size
-        if not is_size and not (
-            isinstance(word, ast.keyword) and word.arg in (*OF_BATCHES, "shuffle")
-        ):
+        if not is_of_batches(loader, word):
             continue
         if first:
             yield Rewrite(word, f"batch_sampler={code}")

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attrs import evolve, frozen
+from attrs import frozen
 from cases import module
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
-from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers import compare
 from ddpfix.launchers.command import build
 from ddpfix.launchers.plan import solve
-from ddpfix.launchers.trace.events import Parameters
 from ddpfix.launchers.verify import verify
 from ddpfix.patcher.apply import RefusedError
+from ddpfix.patcher.distributed import share_of
 from ddpfix.patcher.engine import one_round, patch
 from ddpfix.patcher.exact import shared_out, weighed
 from ddpfix.patcher.facts import Unit
 from ddpfix.recipes.model import load
-from forked import Forge, Job, Run
+from exact_runs import BATCH, REFUSED, family, parameters_apart, shape
+from forked import Forge, Run
 from sabotage import write
-from test_shapes import DATA, SHAPES, Shape, copies, files, texts
+from test_shapes import SHAPES, copies, files, texts
 
-EXAMPLES, BATCH = 157, 16  # 9 batches of 16 and one of 13: neither 2 nor 3 ranks divide both
 SPLITS = ((1, 1), (2, 1), (3, 1), (3, 2), (2, 4))  # world size, accumulation
-REFUSED = {
-    "loader_list": "line 79: no one DataLoader that it goes through is known",
-    "parse_in_main_guard": "line 50: it makes the loader of an evaluation, too",
-    "two_encoders": "line 97: the loss compares each example with its whole batch",
-}
-# Accumulation in main, a cycle, a loop in another function, one without a number, several files.
-NAMES = ("apex_inline", "cycle_loader", "helper_wrap", "steps_counter", "sibling_args")
-EXACT = [shape for shape in SHAPES if shape.name in NAMES]
+# Accumulation in main, a cycle, a list of them, a loop in another function, one without a number,
+# a loader from a function that makes those of evaluations too, several files.
+NAMES = (
+    *("apex_inline", "cycle_loader", "loader_list", "helper_wrap", "steps_counter"),
+    *("parse_in_main_guard", "sibling_args"),
+)
+EXACT = [each for each in SHAPES if each.name in NAMES]
 
 
 @frozen
@@ -56,44 +53,17 @@ def forge() -> Iterator[Forge]:
         yield running
 
 
-@pytest.fixture(scope="module", params=EXACT, ids=[shape.name for shape in EXACT])
+@pytest.fixture(scope="module", params=EXACT, ids=[each.name for each in EXACT])
 def runs(
     request: pytest.FixtureRequest, forge: Forge, tmp_path_factory: pytest.TempPathFactory
 ) -> Runs:
-    folder = tmp_path_factory.mktemp(request.param.name)
-    shape = larger(request.param, folder)
-    original, patched = copies(shape.name, folder)
-    for script in (original, patched):
-        text = script.read_text()
-        enlarged = re.sub(r"(?<![.(]Linear\()\b48\b", str(EXAMPLES), text)
-        assert "data" in shape.words or shape.data or enlarged != text
-        script.write_text(enlarged)
-    result = patch(patched, exact=True)
-    assert result.refusal == ""
-    result.write()
-
-    def job(name: str, script: Path, world: int | None, accumulation: int) -> Job:
-        here = folder / name
-        words = shape.arguments(here / "out", BATCH // accumulation, accumulation)
-        return Job(here, script, words, world, ["--no-dropout", "--keep-parameters"])
-
-    splits = [split for split in SPLITS if shape.accumulation or split[1] == 1]
-    jobs = [job("untouched", original, None, 1), job("alone", patched, None, 1)]
-    jobs += [job(f"x{world}, {each}", patched, world, each) for world, each in splits]
-    found = forge.run(jobs)
+    pair = shape(request.param, tmp_path_factory.mktemp(request.param.name))
+    splits = [split for split in SPLITS if pair.accumulates or split[1] == 1]
+    jobs = [pair.alone(pair.untouched), pair.alone(pair.patched)]
+    found = forge.run([*jobs, *(pair.group(*split) for split in splits)])
     for run in found:
         assert set(run.statuses) == {0}, run.log
     return Runs(found[0], found[1], dict(zip(splits, found[2:], strict=True)))
-
-
-def larger(shape: Shape, folder: Path) -> Shape:
-    """A shape whose training file, if it reads one, has as many lines."""
-    data = folder / "data"
-    shutil.copytree(DATA, data)
-    lines = (data / "train.txt").read_text().splitlines(keepends=True)
-    (data / "train.txt").write_text("".join((lines * EXAMPLES)[:EXAMPLES]))
-    files = {flag: str(data / file) for flag, file in shape.data.items()}
-    return evolve(shape, data=files, words=shape.words.replace(str(DATA), str(data)))
 
 
 def test_alone_it_is_the_untouched_script_bit_for_bit(runs: Runs) -> None:
@@ -148,24 +118,8 @@ def assert_alike(first: str, second: str) -> None:
 
 
 def test_a_family_takes_the_untouched_steps(forge: Forge, tmp_path: Path) -> None:
-    original = copy_family("bigclonebench", tmp_path / "original")
-    patched = copy_family("bigclonebench", tmp_path / "patched")
-    patch(patched, exact=True).write()
-    model = build_model(tmp_path / "model", "gpt2")
-    data = build_clone_data(tmp_path / "data", train=EXAMPLES, valid=13, test=11)
-
-    def job(name: str, script: Path, world: int | None, accumulation: int, *more: str) -> Job:
-        out, batch = tmp_path / name / "out", BATCH // accumulation
-        words = clone_arguments(
-            model, data, out, "gpt2", batch=batch, accumulation=accumulation, epochs=1
-        )
-        return Job(tmp_path / name, script, words, world, ["--no-dropout", *more])
-
-    jobs = [
-        job("untouched", original, None, 1, "--shim-legacy"),
-        job("x2", patched, 2, 1),
-        job("x3", patched, 3, 4),
-    ]
+    pair = family("gpt2", tmp_path, epochs=1)
+    jobs = [pair.alone(pair.untouched), pair.group(2, 1), pair.group(3, 4)]
     untouched, *groups = forge.run(jobs)
     first = compare.steps(untouched.ranks)
     assert len(first) == 10
@@ -177,13 +131,14 @@ def test_a_family_takes_the_untouched_steps(forge: Forge, tmp_path: Path) -> Non
         assert files(run)[predictions] == files(untouched)[predictions]
 
 
+@pytest.mark.parametrize("unsafe", [False, True], ids=["safe", "unsafe fixes too"])
 @pytest.mark.parametrize(("name", "place"), REFUSED.items(), ids=list(REFUSED))
 def test_what_cannot_be_exact_is_refused_with_its_place(
-    name: str, place: str, tmp_path: Path
+    name: str, place: str, unsafe: bool, tmp_path: Path
 ) -> None:
     script, _ = copies(name, tmp_path)
     before = script.read_bytes()
-    result = patch(script, exact=True)
+    result = patch(script, exact=True, unsafe=unsafe)
     assert place in result.refusal
     with pytest.raises(InputError, match="--exact"):
         result.write()
@@ -279,6 +234,97 @@ def test_loaders_deal_a_lone_processs_batches_out(before: str, after: str) -> No
     assert list(shared_out(unit)) == []
 
 
+EVALUATION = """
+def evaluate(model, loader):
+    model.eval()
+    scores = []
+    for batch in loader:
+        scores.append(model(batch))
+    return sum(scores)
+
+def main(args):
+    {train}
+    {other}
+    evaluate(model, other)
+    for epoch in range(2):
+        for step, batch in enumerate(loader):
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+"""
+MAKES = """
+def make(args, data, {flag}):
+    if {first}:
+        sampler = SequentialSampler(data)
+    elif args.local_rank == -1:
+        sampler = RandomSampler(data)  # a lone process
+    else:
+        sampler = DistributedSampler(data)
+    {made}
+"""
+PLAIN = "loader = DataLoader(data, sampler=sampler, batch_size=args.batch)  # either"
+
+# The function that makes loaders of both kinds, the calls, and the test that is to part them.
+FORKS = {
+    "a flag of evaluations": (
+        MAKES.format(flag="eval=False", first="eval", made=f"{PLAIN}\n    return loader"),
+        ("loader = make(args, data)", "other = make(args, data, eval=True)"),
+        "eval",
+    ),
+    "a flag of training": (
+        MAKES.format(flag="train", first="not train", made=f"{PLAIN}\n    return data, loader"),
+        ("_, loader = make(args, data, True)", "_, other = make(args, data, False)"),
+        "not train",
+    ),
+}
+
+
+@pytest.mark.parametrize(("makes", "calls", "test"), FORKS.values(), ids=list(FORKS))
+def test_a_function_that_makes_evaluations_loaders_too_is_forked(
+    makes: str, calls: tuple[str, str], test: str
+) -> None:
+    found = shared(makes + EVALUATION.format(train=calls[0], other=calls[1]))
+    forked = f"""\
+    else:
+        sampler = RandomSampler(data)  # a lone process
+    if {test}:
+        {PLAIN}
+    else:
+        {SHARED}
+    return"""
+    assert forked in found
+    unit = Unit(module(found))
+    assert list(shared_out(unit)) == []
+    (evaluation,) = unit.evaluations
+    assert "batch_size" in {word.arg for word in evaluation.loader.call.keywords}
+    assert share_of(unit, evaluation) is None  # what else is done with what is returned?
+
+
+LISTED = """
+samplers = [RandomSampler(data) for data in every]
+loaders = [cycle(DataLoader(data, sampler=sampler, batch_size=8, drop_last=True))
+           for data, sampler in zip(every, samplers)]
+while True:
+    batch = next(random.choice(loaders))
+    loss = model(batch)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_of_a_list_of_cycles_every_batch_weighs_alike() -> None:
+    found = shared(LISTED)
+    dealt = "SharedBatchSampler(sampler, 8, drop_last=True)"
+    assert f"cycle(DataLoader(data, batch_sampler={dealt}))" in found
+    assert "whole_batch = SharedBatchSampler(range(8), 8, drop_last=True)\nloaders = " in found
+    unit = Unit(module(found))
+    assert list(shared_out(unit)) == []
+    (finding,) = weighed(unit)
+    weighted = one_round(unit, [finding], {}).script.source.text
+    assert "(loss * whole_batch.weight(0)).backward()" in weighted
+    assert list(weighed(Unit(module(weighted)))) == []
+
+
 def weighted(loop: str) -> str:
     unit = Unit(module(f"loader = {SHARED.partition(' = ')[2]}\n{loop}"))
     return one_round(unit, list(weighed(unit)), {}).script.source.text.partition("\n")[2]
@@ -337,6 +383,42 @@ UNPROVEN = {
     "negatives from the batch": (
         LOOP.replace("model(batch)", "loss_fct(model(batch), torch.arange(8))"),
         "each example with its whole batch",
+    ),
+    "negatives under a name": (
+        LOOP.replace(
+            "loss = model(batch)",
+            "own = torch.arange(8).to(0)\n        loss = loss_fct(model(batch), own)",
+        ),
+        "line 7: the loss compares",
+    ),
+    "negatives that a mask sorts": (
+        LOOP
+        + "class Model:\n    def forward(self, out, labels):\n"
+        + "        return torch.mm(out, out.t()) * (labels[:, None] == labels[None, :])\n",
+        "line 11: the loss compares",
+    ),
+    "smaller batches in a list of cycles": (
+        LISTED.replace(", drop_last=True", ""),
+        "line 5: nothing tells which batch",
+    ),
+    "a batch size for each of a list": (
+        LISTED.replace("batch_size=8", "batch_size=data.batch"),
+        "line 5: nothing tells which batch",
+    ),
+    "a loader of evaluations, told by no literal": (
+        FORKS["a flag of evaluations"][0]
+        + EVALUATION.format(
+            train="loader = make(args, data, args.eval)", other="other = make(args, data, True)"
+        ),
+        "makes the loader of an evaluation, too",
+    ),
+    "a loader that nobody is seen to go through": (
+        FORKS["a flag of evaluations"][0]
+        + EVALUATION.format(
+            train="loader = make(args, data)", other="other = make(args, data, True)"
+        )
+        + "    report(make(args, data))\n",
+        "makes the loader of an evaluation, too",
     ),
     "a batch that is divided": (
         "args.batch = args.batch // torch.distributed.get_world_size()" + LOOP,
@@ -432,15 +514,3 @@ def test_launch_gives_all_processes_their_batch_together(exact: bool, tmp_path: 
         mine = [flags.train_batch, "8"]
         with pytest.raises(InputError, match="is the batch of all processes together"):
             build(recipe, script, plan, tmp_path / "run", extra=mine)
-
-
-def parameters_apart(one: Run, other: Run) -> float:
-    """|a - b| / |a| of the last parameters that two runs kept."""
-    import numpy
-
-    last = []
-    for run in (one, other):
-        names = [event.file for event in run.ranks[0].of(Parameters) if event.file]
-        last.append(numpy.load(run.folder / "trace" / names[-1]))
-    first, second = (numpy.concatenate([a[name].ravel() for name in a.files]) for a in last)
-    return float(numpy.linalg.norm(first - second) / numpy.linalg.norm(first))
