@@ -391,6 +391,10 @@ UNPROVEN = {
         ),
         "line 7: the loss compares",
     ),
+    "negatives in a product": (
+        LOOP.replace("model(batch)", "criterion(a @ b.t(), target=torch.arange(8))"),
+        "line 6: the loss compares",
+    ),
     "negatives that a mask sorts": (
         LOOP
         + "class Model:\n    def forward(self, out, labels):\n"
