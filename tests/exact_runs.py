@@ -77,7 +77,7 @@ def shape(which: Shape, folder: Path, *, double: bool = False) -> Pair:
         if double:
             assert IMPORTED in text
             default = f"{IMPORTED}torch.set_default_dtype(torch.float64)\n"
-            text = text.replace(IMPORTED, default, 1)
+            text = text.replace(IMPORTED, default, 1).replace("float32", "float64")
         script.write_text(text)
     patch_exactly(patched)
     return Pair(folder, untouched, patched, larger.arguments, bool(which.accumulation))
