@@ -54,7 +54,7 @@ class Guard:
 
 @record
 class Unwrap:
-    """Replace an ``if`` or ``with`` by its own body; an ``elif`` becomes the ``else`` holding it."""
+    """Replace an ``if`` or ``with`` by its body; an ``elif`` becomes the ``else`` that holds it."""
 
     anchor: ast.If | ast.With
 
