@@ -13,7 +13,7 @@ from .facts import Unit
 from .loaders import loader_of
 from .module import Module
 from .record import record
-from .syntax import Function, below, within
+from .syntax import Function, below, everywhere, within
 from .train_loops import TrainLoop
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
@@ -177,6 +177,10 @@ class _Walk:
 
     def tells(self, node: ast.AST, own: set[str]) -> bool:
         """Whether the value of an expression depends on this rank's data."""
+        if not self.partial and not any(
+            name.id in own or name.id == "self" for name in everywhere(node, ast.Name)
+        ):
+            return False
         if isinstance(node, ast.Attribute) and node.attr in SHAPE:
             return False
         if isinstance(node, ast.Call):

@@ -234,8 +234,7 @@ def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Eval
     if any(is_backward(call) for call in calls):
         return
     modes = [call for call in calls if is_eval_mode(call)]
-    bare = any(name in GRADLESS for name in named(module, calls, function.decorator_list))
-    if not modes and not bare:
+    if not modes and not named(module, calls, function.decorator_list) & {*GRADLESS}:
         return
     for loop in within(function.body, ast.For):
         loader = loader_of(unit, module, loop)

@@ -7,6 +7,7 @@ user's code.
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -100,8 +101,8 @@ class Unit:
         for module in self.modules:
             asked = {
                 node.value.id
-                for node in module.nodes(ast.Attribute)
-                if node.attr == "local_rank" and isinstance(node.value, ast.Name)
+                for node in module.attributes("local_rank")
+                if isinstance(node.value, ast.Name)
             }
             for stmt in module.nodes(ast.Assign):
                 target = stmt.targets[0]
@@ -126,9 +127,9 @@ class Unit:
             return True
         objects = {args for _, _, args in self.parses}
         return any(
-            node.attr == name and isinstance(node.value, ast.Name) and node.value.id in objects
+            isinstance(node.value, ast.Name) and node.value.id in objects
             for module in self.modules
-            for node in module.nodes(ast.Attribute)
+            for node in module.attributes(name)
         )
 
     @cached_property
@@ -162,9 +163,17 @@ class Unit:
 
         A method is one where its class is; a copy that nobody names any more is dead code.
         """
-        found: set[Function] = set()
-        named: set[str] = set()
+        wanted: dict[str, list[tuple[Module, Function]]] = defaultdict(list)
         pending: list[tuple[Module, list[ast.stmt]]] = [(m, m.tree.body) for m in self.modules]
+        found: set[Function] = set()
+        for module in self.modules:
+            for function in module.all_functions:
+                owner = module.parents[function]
+                name = owner.name if isinstance(owner, ast.ClassDef) else function.name
+                wanted[name].append((module, function))
+                if function.decorator_list:
+                    found.add(function)
+                    pending.append((module, function.body))
         while pending:
             module, body = pending.pop()
             names = {name.id for name in within(body, ast.Name)}
@@ -173,13 +182,9 @@ class Unit:
                 names |= {name.id for name in everywhere(small, ast.Name)}
             for outer in within(body, ast.ClassDef):
                 names |= {outer.name} if module.function(outer) is not None else set()
-            named |= names
-            for where in self.modules:
-                for function in where.all_functions:
-                    owner = where.parents[function]
-                    wanted = owner.name if isinstance(owner, ast.ClassDef) else function.name
-                    called = wanted in named or bool(function.decorator_list)
-                    if called and function not in found:
+            for name in names & wanted.keys():
+                for where, function in wanted.pop(name):
+                    if function not in found:
                         found.add(function)
                         pending.append((where, function.body))
         return found

@@ -57,12 +57,10 @@ class Module:
         except RecursionError as error:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
-        nodes = table.nodes
-        self.parents: dict[ast.AST, ast.AST] = {
-            node: nodes[above] for node, above in zip(nodes[1:], table.above[1:], strict=True)
-        }
+        self.parents = table.parents
         self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
         self.reached: dict[ast.AST, Any] = {}  # roles that come to a node, once in its function
+        self._nodes: dict[type[ast.AST], list[Any]] = {}
         self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
         self.functions: dict[str, Function] = {}
         self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
@@ -133,7 +131,15 @@ class Module:
 
     def nodes(self, kind: type[Node]) -> list[Node]:
         """All nodes of exactly this type, in source order."""
-        return everywhere(self.tree, kind)
+        if kind not in self._nodes:
+            self._nodes[kind] = everywhere(self.tree, kind)
+        found: list[Node] = self._nodes[kind]
+        return found
+
+    def attributes(self, name: str) -> list[ast.Attribute]:
+        """All attributes of this name, in source order."""
+        nodes = map(self._table.nodes.__getitem__, self._table.spelled.get(name, ()))
+        return [node for node in nodes if isinstance(node, ast.Attribute)]
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""

@@ -25,6 +25,9 @@ def record(cls: Class) -> Class:
         return [self.__dict__[name] for name in names]
 
     def construct(self: Any, *args: Any, **named: Any) -> None:
+        if len(args) == len(names) and not named:
+            self.__dict__.update(zip(names, args, strict=True))
+            return
         given = dict(zip(names, args, strict=False))
         if len(args) > len(names) or not given.keys().isdisjoint(named):
             raise TypeError(f"{cls.__name__}: a field is given twice, or too many are")
@@ -56,5 +59,6 @@ def record(cls: Class) -> Class:
 
 def changed(item: Instance, **fields: Any) -> Instance:
     """A copy of a record with other values in some fields."""
-    state = {name: item.__dict__[name] for name in type(item).__annotations__}
-    return type(item)(**(state | fields))
+    cls = type(item)
+    values = [fields.pop(name, item.__dict__[name]) for name in cls.__annotations__]
+    return cls(*values, **fields)

@@ -7,12 +7,13 @@ the nodes of one type below it are found by bisection. Rules ask such things tho
 from __future__ import annotations
 
 import ast
+import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from operator import itemgetter
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
@@ -22,57 +23,107 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 PLAIN = {"ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "asname"}
 
 
-class Parts(dict[type[ast.AST], tuple[str, ...]]):
-    """Fields of each type of node that may hold nodes of the tree, last first."""
+class Parts(dict[type, tuple[str, ...] | None]):
+    """Fields of each type of node that may hold nodes of the tree; None for what is no node."""
 
-    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        names = () if kind is ast.Constant else reversed(kind._fields)
-        self[kind] = tuple(name for name in names if name not in PLAIN)
+    def __missing__(self, kind: type) -> tuple[str, ...] | None:
+        if issubclass(kind, ast.AST):
+            names = () if kind is ast.Constant else kind._fields
+            self[kind] = tuple(name for name in names if name not in PLAIN)
+        else:
+            self[kind] = None
         return self[kind]
 
 
 PARTS = Parts()
+DEEPEST = 10_000  # more than ast.parse takes; the frames of Python calls are no C stack
 
 
 class Preorder:
     """The nodes of a tree in preorder: for each its number, parent, end and scope.
 
     ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
-    function, lambda or class around it, 0 at module level.
+    function, lambda or class around it, 0 at module level; ``owners`` has the function that each of
+    these is, or stands in.
     """
 
     def __init__(self, tree: ast.AST) -> None:
-        nodes: list[ast.AST] = []
-        above: list[int] = []
-        scopes: list[int] = []
-        kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
-        pending: list[tuple[ast.AST, int, int]] = [(tree, -1, 0)]
-        while pending:
-            node, parent, scope = pending.pop()
+        self.nodes: list[ast.AST] = []
+        self.above: list[int] = []
+        self.scopes: list[int] = []
+        self.ends: list[int] = []
+        self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
+        self.owners: dict[int, Function | None] = {0: None}
+        self._of_scopes: dict[type[ast.AST], dict[int, list[int]]] = {}
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, DEEPEST))
+        try:
+            self._number(tree)
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def _number(self, tree: ast.AST) -> None:
+        nodes, above, scopes, ends = self.nodes, self.above, self.scopes, self.ends
+        kinds, owners = self.kinds, self.owners
+
+        def visit(node: Any, parent: int, scope: int) -> None:
+            kind = type(node)
+            parts = PARTS[kind]
+            if parts is None:
+                return
             index = len(nodes)
             nodes.append(node)
             above.append(parent)
             scopes.append(scope)
-            kind = type(node)
             kinds[kind].append(index)
-            inner = index if kind in SCOPES else scope
             fields = vars(node)
-            for name in PARTS[kind]:
+            fields["_place"] = self, index
+            if not parts:
+                ends.append(index + 1)
+                return
+            ends.append(0)
+            if kind in SCOPES:
+                owners[index] = node if isinstance(node, Function) else owners[scope]
+                scope = index
+            for name in parts:
                 value = fields[name]
                 if type(value) is list:
-                    for item in reversed(value):
-                        if isinstance(item, ast.AST):
-                            pending.append((item, index, inner))
-                elif isinstance(value, ast.AST):
-                    pending.append((value, index, inner))
-            fields["_place"] = self, index
-        self.nodes, self.above, self.scopes, self.kinds = nodes, above, scopes, kinds
-        ends = list(range(1, len(nodes) + 1))
-        for index in range(len(nodes) - 1, 0, -1):
-            parent = above[index]
-            if ends[parent] < ends[index]:
-                ends[parent] = ends[index]
-        self.ends = ends
+                    for item in value:
+                        visit(item, index, scope)
+                elif value is not None:
+                    visit(value, index, scope)
+            ends[index] = len(nodes)
+
+        visit(tree, 0, 0)
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The parent of each node but the first."""
+        nodes = self.nodes
+        some = zip(nodes, self.above, strict=True)
+        next(some)
+        return {node: nodes[above] for node, above in some}
+
+    def of_scopes(self, kind: type[ast.AST]) -> dict[int, list[int]]:
+        """Numbers of the nodes of one type by the scope that they stand in."""
+        if kind not in self._of_scopes:
+            found = self._of_scopes[kind] = defaultdict(list)
+            for index in self.kinds[kind]:
+                found[self.scopes[index]].append(index)
+        return self._of_scopes[kind]
+
+    @cached_property
+    def spelled(self) -> dict[str, list[int]]:
+        """Numbers of the names and attributes that are spelled so, in preorder."""
+        found: dict[str, list[int]] = defaultdict(list)
+        nodes = cast("list[Any]", self.nodes)
+        for index in self.kinds[ast.Name]:
+            found[nodes[index].id].append(index)
+        for index in self.kinds[ast.Attribute]:
+            found[nodes[index].attr].append(index)
+        for numbers in found.values():
+            numbers.sort()
+        return found
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
@@ -102,13 +153,7 @@ def place(node: ast.AST) -> tuple[Preorder, int]:
 def function_of(node: ast.AST) -> Function | None:
     """The function around ``node``; None at module level."""
     table, index = place(node)
-    scope = table.scopes[index]
-    while scope:
-        around = table.nodes[scope]
-        if isinstance(around, Function):
-            return around
-        scope = table.scopes[scope]
-    return None
+    return table.owners[table.scopes[index]]
 
 
 def below(node: ast.AST) -> list[ast.AST]:
@@ -149,13 +194,12 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     if found is None:
         return []
     table, start, end, scope = found
-    numbers = table.kinds.get(kind, [])
-    all_nodes, scopes = cast("list[Node]", table.nodes), table.scopes
-    return [
-        all_nodes[index]
-        for index in numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
-        if scopes[index] == scope or index == start
-    ]
+    numbers = table.of_scopes(kind).get(scope, [])
+    some = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
+    if scope == start and type(table.nodes[start]) is kind:
+        some.insert(0, start)  # a function's own scope is the one around it
+    all_nodes = cast("list[Node]", table.nodes)
+    return [all_nodes[index] for index in some]
 
 
 def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:
@@ -222,9 +266,10 @@ def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:
 
 def mentions(node: ast.AST, text: str) -> bool:
     """Whether an attribute or name spelled ``text`` occurs below ``node``."""
-    return any(item.attr == text for item in everywhere(node, ast.Attribute)) or any(
-        item.id == text for item in everywhere(node, ast.Name)
-    )
+    table, start = place(node)
+    numbers = table.spelled.get(text, ())
+    first = bisect_left(numbers, start)
+    return first < len(numbers) and numbers[first] < table.ends[start]
 
 
 def same(first: ast.AST, second: ast.AST) -> bool:

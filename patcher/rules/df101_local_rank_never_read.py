@@ -37,7 +37,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 (Rewrite(last, ", '--local-rank'", after=True),),
                 severity=Severity.DEGRADED,
             )
-    if any(node.value == "LOCAL_RANK" for m in unit.modules for node in m.nodes(ast.Constant)):
+    asking = (m for m in unit.modules if "LOCAL_RANK" in m.source.text)
+    if any(node.value == "LOCAL_RANK" for m in asking for node in m.nodes(ast.Constant)):
         return
     for module, stmt, args in unit.parses:
         if option is not None or unit.has_argument("local_rank"):
@@ -57,7 +58,7 @@ def asked_of_nobody(unit: Unit) -> Iterator[Finding]:
         if any(name.endswith("TrainingArguments") for name in module.aliases.values()):
             return  # transformers' own reads the environment
     for module in unit.modules:
-        for node in module.nodes(ast.Attribute):
-            if node.attr == "local_rank" and isinstance(node.ctx, ast.Load):
+        for node in module.attributes("local_rank"):
+            if isinstance(node.ctx, ast.Load):
                 yield Finding(module, node, "nothing in the script shows where it is set")
                 return

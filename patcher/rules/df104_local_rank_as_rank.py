@@ -101,7 +101,7 @@ def is_global(module: Module) -> bool:
     """Whether what the script calls its local rank is the group's."""
     return any(
         isinstance(target, ast.Attribute | ast.Name)
-        and module.text(target).rpartition(".")[2] == "local_rank"
+        and module.last_name(target) == "local_rank"
         and isinstance(stmt.value, ast.Call)
         and module.dotted(stmt.value.func).endswith("get_rank")
         for stmt in module.nodes(ast.Assign)

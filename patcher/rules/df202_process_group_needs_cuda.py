@@ -156,8 +156,8 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
 
 def tensors_of_cards(module: Module) -> Iterator[Finding]:
     """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``: the card's types, or the CPU's."""
-    for node in module.nodes(ast.Attribute):
-        if node.attr != "cuda" or module.dotted(node) != "torch.cuda":
+    for node in module.attributes("cuda"):
+        if module.dotted(node) != "torch.cuda":
             continue
         parent = module.parents[node]
         tensor = isinstance(parent, ast.Attribute) and parent.attr.endswith("Tensor")

@@ -136,9 +136,9 @@ def about_wrapper(test: ast.expr) -> bool:
 def has_own_module(unit: Unit) -> bool:
     """Whether some class binds an attribute of that name itself."""
     return any(
-        node.attr == "module" and isinstance(node.ctx, ast.Store)
+        isinstance(node.ctx, ast.Store)
         for module in unit.modules
-        for node in module.nodes(ast.Attribute)
+        for node in module.attributes("module")
     )
 
 

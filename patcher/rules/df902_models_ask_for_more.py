@@ -66,8 +66,8 @@ def own_forwards(unit: Unit) -> set[str]:
 
 
 def torchscript(module: Module) -> Iterator[Finding]:
-    for node in module.nodes(ast.Attribute):
-        if node.attr == "torchscript" and isinstance(node.ctx, ast.Load):
+    for node in module.attributes("torchscript"):
+        if isinstance(node.ctx, ast.Load):
             base = module.text(node.value)
             if base.endswith("config"):
                 edit = Rewrite(node, f"getattr({base}, 'torchscript', False)")
