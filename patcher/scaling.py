@@ -38,7 +38,7 @@ def is_schedule(module: Module, node: ast.expr) -> bool:
     if "sched" in text.lower():
         return True
     makers = (
-        module.dotted(stmt.value.func).rpartition(".")[2]
+        module.last_name(stmt.value.func)
         for stmt in module.nodes(ast.Assign)
         if isinstance(stmt.value, ast.Call) and any(module.text(t) == text for t in stmt.targets)
     )

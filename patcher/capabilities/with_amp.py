@@ -145,7 +145,7 @@ def takes(other: Made, one: Made) -> bool:
 
 def targets(unit: Unit, one: Made) -> list[str]:
     """The model, or its transformers models alone where it takes logarithms of probabilities."""
-    own = class_of(unit, one.module.dotted(one.call.func).rpartition(".")[2])
+    own = class_of(unit, one.module.last_name(one.call.func))
     if own is None or not needs_float32(*own):
         return [one.name]
     found = [f"{one.name}.{part}" for part in parts(unit, one)]
@@ -157,7 +157,7 @@ def targets(unit: Unit, one: Made) -> list[str]:
 
 def needs_float32(module: Module, owner: ast.ClassDef) -> bool:
     """Whether a model computes its loss from a sigmoid's result, by hand or by BCELoss."""
-    names = {module.dotted(call.func).rpartition(".")[2] for call in everywhere(owner, ast.Call)}
+    names = {module.last_name(call.func) for call in everywhere(owner, ast.Call)}
     return bool(names & set(PROBABILITIES)) or (
         "log" in names and bool(names & {"sigmoid", "Sigmoid"})
     )
