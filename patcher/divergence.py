@@ -177,10 +177,11 @@ class _Walk:
 
     def tells(self, node: ast.AST, own: set[str]) -> bool:
         """Whether the value of an expression depends on this rank's data."""
-        if not self.partial and not any(
-            name.id in own or name.id == "self" for name in everywhere(node, ast.Name)
-        ):
-            return False
+        names = (name.id for name in everywhere(node, ast.Name))
+        shown = bool(self.partial) or any(name in own or name == "self" for name in names)
+        return shown and self._tells(node, own)
+
+    def _tells(self, node: ast.AST, own: set[str]) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in SHAPE:
             return False
         if isinstance(node, ast.Call):
@@ -191,7 +192,7 @@ class _Walk:
                 return True
         if named(node) in own:
             return True
-        return any(self.tells(child, own) for child in ast.iter_child_nodes(node))
+        return any(self._tells(child, own) for child in ast.iter_child_nodes(node))
 
     def read(self, node: ast.AST) -> set[str]:
         """Names that an expression depends on."""

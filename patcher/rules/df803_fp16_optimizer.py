@@ -15,7 +15,6 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.
 """
 
 import ast
-import textwrap
 from collections.abc import Iterator
 
 from ..edits import Edit, Import, Replace
@@ -240,7 +239,9 @@ def otherwise(module: Module, test: ast.If) -> str:
     first, last = test.orelse[0].lineno, test.orelse[-1].end_lineno or test.orelse[-1].lineno
     while not module.line(first - 1).lstrip().startswith("else"):
         first -= 1
-    return textwrap.dedent("".join(map(module.line, range(first, last + 1))))
+    from textwrap import dedent  # few checks have a use for it
+
+    return dedent("".join(map(module.line, range(first, last + 1))))
 
 
 def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
