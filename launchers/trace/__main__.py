@@ -127,6 +127,7 @@ class Trace:
         Metrics(self._recorder, self._sites).install()
         for part in (self._collectives, self._loaders, self._training):
             after_import.call("torch", part.install)
+        after_import.call("torch._dynamo", self._collectives.hide)
         FileAudit(self._recorder, self._sites).install(after_import)
         # Registered first, so it runs after the script's own exit handlers.
         atexit.register(self._close)

@@ -63,13 +63,14 @@ class Collectives:
         self._sites = sites
         self._depth = 0
         self._accounted = 0
+        self._torch: Any = None
         self._dist: Any = None
 
     def install(self, torch: Any) -> None:
         """Wrap the functions of an imported torch, where it was built with them."""
         if not torch.distributed.is_available():
             return
-        self._dist = torch.distributed
+        self._torch, self._dist = torch, torch.distributed
         self._tensor = torch.Tensor
         places = (torch.distributed, torch.distributed.distributed_c10d)
         for name in NAMES:
@@ -86,6 +87,16 @@ class Collectives:
         for method, op in (("__init__", "ddp_init"), ("_sync_buffers", "ddp_sync_buffers")):
             if hasattr(ddp, method):
                 setattr(ddp, method, self._around_ddp(op, getattr(ddp, method)))
+
+    def hide(self, dynamo: Any) -> None:
+        """Keep torch.compile, now that it is imported, from looking into what was wrapped."""
+        if self._dist is None:
+            return
+        ddp = self._torch.nn.parallel.DistributedDataParallel
+        for place in (self._dist, self._dist.distributed_c10d, ddp):
+            for name in (*NAMES, "_sync_buffers"):
+                if hasattr(place, name):
+                    setattr(place, name, dynamo.disable(getattr(place, name)))
 
     def group_alive(self) -> bool:
         """Whether a process group exists."""

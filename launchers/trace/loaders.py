@@ -7,6 +7,7 @@ that draws shows them all; they are attributed to the batch that they become.
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -229,6 +230,8 @@ class Loaders:
             self._disarm()
             live.training, live.grad = module.training, self._torch.is_grad_enabled()
 
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled
+            look = self._torch._dynamo.disable(look)
         self._armed = self._torch.nn.modules.module.register_module_forward_pre_hook(look).remove
 
     def _disarm(self) -> None:
