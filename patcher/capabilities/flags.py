@@ -41,10 +41,11 @@ class Flag:
             if self.constant:
                 words += ['nargs="?"', f"const={self.constant}"]
             words += [f"type={self.kind}", f"default={self.default}"]
-        if self.choices:
-            words.append(f"choices={self.choice_list()}")
-        head, tail = ", ".join(words), f'help="{self.help}")'
-        return f"{parser}.add_argument({head},\n{' ' * len(parser)}              {tail}"
+        between = f",\n{' ' * len(f'{parser}.add_argument(')}"
+        head, choices = ", ".join(words), f"choices={self.choice_list()}" if self.choices else ""
+        if choices:  # many have a line of their own
+            head += (", " if len(head + choices) < 80 else between) + choices
+        return f'{parser}.add_argument({head}{between}help="{self.help}")'
 
     def choice_list(self) -> str:
         """The choices as Python text."""
@@ -56,6 +57,8 @@ class Flag:
         metadata = [f'"help": "{self.help}"']
         if self.choices:
             metadata.append(f'"choices": {self.choice_list()}')
+        if self.constant:  # add_argument is given all of this
+            metadata += ['"nargs": "?"', f'"const": {self.constant}']
         called = "(" in self.default
         return DATACLASS_FIELD.format(
             name=self.name,
@@ -84,7 +87,7 @@ def lacking(unit: Unit, flags: tuple[Flag, ...]) -> list[Finding] | None:
         return [Finding(module, stmt, because, (Insert(stmt, code, "after"), *imports))]
     for module, owner in dataclasses_parsed(unit):
         if "field" in module.module_names:
-            code = "\n".join(flag.field() for flag in missing if not flag.constant)
+            code = "\n".join(flag.field() for flag in missing)
             because = f"no {', '.join(flag.spelling for flag in missing)}"
             return [Finding(module, owner, because, (Insert(owner, code, "last"), *imports))]
     return None

@@ -1,0 +1,83 @@
+"""torch.compile: the trained model runs as generated code.
+
+What         The model is compiled in place behind its wrapping: DistributedDataParallel then has
+             the code cut where its buckets end, so that it reduces while the rest still runs.
+Flags        --compile [MODE]: default, reduce-overhead, max-autotune, or the last without CUDA
+             graphs; default where no mode is given
+Without      Every operation is a kernel of its own, started from Python.
+Fix safety   Safe: off, the call is not reached. On, sums are rounded otherwise and dropout draws
+             other numbers. Parameters keep their names. The first step, and the first one of
+             another length, wait for the compiler; a CPU needs g++. Ranks evaluate on the model
+             inside of the wrapper, as it was.
+Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html (compile);
+             https://docs.pytorch.org/docs/stable/notes/ddp.html (TorchDynamo DDPOptimizer)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..edits import Insert
+from ..facts import Unit
+from ..findings import Finding
+from ..roles import differs
+from .flags import Flag, arguments_at, lacking
+from .models import Wrapped, wraps
+
+ORDER = 30
+FLAGS = (
+    Flag(
+        "--compile",
+        "str",
+        "None",
+        "Compile the model, in this mode of torch.compile.",
+        ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+        constant='"default"',
+    ),
+)
+
+
+def findings(unit: Unit) -> Iterator[Finding]:
+    where, first = unit.script, unit.script.tree.body[0]
+    found = [one for one in wraps(unit) if trains(unit, one)]
+    if not found:
+        yield Finding(where, first, "no assignment wraps the trained model")
+        return
+    flags = lacking(unit, FLAGS)
+    if flags is None or not all(arguments_at(unit, one.module, one.stmt) for one in found):
+        yield Finding(where, first, "no command line whose arguments reach the wrapping")
+        return
+    yield from flags
+    for one in found:
+        if not is_compiled(one):
+            mode = f"{arguments_at(unit, one.module, one.stmt)}.{FLAGS[0].name}"
+            code = f"if {mode}:\n    {one.name}.compile(mode={mode})"
+            because = f"{one.name} is run operation by operation"
+            yield Finding(one.module, one.stmt, because, (Insert(behind(one), code, "after"),))
+
+
+def trains(unit: Unit, one: Wrapped) -> bool:
+    """Whether it is not for an evaluation alone that a model is wrapped."""
+    function = one.module.function(one.stmt)
+    return unit.evaluation_of(one.module, one.stmt) is None or any(
+        loop.module.function(loop.steps) is function for loop in unit.train_loops
+    )
+
+
+def behind(one: Wrapped) -> ast.stmt:
+    """The outermost test for ranks around a wrapping: a lone process compiles its model, too."""
+    found: ast.stmt = one.stmt
+    for up in one.module.ancestors(one.stmt):
+        if not (isinstance(up, ast.If) and differs(one.module, up.test)):
+            break
+        found = up
+    return found
+
+
+def is_compiled(one: Wrapped) -> bool:
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and one.module.text(call.func.value) == one.name
+        and one.module.function(call) is one.module.function(one.stmt)
+        and call.lineno > one.stmt.lineno
+        for call in one.module.calls_to("compile")
+    )
