@@ -16,8 +16,10 @@ from . import command as commands
 from .card_options import on_cards
 from .devices import Devices, Wish, choose_devices
 from .gpus_table import print_table
-from .plan import Plan, solve
+from .plan import Plan, solve, solve_shared
+from .precision import CHOICES
 from .run import LOG, check_folder, default_folder, run
+from .settings import Settings, settings
 
 
 def _shared(function: Any) -> Any:
@@ -28,6 +30,23 @@ def _shared(function: Any) -> Any:
         click.option("--per-device", type=int, help="The most examples a device takes at once."),
         click.option("--processes", type=int, help="How many; else one per usable card."),
         click.option("--cpu", is_flag=True, help="Use the CPU even where there are cards."),
+        click.option(
+            "--script",
+            type=click.Path(path_type=Path),
+            help="Else the recipe's, in this folder.",
+        ),
+        click.option(
+            "--exact",
+            is_flag=True,
+            help="Ranks share each batch out: for a script of `patch --exact`, which is known as "
+            "such by itself.",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(CHOICES),
+            default="auto",
+            help="bf16, fp16 or fp32 for a script that has --amp; by the cards unless given.",
+        ),
     ]
     function = on_cards(function)
     for option in reversed(options):
@@ -72,24 +91,30 @@ def plan(
     processes: int | None,
     cpu: bool,
     wish: Wish,
+    script: Path | None,
+    exact: bool,
+    precision: str,
     as_json: bool,
 ) -> None:
-    """The batch plan for a recipe on these cards."""
+    """The plan for a recipe on these cards: batch, precision, loader workers, optimizer steps."""
     recipe = load(recipe_name)
+    path = script or Path(recipe.script)
     devices = choose_devices(wish.look(), processes, cpu=cpu, named=wish.named)
-    solved = make_plan(recipe, devices.world, global_batch, per_device)
+    shared = exact or commands.shares_batches(path)
+    solved = make_plan(recipe, devices.world, global_batch, per_device, shared=shared)
+    more = settings(
+        recipe, path, solved, devices.cards, cores=commands.cores(), precision=precision
+    )
     click.echo(devices.found, err=True)
     if as_json:
-        click.echo(json.dumps(_facts(recipe, devices, solved), indent=2))
-    else:
-        click.echo(solved.why)
+        click.echo(json.dumps(_facts(recipe, devices, solved, more), indent=2))
+        return
+    for sentence in (solved.why, *more.said):
+        click.echo(sentence)
 
 
 @click.command()
 @_shared
-@click.option(
-    "--script", type=click.Path(path_type=Path), help="Else the recipe's, in this folder."
-)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -114,6 +139,8 @@ def launch(
     cpu: bool,
     wish: Wish,
     script: Path | None,
+    exact: bool,
+    precision: str,
     output: Path | None,
     dry_run: bool,
     grace: float,
@@ -126,19 +153,33 @@ def launch(
     """
     recipe = load(recipe_name)
     devices = choose_devices(wish.look(), processes, cpu=cpu, named=wish.named)
-    solved = make_plan(recipe, devices.world, global_batch, per_device, extra)
+    path = script or Path(recipe.script)
+    shared = commands.shares_batches(path)
+    if exact and path.is_file() and not shared:
+        raise InputError(f"--exact: {path} shares no batches out; `ddpfix patch --exact` it first")
+    solved = make_plan(recipe, devices.world, global_batch, per_device, extra, shared=shared)
+    more = settings(
+        recipe,
+        path,
+        solved,
+        devices.cards,
+        cores=commands.cores(),
+        precision=precision,
+        mine=commands.given(extra),
+    )
     folder = (output or default_folder(recipe.name)).absolute()
     check_folder(folder)
     command = commands.build(
         recipe,
-        script or Path(recipe.script),
+        path,
         solved,
         folder,
         cards=[gpu.index for gpu in devices.cards],
         extra=extra,
+        settings=more.arguments,
     )
     click.echo(devices.found, err=True)
-    click.echo(f"Plan: {solved.why}.", err=True)
+    click.echo(f"Plan: {'; '.join([solved.why, *more.said])}.", err=True)
     for argument in command.replaced:
         click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
     if dry_run:
@@ -147,7 +188,7 @@ def launch(
     _need_packages(solved.world)
     click.echo(f"Run folder: {folder}", err=True)
     click.echo(command.line, err=True)
-    outcome = run(command, folder, facts=_facts(recipe, devices, solved), grace=grace)
+    outcome = run(command, folder, facts=_facts(recipe, devices, solved, more), grace=grace)
     if outcome.left_behind:
         click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
     click.echo(
@@ -162,10 +203,13 @@ def make_plan(
     global_batch: int | None,
     per_device: int | None,
     extra: tuple[str, ...] = (),
+    *,
+    shared: bool = False,
 ) -> Plan:
     """The plan for a recipe, with the user's numbers for the recipe's where there are any.
 
-    A batch or accumulation flag among `extra` is kept, and the other one fitted to it.
+    A batch or accumulation flag among `extra` is kept, and the other one fitted to it. `shared`:
+    ranks share each batch out, and their shares may differ.
 
     Raises:
         InputError: a number below 1, or a flag of `extra` without one.
@@ -174,13 +218,16 @@ def make_plan(
     batch, accumulation = commands.fixed_by(recipe, extra)
     target = recipe.batch.global_batch if global_batch is None else global_batch
     cap = recipe.batch.per_device_cap if per_device is None else per_device
+    if shared:
+        return solve_shared(world, target, cap, accumulation=accumulation)
     return solve(world, target, cap, per_device=batch, accumulation=accumulation)
 
 
-def _facts(recipe: Recipe, devices: Devices, solved: Plan) -> dict[str, Any]:
+def _facts(recipe: Recipe, devices: Devices, solved: Plan, more: Settings) -> dict[str, Any]:
     return {
         "recipe": recipe.name,
         "plan": attrs.asdict(solved),
+        **more.facts(),
         "cards": [attrs.asdict(gpu) for gpu in devices.cards],
     }
 

@@ -74,6 +74,7 @@ def build(
     cards: Sequence[int] = (),
     extra: Sequence[str] = (),
     module_prefix: Sequence[str] = (),
+    settings: Mapping[str, str | None] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Command:
     """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
@@ -81,7 +82,8 @@ def build(
     No cards means the CPU, where every card is hidden from the processes. `extra` comes last and
     replaces what the recipe says of the same flags. `module_prefix`, such as
     ``("-m", "package.module", "--out", "DIR")``, runs that module with the script and its
-    arguments as its own last arguments. Nothing is started or written.
+    arguments as its own last arguments. `settings` are flags of the plan beyond the batch; a
+    switch has None for its value. Nothing is started or written.
 
     Raises:
         InputError: the script or a data file is missing, or `cards` are not one per process.
@@ -92,7 +94,7 @@ def build(
         raise InputError(f"{plan.world} processes need as many cards, but {len(cards)} are given")
     if not script.is_file():
         raise InputError(f"{script}: no such script; pass the right one with --script")
-    arguments, replaced = script_arguments(recipe, script, plan, run_folder, extra)
+    arguments, replaced = script_arguments(recipe, script, plan, run_folder, extra, settings)
     threads = threads_per_process(plan.world, environ)
     if plan.world == 1:
         starter = [_program("python"), *module_prefix]
@@ -108,7 +110,12 @@ def build(
 
 
 def script_arguments(
-    recipe: Recipe, script: Path, plan: Plan, run_folder: Path, extra: Sequence[str]
+    recipe: Recipe,
+    script: Path,
+    plan: Plan,
+    run_folder: Path,
+    extra: Sequence[str],
+    settings: Mapping[str, str | None] | None = None,
 ) -> tuple[list[str], list[str]]:
     """The script's arguments, the user's `extra` last, and the defaults these replaced.
 
@@ -119,7 +126,8 @@ def script_arguments(
     mine = given(extra)
     arguments: list[str] = []
     replaced: list[str] = []
-    for flag, value in _defaults(recipe, script, plan, run_folder, mine):
+    defaults = _defaults(recipe, script, plan, run_folder, mine)
+    for flag, value in itertools.chain(defaults, (settings or {}).items()):
         words = [flag] if value is None else [flag, value]
         if flag in mine:
             replaced.append(shlex.join(words))
@@ -188,14 +196,19 @@ def _defaults(
 
 def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str | None]) -> int:
     """What the batch flag is given: a process's batch, or that of all where they share one."""
-    if SHARED_BATCHES not in script.read_bytes():
+    if not shares_batches(script):
         return plan.per_device
     if recipe.flags.train_batch in mine:
         raise InputError(
             f"{script}: patched with --exact, its {recipe.flags.train_batch} is the batch of all "
             "processes together: pass --global-batch in its place"
         )
-    return plan.per_device * plan.world
+    return plan.together
+
+
+def shares_batches(script: Path) -> bool:
+    """Whether it is a script of ``patch --exact``, whose batch flag is that of all processes."""
+    return script.is_file() and SHARED_BATCHES in script.read_bytes()
 
 
 def _data(

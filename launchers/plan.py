@@ -19,10 +19,24 @@ class Split:
 
 
 @attrs.frozen
+class Share:
+    """A rank's part of a batch that all ranks share, and the weight of its loss.
+
+    The mean over ranks of weight x mean loss of the rank's examples is the mean loss of the batch.
+    """
+
+    rank: int
+    examples: int
+    weight: float
+
+
+@attrs.frozen
 class Plan:
     """What each process is told, and what it adds up to.
 
     `global_batch` = `per_device` x `accumulation` x `world`, in examples per optimizer step.
+    Where ranks share batches out, `shares` says how, `per_device` is the largest share, and
+    `global_batch` is the sum of all x `accumulation`.
     `neighbours` is empty when `exact`; else it holds the nearest splits that can be had below
     and above `target`, or the only one there is. `why` says all this in one sentence.
     """
@@ -35,6 +49,12 @@ class Plan:
     exact: bool
     neighbours: tuple[Split, ...]
     why: str
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def together(self) -> int:
+        """Examples that all ranks take together before the gradient is accumulated or stepped."""
+        return self.global_batch // self.accumulation
 
 
 def solve(
@@ -56,16 +76,7 @@ def solve(
         InputError: a number below 1.
 
     """
-    for name, value in {
-        "the number of processes": world,
-        "the global batch": target_global,
-        "the per-device cap": cap,
-        "the per-device batch": per_device,
-        "the gradient accumulation": accumulation,
-    }.items():
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}, but has to be 1 or more")
-
+    _check(world, target_global, cap, per_device, accumulation)
     splits = list(_candidates(world, target_global, cap, per_device, accumulation))
     best = min(splits, key=lambda split: _preference(split, target_global))
     exact = best.global_batch == target_global
@@ -80,6 +91,71 @@ def solve(
         neighbours=neighbours,
         why=_sentence(best, world, target_global, neighbours),
     )
+
+
+def solve_shared(
+    world: int, target_global: int, cap: int, *, accumulation: int | None = None
+) -> Plan:
+    """The plan for ranks that share each batch out, as scripts of ``patch --exact`` do.
+
+    Shares may differ by one, so that any global batch is exact: the least accumulation that
+    divides it and leaves no share above `cap` wins. A given `accumulation` is kept, whatever the
+    cap, and the nearest global batch that it divides is taken, the smaller of two equally near.
+
+    Raises:
+        InputError: a number below 1.
+
+    """
+    _check(world, target_global, cap, None, accumulation)
+    if accumulation is None:
+        accumulation = next(
+            count
+            for count in range(max(1, target_global // (cap * world)), target_global + 1)
+            if target_global % count == 0 and -(-target_global // (count * world)) <= cap
+        )
+    below = target_global // accumulation
+    splits = [
+        Split(-(-together // world), accumulation, together * accumulation)
+        for together in (below, below + 1)
+        if together
+    ]
+    best = min(splits, key=lambda split: _preference(split, target_global))
+    neighbours = () if best.global_batch == target_global else _neighbours(splits, target_global)
+    shared = shares(best.global_batch // accumulation, world)
+    return Plan(
+        per_device=best.per_device,
+        accumulation=accumulation,
+        world=world,
+        global_batch=best.global_batch,
+        target=target_global,
+        exact=best.global_batch == target_global,
+        neighbours=neighbours,
+        why=_shared_sentence(best, shared, target_global, neighbours),
+        shares=shared,
+    )
+
+
+def shares(together: int, world: int) -> tuple[Share, ...]:
+    """How `world` ranks share a batch of so many examples: evenly, the first ones one more.
+
+    A rank with no example weighs nothing; the weights add up to `world`.
+    """
+    parts = [len(range(rank, together, world)) for rank in range(world)]
+    return tuple(Share(rank, part, part * world / together) for rank, part in enumerate(parts))
+
+
+def _check(
+    world: int, target: int, cap: int, per_device: int | None, accumulation: int | None
+) -> None:
+    for name, value in {
+        "the number of processes": world,
+        "the global batch": target,
+        "the per-device cap": cap,
+        "the per-device batch": per_device,
+        "the gradient accumulation": accumulation,
+    }.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}, but has to be 1 or more")
 
 
 def _candidates(
@@ -120,11 +196,34 @@ def _sentence(best: Split, world: int, target: int, neighbours: tuple[Split, ...
             f"global batch {sum_}: {target} cannot be shared out among {world} processes, "
             f"which take at least one example each; use --processes {target} or fewer"
         )
+    return f"global batch {sum_}: {_out_of_reach(target, neighbours)}"
+
+
+def _shared_sentence(
+    best: Split, shared: tuple[Share, ...], target: int, neighbours: tuple[Split, ...]
+) -> str:
+    parts = " + ".join(_parts(shared))
+    processes = _count(len(shared), "process", "processes")
+    sum_ = f"{best.global_batch} = ({parts}) x {best.accumulation} accumulated on {processes}"
+    said = f"global batch {sum_}, each loss weighted by its share"
+    idle = sum(not share.examples for share in shared)
+    if idle:
+        said += f"; {idle} of them get no example, a --global-batch with more divisors would serve"
+    return f"{said}: {_out_of_reach(target, neighbours)}" if neighbours else said
+
+
+def _parts(shared: tuple[Share, ...]) -> Iterable[str]:
+    """The shares one by one, or counted where there are many."""
+    sizes = [share.examples for share in shared]
+    if len(sizes) <= 4:
+        return map(str, sizes)
+    return (f"{sizes.count(size)} x {size}" for size in sorted(set(sizes), reverse=True))
+
+
+def _out_of_reach(target: int, neighbours: tuple[Split, ...]) -> str:
     others = " and ".join(str(split.global_batch) for split in neighbours)
-    return (
-        f"global batch {sum_}: {target} itself is out of reach here, the nearest that can be had "
-        f"{'are' if len(neighbours) > 1 else 'is'} {others}"
-    )
+    verb = "are" if len(neighbours) > 1 else "is"
+    return f"{target} itself is out of reach here, the nearest that can be had {verb} {others}"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -4,15 +4,20 @@ A recipe is data. Those beside this file are known by name, and a path to any ot
 as well. Its fields::
 
     description, task     for people
+    aliases               other names that it answers to
     family, script        the family of scripts and the script's usual file name
     [flags]               how the script names what the launcher sets: the batch per process in
                           training and evaluation, the accumulation, the output folder, and more
     [batch]               global batch (examples per optimizer step over all processes), the most
                           a device takes at once, and the evaluation batch per process
     [data]                flag = file, relative to `folder`, which is relative to the script;
-                          `beside` names files the script expects next to the first of them
+                          `beside` names files the script expects next to the first of them;
+                          `train` is the flag of the training file, with an example a line, and
+                          `train_share` the part of its lines that the script trains on
     [output]              the folder the script writes to, relative to the run folder
     [arguments]           the script's other arguments, in order; true stands for a bare switch
+    [if_declared]         arguments for a script that declares the flag, and for no other
+    [sources]             where a figure comes from: "batch.global_batch" or a flag = words
 """
 
 from __future__ import annotations
@@ -56,6 +61,18 @@ def _relative(instance: object, attribute: attrs.Attribute[Any], value: str) -> 
         raise ValueError(f"{attribute.name} is {value!r}, but has to be a relative path")
 
 
+def _share(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not 0 < value <= 1:
+        raise ValueError(f"{attribute.name} is {value}, but has to be above 0 and at most 1")
+
+
+def _sources(recipe: Recipe, attribute: attrs.Attribute[Any], value: dict[str, Any]) -> None:
+    figures = {*figures_of(recipe)}
+    for figure in value:
+        if figure not in figures:
+            raise ValueError(f"sources names {figure!r}, which is no figure of this recipe")
+
+
 @attrs.frozen
 class Flags:
     """The script's own names for what the launcher, now or later, sets."""
@@ -86,6 +103,12 @@ class Data:
     folder: str = attrs.field(validator=_relative)
     files: dict[str, str] = attrs.field(validator=_flags)
     beside: tuple[str, ...] = ()
+    train: str | None = None
+    train_share: float = attrs.field(default=1.0, validator=_share)
+
+    def __attrs_post_init__(self) -> None:
+        if self.train is not None and self.train not in self.files:
+            raise ValueError(f"train is {self.train!r}, which is none of files")
 
 
 @attrs.frozen
@@ -108,7 +131,16 @@ class Recipe:
     data: Data
     output: Output
     arguments: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
+    if_declared: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
+    sources: dict[str, str] = attrs.field(factory=dict, validator=_sources)
+    aliases: tuple[str, ...] = ()
     name: str = ""
+
+
+def figures_of(recipe: Recipe) -> list[str]:
+    """What a source may be given for: the sizes of the batch, and all arguments."""
+    sizes = [f"batch.{field.name}" for field in attrs.fields(Batch)]
+    return [*sizes, "data.train_share", *recipe.arguments, *recipe.if_declared]
 
 
 def known() -> list[str]:
@@ -134,10 +166,18 @@ def load(name_or_path: str) -> Recipe:
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
         return parse(text, source=str(path), name=path.stem)
-    if name_or_path not in known():
-        raise InputError(_unknown(name_or_path))
-    text = (resources.files(__package__) / f"{name_or_path}.toml").read_text(encoding="utf-8")
-    return parse(text, source=f"recipes/{name_or_path}.toml", name=name_or_path)
+    if name_or_path in known():
+        return _shipped(name_or_path)
+    # Only now, as all of them have to be read for it.
+    for recipe in map(_shipped, known()):
+        if name_or_path in recipe.aliases:
+            return recipe
+    raise InputError(_unknown(name_or_path))
+
+
+def _shipped(name: str) -> Recipe:
+    text = (resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
+    return parse(text, source=f"recipes/{name}.toml", name=name)
 
 
 def parse(text: str, *, source: str, name: str) -> Recipe:
@@ -179,7 +219,7 @@ def _as_field(complaint: str) -> str:
     return f"field {path.lstrip('.')}: {what}" if path.lstrip(".") else what
 
 
-_KINDS = {str: "a string", int: "a whole number"}
+_KINDS: dict[type, str] = {str: "a string", int: "a whole number", float: "a number with a point"}
 
 
 def _strict(kind: type) -> Callable[[Any, Any], Any]:

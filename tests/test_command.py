@@ -13,7 +13,7 @@ import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers import command as commands
 from ddpfix.launchers.command import NEUTRAL_CONFIG, Command, build, fixed_by, given
-from ddpfix.launchers.plan import solve
+from ddpfix.launchers.plan import solve, solve_shared
 from ddpfix.recipes.model import load
 
 RECIPE = load("codegpt-bigclonebench")
@@ -80,7 +80,7 @@ def test_the_reference_line_for_two_cards_has_every_choice_in_it(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", own_path()["PATH"])
-    plan = solve(2, 64, RECIPE.batch.per_device_cap)
+    plan = solve(2, RECIPE.batch.global_batch, RECIPE.batch.per_device_cap)
     environ = {"OMP_NUM_THREADS": "4"}
     built = build(RECIPE, script, plan, Path("/runs/a"), cards=[0, 1], environ=environ)
     data = script.parents[1] / "dataset"
@@ -93,13 +93,83 @@ def test_the_reference_line_for_two_cards_has_every_choice_in_it(
         "--model_type gpt2 --config_name microsoft/CodeGPT-small-java-adaptedGPT2 "
         "--model_name_or_path microsoft/CodeGPT-small-java-adaptedGPT2 "
         "--tokenizer_name microsoft/CodeGPT-small-java-adaptedGPT2 "
-        "--do_train --do_eval --do_test --epoch 2 --block_size 400 --learning_rate 5e-5 "
-        "--max_grad_norm 1.0 --evaluate_during_training --seed 123456 "
+        "--do_train --do_eval --do_test --epoch 2 --block_size 1024 --learning_rate 5e-5 "
+        "--max_grad_norm 1.0 --evaluate_during_training --save_steps 500 --seed 3 "
         f"--train_data_file {data}/train.txt --eval_data_file {data}/valid.txt "
         f"--test_data_file {data}/test.txt "
         "--train_batch_size 8 --eval_batch_size 32 --gradient_accumulation_steps 4 "
         "--output_dir /runs/a/saved_models"
     )
+
+
+# Cards -> per device, accumulation, global batch, and words of the plan.
+GRAPH = {
+    1: (16, 4, 64, "global batch 64 = 16 per device x 4 accumulated x 1 process"),
+    2: (16, 2, 64, "global batch 64 = 16 per device x 2 accumulated x 2 processes"),
+    3: (7, 3, 63, "64 itself is out of reach here, the nearest that can be had are 63 and 66"),
+    4: (16, 1, 64, "global batch 64 = 16 per device x 1 accumulated x 4 processes"),
+    8: (8, 1, 64, "global batch 64 = 8 per device x 1 accumulated x 8 processes"),
+}
+
+
+@pytest.mark.parametrize("world", GRAPH, ids=lambda world: f"{world} cards")
+def test_the_reference_line_of_graphcodebert_on(
+    world: int, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", own_path()["PATH"])
+    recipe = load("graphcodebert")
+    per_device, accumulation, global_batch, words = GRAPH[world]
+    data = script.parent / "dataset"
+    (script.parents[1] / "dataset").rename(data)
+    plan = solve(world, recipe.batch.global_batch, recipe.batch.per_device_cap)
+    built = build(
+        recipe,
+        script,
+        plan,
+        Path("/runs/a"),
+        cards=range(world),
+        environ={"OMP_NUM_THREADS": "4"},
+    )
+    assert plan.global_batch == global_batch
+    assert words in plan.why
+    start = (
+        "python "
+        if world == 1
+        else f"accelerate launch --multi_gpu --config_file {NEUTRAL_CONFIG} "
+        f"--num_processes {world} --num_machines 1 --machine_rank 0 --gpu_ids all "
+        "--mixed_precision no --dynamo_backend no --main_process_port 0 "
+        "--num_cpu_threads_per_process 4 "
+    )
+    assert built.line == (
+        f"env CUDA_VISIBLE_DEVICES={','.join(map(str, range(world)))} "
+        f"CUDA_DEVICE_ORDER=PCI_BUS_ID OMP_NUM_THREADS=4 PYTHONUNBUFFERED=1 {start}{script} "
+        "--config_name microsoft/graphcodebert-base "
+        "--model_name_or_path microsoft/graphcodebert-base "
+        "--tokenizer_name microsoft/graphcodebert-base "
+        "--do_train --do_eval --do_test --epochs 1 --code_length 400 --data_flow_length 128 "
+        "--learning_rate 2e-5 --max_grad_norm 1.0 --evaluate_during_training --seed 123456 "
+        f"--train_data_file {data}/train.txt --eval_data_file {data}/valid.txt "
+        f"--test_data_file {data}/test.txt "
+        f"--train_batch_size {per_device} --eval_batch_size 32 "
+        f"--gradient_accumulation_steps {accumulation} --output_dir /runs/a/saved_models"
+    )
+
+
+def test_a_script_whose_ranks_share_batches_is_given_what_they_take_together(
+    script: Path,
+) -> None:
+    script.write_text(f"class SharedBatchSampler(object): ...\n{DUMP}")
+    argv = build(RECIPE, script, solve_shared(3, 64, 16), Path("/runs/a")).argv
+    flags = ("--train_batch_size", "--gradient_accumulation_steps")
+    assert [argv[argv.index(flag) + 1] for flag in flags] == ["32", "2"]
+
+
+def test_settings_of_the_plan_are_passed_and_the_users_own_win(script: Path) -> None:
+    settings = {"--amp": "bf16", "--compile": None}
+    built = make(script, settings=settings, extra=["--amp", "no"])
+    assert "--compile" in built.argv
+    assert built.replaced == ("--amp bf16",)
+    assert built.argv[-2:] == ("--amp", "no")
 
 
 def test_one_process_is_plain_python_that_sees_its_card_alone(script: Path) -> None:

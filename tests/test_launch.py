@@ -495,7 +495,10 @@ def test_plan_prints_its_sentence_or_itself_as_json(place: Path) -> None:
     command = [sys.executable, "-m", "ddpfix", "plan", "--recipe", "codegpt-bigclonebench"]
     options = ["--cpu", "--processes", "2", "--global-batch", "64"]
     text = subprocess.run([*command, *options], capture_output=True, text=True)
-    assert text.stdout == "global batch 64 = 8 per device x 4 accumulated x 2 processes\n"
+    assert text.stdout.splitlines() == [
+        "global batch 64 = 8 per device x 4 accumulated x 2 processes",
+        "fp32: on the CPU",
+    ]
     data = subprocess.run([*command, *options, "--json"], capture_output=True, text=True)
     plan = json.loads(data.stdout)["plan"]
     assert (plan["per_device"], plan["accumulation"], plan["exact"]) == (8, 4, True)
@@ -515,5 +518,7 @@ def test_fewer_processes_than_cards_take_the_first_and_more_are_refused() -> Non
 def test_a_per_device_batch_of_the_users_keeps_the_global_batch() -> None:
     recipe = load("codegpt-bigclonebench")
     plan = make_plan(recipe, 2, None, None, ("--train_batch_size", "2"))
-    assert (plan.per_device, plan.accumulation, plan.global_batch) == (2, 4, 16)
-    assert make_plan(recipe, 2, 64, 4).accumulation == 8
+    assert (plan.per_device, plan.accumulation, plan.global_batch) == (2, 16, 64)
+    assert make_plan(recipe, 2, 16, 4).accumulation == 2
+    shared = make_plan(recipe, 3, None, 22, shared=True)
+    assert [share.examples for share in shared.shares] == [22, 21, 21]

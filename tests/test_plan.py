@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.plan import Plan, Split, solve
+from ddpfix.launchers.plan import Plan, Split, shares, solve, solve_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,6 +73,83 @@ def test_a_given_batch_or_accumulation_is_kept_and_the_rest_fitted_to_it(
     assert solve(world, target, 8, accumulation=count).accumulation == count
     both = solve(world, target, 8, per_device=batch, accumulation=count)
     assert both.global_batch == batch * count * world
+
+
+@settings(max_examples=150, deadline=None)
+@given(WORLDS, TARGETS, CAPS)
+def test_ranks_that_share_reach_every_target_with_the_least_accumulation(
+    world: int, target: int, cap: int
+) -> None:
+    plan = solve_shared(world, target, cap)
+    possible = [
+        count
+        for count in range(1, target + 1)
+        if target % count == 0 and max(parts(target // count, world)) <= cap
+    ]
+    assert plan.exact
+    assert plan.global_batch == target == plan.together * plan.accumulation
+    assert plan.accumulation == min(possible)
+    assert [share.examples for share in plan.shares] == parts(plan.together, world)
+    assert plan.per_device == max(parts(plan.together, world))
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORLDS, TARGETS, st.integers(1, 32))
+def test_ranks_that_share_keep_a_given_accumulation(world: int, target: int, count: int) -> None:
+    plan = solve_shared(world, target, 1, accumulation=count)
+    assert plan.accumulation == count
+    assert abs(plan.global_batch - target) == min(
+        abs(count * together - target) for together in range(1, target + 2)
+    )
+    assert plan.exact == (target % count == 0) == (plan.neighbours == ())
+
+
+def parts(together: int, world: int) -> list[int]:
+    """Examples dealt one by one, as cards are."""
+    dealt = [0] * world
+    for example in range(together):
+        dealt[example % world] += 1
+    return dealt
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(-9, 9), min_size=1, max_size=100), WORLDS)
+def test_the_mean_of_weighted_means_is_the_mean_of_all(values: list[float], world: int) -> None:
+    found = shares(len(values), world)
+    assert sum(share.weight for share in found) == pytest.approx(world)
+    weighted = [
+        share.weight * sum(values[share.rank :: world]) / share.examples
+        for share in found
+        if share.examples
+    ]
+    assert sum(weighted) / world == pytest.approx(sum(values) / len(values), abs=1e-12)
+
+
+def test_three_ranks_share_64_as_22_21_21() -> None:
+    plan = solve_shared(3, 64, 22)
+    assert [(share.examples, share.weight) for share in plan.shares] == [
+        (22, 22 * 3 / 64),
+        (21, 21 * 3 / 64),
+        (21, 21 * 3 / 64),
+    ]
+    assert plan.why == (
+        "global batch 64 = (22 + 21 + 21) x 1 accumulated on 3 processes, "
+        "each loss weighted by its share"
+    )
+    assert "(11 + 11 + 10) x 2 accumulated" in solve_shared(3, 64, 16).why
+    assert "(4 x 11 + 2 x 10) x 1 accumulated" in solve_shared(6, 64, 16).why
+
+
+def test_a_target_that_only_1_divides_says_who_goes_without() -> None:
+    plan = solve_shared(2, 67, 16)
+    assert (plan.accumulation, [share.examples for share in plan.shares]) == (67, [1, 0])
+    assert "1 of them get no example" in plan.why
+
+
+def test_an_accumulation_that_does_not_divide_names_both_neighbours() -> None:
+    plan = solve_shared(3, 64, 22, accumulation=3)
+    assert (plan.global_batch, plan.exact) == (63, False)
+    assert "the nearest that can be had are 63 and 66" in plan.why
 
 
 # The figures people will check us by: cards, target, cap -> per device, accumulation, global.

@@ -10,13 +10,21 @@ from ddpfix.errors import InputError
 from ddpfix.recipes import model
 
 HERE = Path(model.__file__).parent
-TEXT = (HERE / "codegpt-bigclonebench.toml").read_text()
+TEXT = (HERE / "codegpt-bigclonebench-legacy.toml").read_text()
 
 
-@pytest.mark.parametrize("name", model.known())
+FIXTURES = HERE.parent / "fixtures"
+SCRIPTED = [name for name in model.known() if (FIXTURES / model.load(name).family).is_dir()]
+
+
+def test_only_these_recipes_are_of_a_family_without_a_script_here() -> None:
+    assert {*model.known()} - {*SCRIPTED} == {"graphcodebert-clonedetection"}
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
 def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name: str) -> None:
     recipe = model.load(name)
-    script = (HERE.parent / "fixtures" / recipe.family / recipe.script).read_text()
+    script = (FIXTURES / recipe.family / recipe.script).read_text()
     accepted = set(re.findall(r"add_argument\(\s*['\"](--\w+)", script))
     flags = recipe.flags
     named: list[str | None] = [flags.train_batch, flags.eval_batch, flags.accumulation]
@@ -25,8 +33,8 @@ def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name:
     assert recipe.name == name
 
 
-def test_the_two_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> None:
-    gpt = model.load("codegpt-bigclonebench")
+def test_the_two_legacy_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> None:
+    gpt = model.load("codegpt-bigclonebench-legacy")
     bert = model.load("codebert-bigclonebench")
     assert gpt.arguments["--model_name_or_path"] == "microsoft/CodeGPT-small-java-adaptedGPT2"
     assert bert.arguments["--model_name_or_path"] == "microsoft/codebert-base"
@@ -39,6 +47,55 @@ def test_the_two_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> 
         "--tokenizer_name",
     }
     assert {k: gpt.arguments[k] for k in same} == {k: bert.arguments[k] for k in same}
+
+
+# Recipe -> global batch, at most per device, evaluation batch, and arguments.
+FIGURES = {
+    "codegpt-bigclonebench": (
+        (64, 8, 32),
+        {
+            "--block_size": 1024,
+            "--epoch": 2,
+            "--learning_rate": "5e-5",
+            "--max_grad_norm": 1.0,
+            "--save_steps": 500,
+            "--save_total_limit": 2,
+            "--seed": 3,
+        },
+    ),
+    "codegpt-bigclonebench-legacy": ((16, 8, 32), {"--block_size": 400, "--seed": 123456}),
+    "graphcodebert-clonedetection": (
+        (64, 16, 32),
+        {"--code_length": 400, "--data_flow_length": 128},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_figures_of_the_recipe_are_those_it_is_known_by(name: str) -> None:
+    recipe = model.load(name)
+    sizes, arguments = FIGURES[name]
+    batch = recipe.batch
+    assert (batch.global_batch, batch.per_device_cap, batch.eval_per_device) == sizes
+    assert (recipe.arguments | recipe.if_declared).items() >= arguments.items()
+
+
+@pytest.mark.parametrize("name", ["codegpt-bigclonebench", "graphcodebert-clonedetection"])
+def test_every_figure_of_the_recipe_has_a_source(name: str) -> None:
+    recipe = model.load(name)
+    given = recipe.arguments | recipe.if_declared
+    words = {flag for flag, value in given.items() if value is True or "name" in flag}
+    named = {figure for figure in model.figures_of(recipe) if figure not in words}
+    if recipe.data.train_share == 1:
+        named.discard("data.train_share")
+    assert {*recipe.sources} == named - {"--model_type"}
+    assert all(recipe.sources.values())
+
+
+def test_a_recipe_answers_to_its_other_name_and_no_two_to_the_same() -> None:
+    assert model.load("graphcodebert") == model.load("graphcodebert-clonedetection")
+    names = [*model.known(), *(x for name in model.known() for x in model.load(name).aliases)]
+    assert len(names) == len({*names})
 
 
 def test_a_recipe_of_ones_own_is_read_from_its_path(tmp_path: Path) -> None:
@@ -102,6 +159,21 @@ MISTAKES = {
         'beside = ["data.jsonl"]',
         'beside = "data.jsonl"',
         "field data.beside: 'data.jsonl' is not a list of strings",
+    ),
+    "a share above all": (
+        "train_share = 0.1",
+        "train_share = 1.5",
+        "field data: train_share is 1.5, but has to be above 0 and at most 1",
+    ),
+    "a training file that is no file": (
+        'train = "--train_data_file"',
+        'train = "--train"',
+        "field data: train is '--train', which is none of files",
+    ),
+    "a source of nothing": (
+        '"--seed" = 123456',
+        '"--seed" = 123456\n[sources]\n"--lr" = "README"',
+        "sources names '--lr', which is no figure of this recipe",
     ),
     "an absolute output folder": (
         'folder = "saved_models"',

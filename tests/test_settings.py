@@ -1,0 +1,207 @@
+"""Precision, loader workers and horizon of a plan, and which scripts are told of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from command_line import run
+from ddpfix.errors import InputError
+from ddpfix.fixtures.tiny import copy_family
+from ddpfix.launchers.declared import declared
+from ddpfix.launchers.gpus import Gpu
+from ddpfix.launchers.horizon import horizon, steps_per_epoch
+from ddpfix.launchers.plan import solve, solve_shared
+from ddpfix.launchers.precision import Precision, decide
+from ddpfix.launchers.settings import settings, workers_per_process
+from ddpfix.patcher.capabilities import all_capabilities
+from ddpfix.patcher.engine import patch
+from ddpfix.recipes.model import load
+
+RECIPE = load("codegpt-bigclonebench")
+HOPPER = Gpu(0, "GPU-0", "card", 80 << 30, 0, 80 << 30, (9, 0), 0, False, True, "")
+AMPERE = evolve(HOPPER, index=1, compute_capability=(8, 0))
+TURING = evolve(HOPPER, index=2, compute_capability=(7, 5))
+PASCAL = evolve(HOPPER, index=3, compute_capability=(6, 1))
+SILENT = evolve(HOPPER, index=4, compute_capability=None)
+AMP = frozenset({"--amp"})
+RUN = Path("run.py")
+
+# What is asked, the cards, and the script's flags -> precision, whether it is told, words of why.
+PRECISIONS = {
+    "bf16 on cards that all have it": (("auto", [HOPPER, AMPERE], AMP), ("bf16", True, "8.0 is")),
+    "fp16 where one card is older": (
+        ("auto", [HOPPER, TURING], AMP),
+        ("fp16", True, "7.5 is the least"),
+    ),
+    "fp32 on cards older still": (("auto", [HOPPER, PASCAL], AMP), ("fp32", True, "6.1 is")),
+    "fp32 where a card does not tell": (
+        ("auto", [HOPPER, SILENT], AMP),
+        ("fp32", True, "card 4 does not tell"),
+    ),
+    "fp32 on the CPU": (("auto", [], AMP), ("fp32", True, "on the CPU")),
+    "fp32 where the script has no flag": (
+        ("auto", [HOPPER], frozenset()),
+        ("fp32", False, "no --amp (see `ddpfix patch --with amp`), though 9.0"),
+    ),
+    "what is asked": (("fp16", [HOPPER], AMP), ("fp16", True, "as asked")),
+    "what is asked on the CPU": (("bf16", [], AMP), ("bf16", True, "as asked")),
+    "fp32 as asked without a flag": (("fp32", [HOPPER], frozenset()), ("fp32", False, "as asked")),
+    "what is asked, with a warning": (
+        ("bf16", [TURING], AMP),
+        ("bf16", True, "card 2 (7.5) has no units for it"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("case", "expected"), PRECISIONS.values(), ids=PRECISIONS.keys())
+def test_the_plan_takes(
+    case: tuple[str, list[Gpu], frozenset[str]], expected: tuple[str, bool, str]
+) -> None:
+    found = decide(RUN, *case, mine={})
+    name, told, words = expected
+    assert (found.name, found.told) == (name, told)
+    assert words in found.why
+
+
+def test_what_the_user_passes_to_the_script_is_the_precision() -> None:
+    passed = decide(RUN, "auto", [HOPPER], AMP, mine={"--amp": "no"})
+    assert passed == Precision("fp32", "as passed to the script", told=True)
+
+
+def test_a_precision_that_the_script_cannot_be_told_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--precision bf16: run\.py has no --amp; `ddpfix patch"):
+        decide(RUN, "bf16", [HOPPER], frozenset(), mine={})
+
+
+@pytest.mark.parametrize(
+    ("world", "cores", "workers"), [(1, 1, 0), (2, 2, 0), (2, 8, 3), (4, 64, 8), (8, 64, 7)]
+)
+def test_a_process_has_its_share_of_the_cores_for_loading_less_its_own(
+    world: int, cores: int, workers: int
+) -> None:
+    assert workers_per_process(world, cores) == workers
+
+
+def test_flags_are_those_of_the_script_and_of_the_modules_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("p.add_argument('--a')\n# --b")
+    (tmp_path / "configs.py").write_text('p.add_argument("--grad-accum", "--c_d")')
+    assert declared(tmp_path / "run.py") == {"--a", "--grad-accum", "--c_d"}
+
+
+# --- the horizon ---
+
+
+def place(folder: Path, lines: int) -> Path:
+    """A script with a training file of so many lines where the recipe expects it."""
+    (folder / "code").mkdir(parents=True)
+    (folder / "dataset").mkdir()
+    (folder / "dataset" / "train.txt").write_text("a\tb\t1\n" * lines + "\n")
+    script = folder / "code" / "run.py"
+    script.touch()
+    return script
+
+
+def test_the_horizon_counts_optimizer_steps_of_the_examples_trained_on(tmp_path: Path) -> None:
+    script = place(tmp_path, 10_000)
+    found = horizon(RECIPE, solve(2, 64, 8), script, {})
+    assert found is not None
+    assert (found.examples, found.steps_per_epoch, found.steps) == (1000, 16, 32)
+    assert found.why == (
+        "32 optimizer steps: 2 x 16 for 1000 training examples "
+        "(10000 lines of train.txt, of which 0.1 is used)"
+    )
+    more = horizon(RECIPE, solve(2, 64, 8), script, {"--epoch": "5"})
+    assert more is not None
+    assert more.steps == 80
+
+
+def test_the_horizon_is_that_of_the_users_own_file(tmp_path: Path) -> None:
+    script = place(tmp_path, 10)
+    (tmp_path / "other.txt").write_text("a\n" * 640)
+    mine = {"--train_data_file": str(tmp_path / "other.txt")}
+    found = horizon(load("graphcodebert"), solve(1, 64, 16), script, mine)
+    assert found is not None
+    assert (found.examples, found.steps) == (640, 10)
+
+
+@pytest.mark.parametrize("mine", [{"--train_data_file": "gone.txt"}, {"--epoch": "x"}], ids=str)
+def test_without_examples_or_epochs_there_is_no_horizon(
+    mine: dict[str, str | None], tmp_path: Path
+) -> None:
+    assert horizon(RECIPE, solve(2, 64, 8), place(tmp_path, 10), mine) is None
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["with torch's sampler", "sharing batches"])
+def test_steps_of_an_epoch_are_those_of_a_loader(shared: bool) -> None:
+    from ddpfix.patcher.inserts import SharedBatchSampler
+    from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
+
+    draw = random.Random(0)
+    for _ in range(200):
+        examples, world, target = draw.randint(1, 500), draw.randint(1, 8), draw.randint(8, 64)
+        data = list(range(examples))
+        plan = (solve_shared if shared else solve)(world, target, draw.randint(1, 16))
+        if shared:
+            batches = SharedBatchSampler(SequentialSampler(data), plan.together, drop_last=False)
+            loader = DataLoader(data, batch_sampler=batches)  # type: ignore[arg-type]
+        else:
+            sampler = DistributedSampler(data, num_replicas=world, rank=0)  # type: ignore[arg-type]
+            loader = DataLoader(data, sampler=sampler, batch_size=plan.per_device)  # type: ignore[arg-type]
+        steps = sum(
+            (number + 1) % plan.accumulation == 0 or number + 1 == len(loader)
+            for number in range(len(loader))
+        )
+        assert steps_per_epoch(examples, plan) == steps
+
+
+# --- on the command line, with a script that has every flag ---
+
+
+@pytest.fixture(scope="module")
+def able(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("able")
+    path = copy_family("bigclonebench", folder / "code")
+    patch(path, capabilities=all_capabilities()).write()
+    (folder / "dataset").mkdir()
+    for name in ("train.txt", "valid.txt", "test.txt", "data.jsonl"):
+        (folder / "dataset" / name).write_text("a\tb\t1\n" * 640)
+    return path
+
+
+def test_a_script_is_passed_only_what_it_declares(able: Path, tmp_path: Path) -> None:
+    plan = solve(2, 64, 8)
+    found = settings(RECIPE, able, plan, [HOPPER, AMPERE], cores=16)
+    assert found.arguments.items() >= {"--amp": "bf16", "--dataloader_num_workers": "7"}.items()
+    assert ("--save_total_limit" in declared(able)) == ("--save_total_limit" in found.arguments)
+    bare = settings(RECIPE, place(tmp_path, 1), plan, [HOPPER, AMPERE], cores=16)
+    assert (bare.arguments, bare.workers, bare.precision.name) == ({}, None, "fp32")
+
+
+def test_plan_and_launch_say_and_pass_the_same(able: Path) -> None:
+    words = ["--cpu", "--recipe", "codegpt-bigclonebench", "--script", able]
+    planned = run("plan", *words, "--precision", "bf16").stdout.splitlines()
+    assert planned[0].startswith("global batch 64 = 8 per device x 4 accumulated x 2 processes")
+    assert planned[1] == "bf16: as asked"
+    assert planned[2].startswith("loader workers per process: ")
+    assert planned[3].startswith("2 optimizer steps: 2 x 1 for 64 training examples (640 lines")
+    facts = json.loads(run("plan", *words, "--json").stdout)
+    assert facts["precision"] == {"name": "fp32", "why": "on the CPU", "told": True}
+    assert facts["horizon"]["steps"] == 2
+    launched = run("launch", *words, "--precision", "bf16", "--dry-run")
+    assert "--amp bf16 --dataloader_num_workers" in launched.stdout
+    assert planned[1] in launched.stderr
+    own = run("launch", *words, "--dry-run", "--", "--amp", "no")
+    assert own.stdout.count("--amp") == 1
+
+
+def test_exact_is_for_a_script_that_is_patched_so(able: Path) -> None:
+    words = ["--cpu", "--recipe", "codegpt-bigclonebench", "--script", able, "--exact"]
+    planned = run("plan", *words, "--processes", "3", "--per-device", "22")
+    assert "64 = (22 + 21 + 21) x 1 accumulated on 3 processes" in planned.stdout
+    refused = run("launch", *words, "--dry-run")
+    assert refused.exit_code == 2
+    assert "shares no batches out; `ddpfix patch --exact` it first" in refused.stderr
