@@ -1,0 +1,58 @@
+"""Unequal shares of one batch, planned and then trained with, are the lone process's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ddpfix.launchers import compare
+from ddpfix.launchers.plan import shares, solve_shared
+from ddpfix.launchers.script_flags import replaced
+from ddpfix.patcher.engine import patch
+from forked import Forge, Job
+from sabotage import write
+
+BATCH = "--train_batch_size"
+EXAMPLES = 157  # two batches of 64 and one of 29
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    with Forge() as running:
+        yield running
+
+
+def test_three_ranks_with_22_21_and_21_examples_have_the_gradient_of_64(
+    forge: Forge, tmp_path: Path
+) -> None:
+    plan = solve_shared(3, 64, 22)
+    assert (plan.together, plan.accumulation) == (64, 1)
+    script, words = write(tmp_path / "original", train=EXAMPLES)
+    copy = tmp_path / "patched" / script.name
+    copy.parent.mkdir()
+    copy.write_bytes(script.read_bytes())
+    patch(copy, exact=True).write()
+
+    def job(name: str, what: Path, world: int | None) -> Job:
+        own = replaced(words, "--output_dir", str(tmp_path / name / "out"))
+        arguments = replaced(own, BATCH, str(plan.together))
+        return Job(tmp_path / name, what, arguments, world, ["--no-dropout", "--keep-parameters"])
+
+    alone, group = forge.run([job("alone", script, None), job("group", copy, plan.world)])
+    assert {*alone.statuses, *group.statuses} == {0}, alone.log + group.log
+
+    [lone] = alone.ranks
+    epochs = len([one for one in lone.passes if one.kind == "train"])
+    expected = [
+        epochs * (2 * share.examples + rest.examples)
+        for share, rest in zip(plan.shares, shares(EXAMPLES % 64, 3), strict=True)
+    ]
+    assert [
+        sum(len(one.indices) for one in rank.passes if one.kind == "train") for rank in group.ranks
+    ] == expected
+    before, after = compare.steps(alone.ranks), compare.steps(group.ranks)
+    assert len(before) == 3 * epochs > 0
+    assert compare.deviation(before, after, "norm").largest < 1e-5
+    assert compare.deviation(before, after, "loss").largest < 1e-6
+    assert compare.ranks_part(group.ranks) == 0
