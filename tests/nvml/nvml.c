@@ -139,6 +139,11 @@ nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     return result;
 }
 
+/* torch counts cards by these two older names. */
+nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
+
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
 nvmlReturn_t nvmlShutdown(void) {
     if (!users) return UNINITIALIZED;
     users--;
