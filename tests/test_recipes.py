@@ -50,7 +50,7 @@ def test_the_two_legacy_recipes_of_family_a_differ_in_the_model_and_the_cap_alon
 
 
 # Recipe -> global batch, at most per device, evaluation batch, and arguments.
-FIGURES = {
+FIGURES: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "codegpt-bigclonebench": (
         (64, 8, 32),
         {

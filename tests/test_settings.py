@@ -138,19 +138,26 @@ def test_without_examples_or_epochs_there_is_no_horizon(
 @pytest.mark.parametrize("shared", [False, True], ids=["with torch's sampler", "sharing batches"])
 def test_steps_of_an_epoch_are_those_of_a_loader(shared: bool) -> None:
     from ddpfix.patcher.inserts import SharedBatchSampler
-    from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
+    from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
+
+    class Numbers(Dataset[int]):
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __len__(self) -> int:
+            return self.count
 
     draw = random.Random(0)
     for _ in range(200):
         examples, world, target = draw.randint(1, 500), draw.randint(1, 8), draw.randint(8, 64)
-        data = list(range(examples))
+        data = Numbers(examples)
         plan = (solve_shared if shared else solve)(world, target, draw.randint(1, 16))
         if shared:
             batches = SharedBatchSampler(SequentialSampler(data), plan.together, drop_last=False)
-            loader = DataLoader(data, batch_sampler=batches)  # type: ignore[arg-type]
+            loader = DataLoader(data, batch_sampler=batches)
         else:
-            sampler = DistributedSampler(data, num_replicas=world, rank=0)  # type: ignore[arg-type]
-            loader = DataLoader(data, sampler=sampler, batch_size=plan.per_device)  # type: ignore[arg-type]
+            sampler: DistributedSampler[int] = DistributedSampler(data, num_replicas=world, rank=0)
+            loader = DataLoader(data, sampler=sampler, batch_size=plan.per_device)
         steps = sum(
             (number + 1) % plan.accumulation == 0 or number + 1 == len(loader)
             for number in range(len(loader))
