@@ -1,0 +1,75 @@
+"""What a run's output tells while it runs: that it lives, its steps and losses, memory run out."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from .failure import OUT_OF_MEMORY
+
+TAIL = 1 << 20
+"""Bytes of each stream that are kept to look for tracebacks in."""
+LOSSES = 1000
+"""As many losses are kept; beyond that every second one goes."""
+
+_LINE = re.compile(rb"[\r\n]+")
+# As tqdm draws it: "epoch 0:  45%|####      | 9/20 [00:12<00:15,  1.31s/it, loss=0.69]".
+_BAR = re.compile(rb"\d+%\|.*?\|\s*(\d+)/(\d+) \[")
+_LOSS = re.compile(rb"\bloss\W{1,4}(\d+\.?\d*(?:[eE][-+]?\d+)?)")
+
+
+class Heard:
+    """Takes the output as it comes.
+
+    `last` is when there was any (`time.monotonic`), `step` and `steps` how far the last progress
+    bar is, of how many. `losses` are (seconds from the start, step, loss).
+    """
+
+    def __init__(self) -> None:
+        self.began = self.last = time.monotonic()
+        self.out_of_memory = False
+        self.step: int | None = None
+        self.steps: int | None = None
+        self.losses: list[tuple[float, int | None, float]] = []
+        self._tails = {1: bytearray(), 2: bytearray()}
+        self._lines = {1: b"", 2: b""}
+        self._every, self._skipped = 1, 0
+
+    def take(self, stream: int, chunk: bytes) -> None:
+        """A chunk of stream 1 or 2."""
+        self.last = time.monotonic()
+        tail = self._tails[stream]
+        tail += chunk
+        del tail[:-TAIL]
+        *whole, rest = _LINE.split(self._lines[stream] + chunk)
+        self._lines[stream] = rest[-TAIL:]
+        for line in whole:
+            self._hear(line)
+
+    def output(self) -> bytes:
+        """The end of what came, standard error first: that is where tracebacks are."""
+        return bytes(self._tails[2] + b"\n" + self._tails[1])
+
+    def facts(self) -> dict[str, Any]:
+        """For the record."""
+        losses = [[round(when, 1), step, loss] for when, step, loss in self.losses]
+        return {"step": self.step, "steps": self.steps, "losses": losses}
+
+    def _hear(self, line: bytes) -> None:
+        self.out_of_memory = self.out_of_memory or OUT_OF_MEMORY.search(line) is not None
+        bar, loss = _BAR.search(line), _LOSS.search(line)
+        if bar:
+            self.step, self.steps = int(bar[1]), int(bar[2])
+        if loss:
+            self._keep(float(loss[1]))
+
+    def _keep(self, loss: float) -> None:
+        self._skipped += 1
+        if self._skipped < self._every:
+            return
+        self._skipped = 0
+        self.losses.append((self.last - self.began, self.step, loss))
+        if len(self.losses) > LOSSES:
+            del self.losses[::2]
+            self._every *= 2
