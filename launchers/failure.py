@@ -24,7 +24,9 @@ OUT_OF_MEMORY = re.compile(
 _PREFIX = re.compile(r"^\[(?:rank|default)(\d+)\]: ?")
 _BEGIN = "Traceback (most recent call last):"
 _CHAINED = ("During handling of", "The above exception")
-_EVALUATES = re.compile(r", in (?:\w*_)?(?:eval|test|valid|predict|infer)", re.IGNORECASE)
+_EVALUATES = re.compile(
+    r'^ *File "(?!.*-packages).*, in (?:do_|run_)?(?:eval|test|valid|predict|infer)', re.MULTILINE
+)
 # Torch elastic's summary (elastic.multiprocessing.errors), and that of our own back end.
 _ROOT = re.compile(
     r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL

@@ -184,7 +184,8 @@ class _Attempt:
             left_behind = family.end()
             tee.drain()
         status, cause = _ending(child.returncode, stop.received, watchdog)
-        failure = first_failure(self._heard.output()) if status else None
+        of_itself = status and stop.received is None
+        failure = first_failure(self._heard.output()) if of_itself else None
         seconds = time.monotonic() - self._heard.began
         return Outcome(status, cause, seconds, left_behind, failure, self._heard.step)
 

@@ -25,7 +25,7 @@ class Patience:
     """
 
     hung: float = 0.0
-    out_of_memory: float = 10.0
+    out_of_memory: float = 30.0
 
     @property
     def variables(self) -> dict[str, str]:
