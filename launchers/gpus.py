@@ -230,8 +230,7 @@ def _questions(handle: Any) -> Iterator[dict[str, Any]]:
     yield {"processes": tuple(_processes(handle))}
     yield {"power": _watts(pynvml.nvmlDeviceGetPowerUsage, handle)}
     yield {"power_limit": _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)}
-    sensor = pynvml.NVML_TEMPERATURE_GPU
-    yield {"temperature": _ask(pynvml.nvmlDeviceGetTemperature, handle, sensor, default=None)}
+    yield {"temperature": _degrees(handle)}
     address = _ask(pynvml.nvmlDeviceGetPciInfo_v3, handle, default=None)
     yield {"pci": "" if address is None else address.busId}
     yield {"minor": _ask(pynvml.nvmlDeviceGetMinorNumber, handle, default=None)}
@@ -253,6 +252,16 @@ def _memory(handle: Any) -> tuple[int, int, int]:
 def _watts(question: Callable[..., Any], handle: Any) -> float | None:
     milliwatts = _ask(question, handle, default=None)
     return None if milliwatts is None else milliwatts / 1000
+
+
+def _degrees(handle: Any) -> int | None:
+    # The second takes the place of the first, which CUDA 14 will not have; older pynvml lack it.
+    for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
+        question = getattr(pynvml, name, None)
+        found = question and _ask(question, handle, pynvml.NVML_TEMPERATURE_GPU, default=None)
+        if found is not None:
+            return int(found)
+    return None
 
 
 def _processes(handle: Any) -> Iterator[Process]:

@@ -44,6 +44,11 @@ def old_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_nvml(tmp_path_factory.mktemp("nvml-old"), "-DOLD_DRIVER")
 
 
+@pytest.fixture(scope="session")
+def new_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml-new"), "-DNEW_DRIVER")
+
+
 @pytest.fixture
 def machine(nvml_library: Path, tmp_path: Path) -> Callable[..., dict[str, str]]:
     """An environment in which pynvml sees the cards that the given text describes.

@@ -23,7 +23,8 @@
  *                               utilization, capability, temperature, power, limit, pci, minor,
  *                               processes, links
  *
- * Compiled with -DOLD_DRIVER it lacks the functions that drivers before 450 lack.
+ * Compiled with -DOLD_DRIVER it lacks the functions that drivers before 450 lack, and with
+ * -DNEW_DRIVER those that CUDA 14 takes away.
  * Struct layouts and codes: the NVML API reference.
  */
 #include <stdio.h>
@@ -246,12 +247,23 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
     return SUCCESS;
 }
 
+#ifndef NEW_DRIVER
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *degrees) {
     TELL(device, "temperature");
     if (sensor != 0) return INVALID_ARGUMENT;
     *degrees = (unsigned)card_number(device, "temperature", 30);
     return SUCCESS;
 }
+#else
+struct temperature { unsigned version; int sensor, degrees; };
+
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, struct temperature *out) {
+    TELL(device, "temperature");
+    if (out->version != (sizeof *out | 1u << 24) || out->sensor != 0) return INVALID_ARGUMENT;
+    out->degrees = (int)card_number(device, "temperature", 30);
+    return SUCCESS;
+}
+#endif
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts) {
     TELL(device, "power");
