@@ -61,8 +61,8 @@ def decide(
         return Precision(asked, _warning(asked, cards), told)
     name, why = _best(cards)
     if name != "fp32" and not told:
-        able = f"the script has no {FLAG} (see `ddpfix patch --with amp`), though {why}"
-        return Precision("fp32", able, told=False)
+        able = f"the script has no {FLAG}, which `ddpfix patch --with amp` adds"
+        return Precision("fp32", f"{able}; the cards could do {name}", told=False)
     return Precision(name, why, told)
 
 
@@ -74,12 +74,12 @@ def _best(cards: Sequence[Gpu]) -> tuple[str, str]:
         return "fp32", f"card {silent[0]} does not tell its compute capability"
     least = min(cards, key=lambda gpu: gpu.compute_capability or (0, 0))
     capability = least.compute_capability or (0, 0)
-    words = f"{'.'.join(map(str, capability))} is the least compute capability here"
+    words = f"the least compute capability here is {'.'.join(map(str, capability))}"
     if capability >= BF16_FROM:
-        return "bf16", f"{words}, and bfloat16 needs 8.0"
+        return "bf16", f"{words}, and bfloat16 is there from 8.0 on"
     if capability >= FP16_FROM:
-        return "fp16", f"{words}: float16 with scaled losses, as bfloat16 needs 8.0"
-    return "fp32", f"{words}, and float16 needs 7.0"
+        return "fp16", f"{words}, and bfloat16 is there from 8.0 on; losses are scaled"
+    return "fp32", f"{words}, and float16 is there from 7.0 on"
 
 
 def _warning(asked: str, cards: Sequence[Gpu]) -> str:

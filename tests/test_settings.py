@@ -32,12 +32,18 @@ RUN = Path("run.py")
 
 # What is asked, the cards, and the script's flags -> precision, whether it is told, words of why.
 PRECISIONS = {
-    "bf16 on cards that all have it": (("auto", [HOPPER, AMPERE], AMP), ("bf16", True, "8.0 is")),
+    "bf16 on cards that all have it": (
+        ("auto", [HOPPER, AMPERE], AMP),
+        ("bf16", True, "is 8.0, and bfloat16"),
+    ),
     "fp16 where one card is older": (
         ("auto", [HOPPER, TURING], AMP),
-        ("fp16", True, "7.5 is the least"),
+        ("fp16", True, "is 7.5, and bfloat16 is there from 8.0 on; losses are scaled"),
     ),
-    "fp32 on cards older still": (("auto", [HOPPER, PASCAL], AMP), ("fp32", True, "6.1 is")),
+    "fp32 on cards older still": (
+        ("auto", [HOPPER, PASCAL], AMP),
+        ("fp32", True, "is 6.1, and float16"),
+    ),
     "fp32 where a card does not tell": (
         ("auto", [HOPPER, SILENT], AMP),
         ("fp32", True, "card 4 does not tell"),
@@ -45,7 +51,7 @@ PRECISIONS = {
     "fp32 on the CPU": (("auto", [], AMP), ("fp32", True, "on the CPU")),
     "fp32 where the script has no flag": (
         ("auto", [HOPPER], frozenset()),
-        ("fp32", False, "no --amp (see `ddpfix patch --with amp`), though 9.0"),
+        ("fp32", False, "no --amp, which `ddpfix patch --with amp` adds; the cards could do bf16"),
     ),
     "what is asked": (("fp16", [HOPPER], AMP), ("fp16", True, "as asked")),
     "what is asked on the CPU": (("bf16", [], AMP), ("bf16", True, "as asked")),
