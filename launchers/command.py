@@ -2,11 +2,6 @@
 
 What is printed is what runs: the printed line is the argv quoted for a POSIX shell, behind ``env``
 with every variable that is added or taken away.
-
-One process is started as plain Python: `accelerate launch` with one process sets no RANK either,
-takes two seconds more, and reads more configuration. From two processes on it is `accelerate
-launch --multi_gpu`, on the CPU as well: `--cpu --num_processes 2` silently runs one process
-(measured with accelerate 1.15).
 """
 
 from __future__ import annotations
@@ -14,8 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -23,20 +16,27 @@ import attrs
 
 from ..errors import InputError
 from ..recipes.model import Recipe
+from .backends import Expanded, chosen, handed_on, starting
 from .plan import Plan
 
-NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
-
-# Left over from another launcher, these would make one process believe it is one of several,
-# or give torch elastic other defaults.
-STALE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-STALE_PREFIXES = ("PET_", "TORCHELASTIC_")
+# Left over from another launcher, these would make one process believe it is one of several, give
+# torch elastic or accelerate other defaults, or start the ranks with another Python.
+STALE = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PYTHON_EXEC",
+)
+STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "ACCELERATE_")
 
 MOST_THREADS = 8
+"""Threads per process beyond which the matrix products of a training step on CPU gain little."""
 
 # How a script shows that `ddpfix patch --exact` made it.
 SHARED_BATCHES = b"class SharedBatchSampler("
-"""Threads per process beyond which the matrix products of a training step on CPU gain little."""
 
 
 @attrs.frozen
@@ -57,12 +57,17 @@ class Command:
         """The command for a POSIX shell, which does exactly what running it does."""
         removed = [word for name in self.unset for word in ("-u", name)]
         added = [f"{name}={value}" for name, value in self.env.items()]
-        return shlex.join(["env", *removed, *added, *self.argv])
+        return " ".join(map(quoted, ["env", *removed, *added, *self.argv]))
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of the child, made from `base`."""
         kept = {name: value for name, value in base.items() if name not in self.unset}
         return kept | self.env
+
+
+def quoted(word: str) -> str:
+    """The word for a POSIX shell to read as it is, unless it is meant to be expanded."""
+    return word if isinstance(word, Expanded) else shlex.quote(word)
 
 
 def build(
@@ -71,22 +76,25 @@ def build(
     plan: Plan,
     run_folder: Path,
     *,
-    cards: Sequence[int] = (),
+    cards: Sequence[int] | None = (),
     extra: Sequence[str] = (),
     module_prefix: Sequence[str] = (),
     settings: Mapping[str, str | None] | None = None,
+    backend: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Command:
     """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
 
-    No cards means the CPU, where every card is hidden from the processes. `extra` comes last and
-    replaces what the recipe says of the same flags. `module_prefix`, such as
-    ``("-m", "package.module", "--out", "DIR")``, runs that module with the script and its
-    arguments as its own last arguments. `settings` are flags of the plan beyond the batch; a
-    switch has None for its value. Nothing is started or written.
+    No cards means the CPU, where every card is hidden from the processes; None means those that
+    the job will be given. `extra` comes last and replaces what the recipe says of the same flags.
+    `module_prefix`, such as ``("-m", "package.module", "--out", "DIR")``, runs that module with
+    the script and its arguments as its own last arguments. `settings` are flags of the plan beyond
+    the batch; a switch has None for its value. `backend` is one of `backends.BACKENDS`; see there
+    for what is taken without one. Nothing is started or written.
 
     Raises:
-        InputError: the script or a data file is missing, or `cards` are not one per process.
+        InputError: the script or a data file is missing, `cards` are not one per process, or the
+            back end cannot do this.
 
     """
     environ = os.environ if environ is None else environ
@@ -96,13 +104,13 @@ def build(
         raise InputError(f"{script}: no such script; pass the right one with --script")
     arguments, replaced = script_arguments(recipe, script, plan, run_folder, extra, settings)
     threads = threads_per_process(plan.world, environ)
-    if plan.world == 1:
-        starter = [_program("python"), *module_prefix]
-    else:
-        starter = [*_accelerate(plan.world, threads), *_as_accelerate(module_prefix)]
+    name = chosen(backend, plan.world)
     stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
     return Command(
-        argv=(*starter, str(script), *arguments),
+        argv=(
+            *starting(name, plan.world, threads, module_prefix),
+            *handed_on(name, [str(script), *arguments]),
+        ),
         env=_variables(cards, threads),
         unset=tuple(sorted(stale)),
         replaced=tuple(replaced),
@@ -230,44 +238,8 @@ def _data(
             raise InputError(f"{first.parent / name}: missing, the script reads it beside {first}")
 
 
-def _accelerate(world: int, threads: int) -> list[str]:
-    """`accelerate launch` with every choice on the command line."""
-    launch = (
-        [_program("accelerate"), "launch"]
-        if _program("accelerate")
-        else [_program("python"), "-m", "accelerate.commands.launch"]
-    )
-    choices = {
-        "--config_file": str(NEUTRAL_CONFIG),
-        "--num_processes": str(world),
-        "--num_machines": "1",
-        "--machine_rank": "0",
-        "--gpu_ids": "all",  # all that CUDA_VISIBLE_DEVICES leaves
-        "--mixed_precision": "no",
-        "--dynamo_backend": "no",
-        "--main_process_port": "0",  # any free one
-        "--num_cpu_threads_per_process": str(threads),
-    }
-    return [*launch, "--multi_gpu", *(word for choice in choices.items() for word in choice)]
-
-
-def _as_accelerate(module_prefix: Sequence[str]) -> list[str]:
-    return ["--module" if word == "-m" else word for word in module_prefix[:1]] + list(
-        module_prefix[1:]
-    )
-
-
-def _program(name: str) -> str:
-    """Our interpreter's own `name`: short where the shell finds the same, "" where it is not."""
-    own = Path(sys.executable) if name == "python" else Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if found and own.exists() and Path(found).parent == own.parent and Path(found).samefile(own):
-        return name
-    return str(own) if own.exists() else ""
-
-
-def _variables(cards: Sequence[int], threads: int) -> dict[str, str]:
-    variables = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards))}
+def _variables(cards: Sequence[int] | None, threads: int) -> dict[str, str]:
+    variables = {} if cards is None else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards))}
     if cards:
         # CUDA would number the fastest card 0; nvidia-smi and our inventory go by the bus.
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +21,7 @@ from .failure import Failure, first_failure
 from .family import MARK, Family
 from .heard import Heard
 from .monitor import SAMPLES, Monitor
+from .parent_death import die_with_parent
 from .record import RECORD, Record, opening
 from .stop import Stop
 from .tee import Log, Tee
@@ -32,7 +31,6 @@ LOG = "log.txt"
 TRAIN_LOG = "train.log"
 """What the log is called in the script's own output folder."""
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL = 0.1  # seconds between looks at the child
 
 
@@ -171,7 +169,7 @@ class _Attempt:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
         family = Family(child, self._run_id)
         watchdog = Watchdog(family, self._heard, self._patience)
@@ -220,18 +218,3 @@ def _link(log: Path, output: Path | None) -> None:
     if output is not None and output.is_dir():
         with contextlib.suppress(OSError):
             (output / TRAIN_LOG).symlink_to(os.path.relpath(log, output))
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """What the child does before its exec, so that killing the launcher ends the run too."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
-
-    def before_exec() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return before_exec
