@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import click
 from ..errors import InputError
 from ..recipes.model import Recipe, load
 from . import command as commands
+from .backends import OFFERED, chosen
 from .card_options import on_cards
-from .devices import Devices, Wish, choose_devices
+from .devices import Devices, Wish, choose_devices, choose_for_job
+from .emit import FORMS, Launch, backend_for, emitted
 from .gpus_table import print_table
 from .plan import Plan, solve, solve_shared
 from .precision import CHOICES
@@ -120,7 +123,17 @@ def plan(
     type=click.Path(path_type=Path),
     help="The run folder; else a new one under ~/.local/state/ddpfix/runs.",
 )
+@click.option(
+    "--backend",
+    type=click.Choice(OFFERED),
+    help="What starts the processes: accelerate unless given, or plain Python for one process.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the command, run and write nothing.")
+@click.option(
+    "--emit",
+    type=click.Choice(list(FORMS)),
+    help="Print the command as such a file, run and write nothing.",
+)
 @click.option(
     "--grace",
     type=click.FloatRange(min=0),
@@ -142,7 +155,9 @@ def launch(
     exact: bool,
     precision: str,
     output: Path | None,
+    backend: str | None,
     dry_run: bool,
+    emit: str | None,
     grace: float,
     extra: tuple[str, ...],
 ) -> None:
@@ -152,7 +167,8 @@ def launch(
     the run's own.
     """
     recipe = load(recipe_name)
-    devices = choose_devices(wish.look(), processes, cpu=cpu, named=wish.named)
+    choose = choose_for_job if emit == "sbatch" and not cpu else choose_devices
+    devices = choose(wish.look(), processes, cpu=cpu, named=wish.named)
     path = script or Path(recipe.script)
     shared = commands.shares_batches(path)
     if exact and path.is_file() and not shared:
@@ -174,18 +190,25 @@ def launch(
         path,
         solved,
         folder,
-        cards=[gpu.index for gpu in devices.cards],
+        cards=devices.indices,
         extra=extra,
         settings=more.arguments,
+        backend=backend_for(emit, backend),
     )
     click.echo(devices.found, err=True)
     click.echo(f"Plan: {'; '.join([solved.why, *more.said])}.", err=True)
     for argument in command.replaced:
         click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
-    if dry_run:
-        click.echo(command.line)
+    if emit:
+        text = emitted(
+            emit, Launch(recipe.name, command, path, solved, devices.indices, Path.cwd())
+        )
+        click.echo(os.fsencode(text), nl=False)
         return
-    _need_packages(solved.world)
+    if dry_run:
+        click.echo(os.fsencode(command.line))
+        return
+    _need_packages(chosen(backend, solved.world))
     click.echo(f"Run folder: {folder}", err=True)
     click.echo(command.line, err=True)
     outcome = run(command, folder, facts=_facts(recipe, devices, solved, more), grace=grace)
@@ -232,8 +255,8 @@ def _facts(recipe: Recipe, devices: Devices, solved: Plan, more: Settings) -> di
     }
 
 
-def _need_packages(world: int) -> None:
+def _need_packages(backend: str) -> None:
     """Fail before anything is written, rather than in N tracebacks."""
-    for package in ["torch"] + ["accelerate"] * (world > 1):
+    for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")

@@ -44,6 +44,12 @@ class Devices:
     world: int
     cards: tuple[Gpu, ...]
     found: str
+    assigned: bool = False  # the cards are those that a batch job will be given
+
+    @property
+    def indices(self) -> tuple[int, ...] | None:
+        """The cards as nvidia-smi counts them: none for the CPU, None if not known yet."""
+        return None if self.assigned else tuple(gpu.index for gpu in self.cards)
 
 
 def choose_devices(
@@ -91,6 +97,33 @@ def choose_devices(
     told = [] if named else [f"Left out {one}." for one in left_out]
     parts = [f"Using card{'s'[: len(chosen) > 1]} {names}.", *told]
     return Devices(len(chosen), chosen, " ".join([*filter(None, [found.note]), *parts]))
+
+
+def choose_for_job(
+    found: Inventory,
+    processes: int | None,
+    *,
+    cpu: bool = False,
+    named: Sequence[str] = (),
+) -> Devices:
+    """As many cards as `processes` says, or as can be used here, for a batch job to be given.
+
+    Raises:
+        InputError: cards are named, which only the batch system does; and where `processes` does
+            not say how many, as for `choose_devices`, or because there is none here to go by.
+
+    """
+    if named:
+        raise InputError("--gpus: the batch system says which; say how many with --processes")
+    if processes is not None and processes > 0:
+        here = Devices(processes, (), "")
+    else:
+        here = choose_devices(found, processes, cpu=cpu)
+        if not here.cards:
+            raise InputError("no card here to go by: say how many with --processes, or --cpu")
+    many = "1 card" if here.world == 1 else f"{here.world} cards"
+    # Cards that are here are taken to be like those of the job.
+    return attrs.evolve(here, found=f"The job asks for {many}.", assigned=True)
 
 
 def _all_usable(named: Sequence[Gpu]) -> None:
