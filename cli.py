@@ -19,6 +19,7 @@ COMMANDS = {
     "patch": ("patcher.cli", "the smallest diff that makes it right"),
     "explain": ("patcher.cli", "the manual of one rule"),
     "rules": ("patcher.cli", "all rules, a line each"),
+    "capabilities": ("patcher.cli", "what patch --with can add to a script"),
     "gpus": ("launchers.cli", "the cards of this machine, and which can be used"),
     "plan": ("launchers.cli", "the batch plan for a recipe on these cards"),
     "launch": ("launchers.cli", "run a script on every card"),

@@ -12,11 +12,13 @@ import click
 from ..errors import InputError
 from .check import check as check_paths
 from .diagnostics import diagnose
-from .output import FORMATS, concise, manuals, show_diff
+from .output import FORMATS, capability_manuals, concise, manuals, show_diff
 from .request import Request
 from .selection import split
 
 if TYPE_CHECKING:  # what check has no use for is imported where it is used
+    from .capabilities import Capability
+    from .config import Config
     from .engine import Change, Patch
 
 
@@ -145,13 +147,7 @@ def patch(
     from .engine import patch as patch_script
 
     request = Request(**common)
-    names, others = split(wanted), split(unwanted)
-    if names or others:
-        from .capabilities import chosen
-
-        capabilities = chosen(names or ["all"], others)
-    else:
-        capabilities = ()
+    capabilities = chosen_capabilities(split(wanted), split(unwanted), request.config)
     data = sys.stdin.buffer.read() if request.from_stdin else None
     unsafe = request.config.unsafe_fixes if unsafe_fixes is None else unsafe_fixes
     paths = [Path(path) for path in ([request.name] if request.from_stdin else request.files())]
@@ -204,11 +200,34 @@ def patch(
         for finding in one.lacking:
             place = f"{finding.module.source.name}:{finding.line}"
             click.echo(f"without {finding.code}: {place}: {finding.because}", err=True)
+    if changed and not capabilities and not unwanted:
+        click.echo(
+            "`--with all` would add capabilities: `ddpfix capabilities` lists them", err=True
+        )
     for change in marks:
         click.echo(f"{change.source.name}: marks {'to be ' * dry_run}brought up to date", err=True)
     for message in failures:
         click.echo(f"ddpfix: {message}", err=True)
     ctx.exit(2 if failures else 1 if changed or marks else 0)
+
+
+def chosen_capabilities(
+    wanted: list[str], unwanted: list[str], config: Config
+) -> tuple[Capability, ...]:
+    """What --with and --without ask for, else [tool.ddpfix]; all but those where only the latter.
+
+    Raises InputError for a name that no capability has.
+    """
+    if not (wanted or unwanted or config.capabilities):
+        return ()
+    from .capabilities import chosen
+
+    try:
+        return chosen(wanted or list(config.capabilities) or ["all"], unwanted)
+    except InputError as error:
+        if wanted or unwanted:
+            raise
+        raise InputError(f"{config.file}: {error}") from error
 
 
 def marks_of(
@@ -306,3 +325,16 @@ def rules(markdown: bool) -> None:
         return
     for rule in all_rules():
         click.echo(f"{rule.code}  {rule.severity.value}  {rule.safety.value:7}{rule.title}")
+
+
+@click.command()
+@click.option("--markdown", is_flag=True, help="Print all manuals, as docs/capabilities.md does.")
+def capabilities(markdown: bool) -> None:
+    """List what `patch --with` can add to a script, a line each."""
+    from .capabilities import all_capabilities
+
+    if markdown:
+        click.echo(capability_manuals(), nl=False)
+        return
+    for one in all_capabilities():
+        click.echo(f"{one.name:14}{one.title}")

@@ -23,6 +23,7 @@ class Config(NamedTuple):
     output_format: str = "full"
     jobs: int | None = None  # None: one process per CPU
     unsafe_fixes: bool = False
+    capabilities: tuple[str, ...] = ()
     file: str | None = None
 
 
@@ -109,4 +110,5 @@ KINDS = {
     "output-format": (f"one of {', '.join(FORMATS)}", lambda value: value in list(FORMATS)),
     "jobs": ('a positive number or "auto"', is_jobs),
     "unsafe-fixes": FLAG,
+    "capabilities": LIST,
 }

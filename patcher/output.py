@@ -149,6 +149,20 @@ def manuals() -> str:
     return "\n".join(parts)
 
 
+def capability_manuals() -> str:
+    """Every capability's manual as one Markdown page."""
+    from .capabilities import all_capabilities
+
+    parts = [
+        "# Capabilities\n",
+        "Written by `ddpfix capabilities --markdown` from their own docstrings.\n",
+    ]
+    for one in all_capabilities():
+        body = one.manual.partition("\n")[2].strip("\n")
+        parts.append(f"## {one.name}: {one.title}\n\n```text\n{body}\n```\n")
+    return "\n".join(parts)
+
+
 def show_diff(text: str) -> None:
     """A diff on stdout, coloured on a terminal."""
     if not sys.stdout.isatty():

@@ -64,6 +64,33 @@ def test_the_command_line_names_them_and_explain_prints_the_manual(tmp_path: Pat
     assert "--dataloader_prefetch_factor" in done.output
 
 
+@pytest.mark.parametrize(
+    ("config", "words", "added"),
+    [
+        pytest.param("", [], False, id="repairs alone unless asked for more"),
+        pytest.param("capabilities = ['loader']", [], True, id="what the project asks for"),
+        pytest.param("capabilities = ['loader']", ["--with", "checkpointing"], False, id="not it"),
+        pytest.param("", ["--without", "checkpointing"], True, id="all but what is left out"),
+        pytest.param("", ["--without", "all"], False, id="none"),
+    ],
+)
+def test_the_command_line_wins_over_the_project(
+    config: str, words: list[str], added: bool, tmp_path: Path
+) -> None:
+    script = copy_family("bigclonebench", tmp_path)
+    (tmp_path / "pyproject.toml").write_text(f"[tool.ddpfix]\n{config}\n")
+    assert run("patch", *words, script).exit_code == 1
+    assert ("loader_options" in script.read_text()) == added
+
+
+def test_a_project_that_asks_for_what_there_is_not_is_told_its_file(tmp_path: Path) -> None:
+    script = copy_family("bigclonebench", tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.ddpfix]\ncapabilities = ['teleport']\n")
+    done = run("patch", script)
+    assert done.exit_code == 2
+    assert "pyproject.toml: no capability teleport" in done.stderr
+
+
 def test_what_cannot_be_added_is_told_with_its_place_and_reason(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     shutil.copy(SHAPES / "cfg_local_rank.py", script)

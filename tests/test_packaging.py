@@ -83,6 +83,11 @@ def test_the_rule_manual_is_what_the_rules_say() -> None:
     assert (ROOT / "docs" / "rules.md").read_text() == page
 
 
+def test_the_manual_of_capabilities_is_what_they_say() -> None:
+    page = CliRunner().invoke(ddpfix, ["capabilities", "--markdown"]).stdout
+    assert (ROOT / "docs" / "capabilities.md").read_text() == page
+
+
 def test_every_command_of_the_table_can_be_imported_and_helps() -> None:
     for name in ddpfix.list_commands(
         ddpfix.make_context("ddpfix", ["--help"], resilient_parsing=True)
