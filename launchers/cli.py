@@ -16,13 +16,20 @@ from ..recipes.model import Recipe, load
 from . import command as commands
 from .backends import OFFERED, chosen
 from .card_options import on_cards
+from .care_options import Care, with_care
+from .declared import declared
 from .devices import Devices, Wish, choose_devices, choose_for_job
 from .emit import FORMS, Launch, backend_for, emitted
 from .gpus_table import print_table
+from .ladder import Setting
+from .learned import Memory
 from .plan import Plan, solve, solve_shared
 from .precision import CHOICES
-from .run import LOG, check_folder, default_folder, run
+from .record import git_state
+from .recovery import Recovery
+from .run import LOG, check_folder, default_folder, run, state_folder
 from .settings import Settings, settings
+from .watchdog import Patience
 
 
 def _shared(function: Any) -> Any:
@@ -134,13 +141,7 @@ def plan(
     type=click.Choice(list(FORMS)),
     help="Print the command as such a file, run and write nothing.",
 )
-@click.option(
-    "--grace",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Seconds to end after Ctrl-C or SIGTERM before everything is killed.",
-)
+@with_care
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def launch(
@@ -158,7 +159,7 @@ def launch(
     backend: str | None,
     dry_run: bool,
     emit: str | None,
-    grace: float,
+    care: Care,
     extra: tuple[str, ...],
 ) -> None:
     """Run a script on every usable card; EXTRA, after --, goes to the script and wins.
@@ -185,17 +186,30 @@ def launch(
     )
     folder = (output or default_folder(recipe.name)).absolute()
     check_folder(folder)
-    command = commands.build(
-        recipe,
-        path,
-        solved,
-        folder,
-        cards=devices.indices,
-        extra=extra,
-        settings=more.arguments,
-        backend=backend_for(emit, backend),
-    )
+
+    def build(setting: Setting) -> commands.Command:
+        return commands.build(
+            setting.recipe,
+            path,
+            setting.plan,
+            folder,
+            cards=devices.indices,
+            extra=setting.extra,
+            settings=setting.told,
+            backend=backend_for(emit, backend),
+        )
+
+    setting = Setting(recipe, solved, extra, declared(path), more.arguments)
+    memory = Memory(state_folder(), devices.cards, setting)
+    asked = per_device is not None or commands.fixed_by(recipe, extra) != (None, None)
+    told = ""
+    if care.learned and not (asked or emit):
+        setting, told = memory.used(setting)
+    solved = setting.plan
+    command = build(setting)
     click.echo(devices.found, err=True)
+    if told:
+        click.echo(told, err=True)
     click.echo(f"Plan: {'; '.join([solved.why, *more.said])}.", err=True)
     for argument in command.replaced:
         click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
@@ -211,7 +225,17 @@ def launch(
     _need_packages(chosen(backend, solved.world))
     click.echo(f"Run folder: {folder}", err=True)
     click.echo(command.line, err=True)
-    outcome = run(command, folder, facts=_facts(recipe, devices, solved, more), grace=grace)
+    written = folder / recipe.output.folder
+    outcome = run(
+        command,
+        folder,
+        facts=_facts(recipe, devices, solved, more) | {"git": git_state(path.parent)},
+        grace=care.grace,
+        again=Recovery(setting, build, written, memory.keep, care.retry, care.max_restarts),
+        patience=Patience(hung=care.hang_after),
+        cards=[gpu.index for gpu in devices.cards],
+        output=written,
+    )
     if outcome.left_behind:
         click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
     click.echo(

@@ -52,22 +52,34 @@ class Outcome:
     step: int | None = None
 
 
-Again = Callable[[Outcome], Command | None]
+@attrs.frozen
+class Next:
+    """An attempt at a run: its command, and facts about it for the record."""
+
+    command: Command
+    facts: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+Again = Callable[[Outcome], Next | None]
 """What to run after an attempt that failed, if anything."""
 
 
-def default_folder(recipe: str, environ: Mapping[str, str] | None = None) -> Path:
-    """A run folder not yet there: STATE/ddpfix/runs/<time>-<recipe>.
+def state_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """What is kept from one run to the next: $XDG_STATE_HOME/ddpfix, else ~/.local/state/ddpfix.
 
-    STATE is $XDG_STATE_HOME if that is an absolute path, else ~/.local/state (XDG Base Directory
-    Specification 0.8).
+    A relative $XDG_STATE_HOME is ignored (XDG Base Directory Specification 0.8).
     """
     environ = os.environ if environ is None else environ
     state = Path(environ.get("XDG_STATE_HOME", ""))
     if not state.is_absolute():
         state = Path.home() / ".local" / "state"
+    return state / "ddpfix"
+
+
+def default_folder(recipe: str, environ: Mapping[str, str] | None = None) -> Path:
+    """A run folder not yet there: STATE/runs/<time>-<recipe>."""
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{recipe}"
-    runs = state / "ddpfix" / "runs"
+    runs = state_folder(environ) / "runs"
     folder, count = runs / name, 1
     while folder.exists():
         count += 1
@@ -122,18 +134,19 @@ def run(
     record = Record(folder / RECORD, opening(command, run_id, facts or {}))
     attempts: list[dict[str, Any]] = []
     began = time.monotonic()
-    following: Command | None = command
+    following: Next | None = Next(command)
     with Log(folder / LOG) as log, Stop(grace) as stop:
         while following is not None:
-            attempt = _Attempt(following, run_id, log, quiet, patience)
+            attempt = _Attempt(following.command, run_id, log, quiet, patience)
             try:
                 with Monitor(folder / SAMPLES, cards) as monitor:
                     outcome = attempt.run(stop)
             except OSError as error:
-                message = f"{following.argv[0]}: cannot be started: {error.strerror}"
+                message = f"{following.command.argv[0]}: cannot be started: {error.strerror}"
                 record.close(exit_status=2, cause=message)
                 raise InputError(message) from None
-            attempts.append(attempt.facts(outcome) | ({"gpus": monitor.facts()} if cards else {}))
+            seen = {"gpus": monitor.facts()} if cards else {}
+            attempts.append({**following.facts, **attempt.facts(outcome), **seen})
             _link(folder / LOG, output)
             failed = outcome.status and stop.received is None
             following = again(outcome) if again and failed else None

@@ -17,6 +17,8 @@ as well. Its fields::
     [output]              the folder the script writes to, relative to the run folder
     [arguments]           the script's other arguments, in order; true stands for a bare switch
     [if_declared]         arguments for a script that declares the flag, and for no other
+    [out_of_memory]       flags whose numbers may be halved, in this order, when nothing else helps
+                          a run that is out of memory, and the least of each
     [sources]             where a figure comes from: "batch.global_batch" or a flag = words
 """
 
@@ -132,6 +134,7 @@ class Recipe:
     output: Output
     arguments: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
     if_declared: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
+    out_of_memory: dict[str, int] = attrs.field(factory=dict, validator=_flags)
     sources: dict[str, str] = attrs.field(factory=dict, validator=_sources)
     aliases: tuple[str, ...] = ()
     name: str = ""

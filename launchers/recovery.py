@@ -1,0 +1,95 @@
+"""What a launch does after an attempt that failed: less memory, or the same once more."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from .command import Command, given
+from .ladder import Setting, down
+from .run import Next, Outcome
+
+RESUME = "--resume"
+# Together they tell the checkpoints that `ddpfix patch --with resume` adds; a --resume alone may
+# mean anything.
+RESUMABLE = frozenset({RESUME, "--save_total_limit"})
+
+
+@attrs.define
+class Recovery:
+    """Decides after each attempt, and says so on standard error.
+
+    `build` makes the command of a setting, `keep` writes down what fitted. `output` is the
+    script's output folder. `retry` allows the ladder, `restarts` is how many attempts that failed
+    otherwise are repeated.
+    """
+
+    setting: Setting
+    build: Callable[[Setting], Command]
+    output: Path
+    keep: Callable[[Setting], object]
+    retry: bool = True
+    restarts: int = 0
+    anew: int = 0
+
+    def __call__(self, outcome: Outcome) -> Next | None:
+        """What to go on with, if anything."""
+        failure = outcome.failure
+        if failure is not None and failure.sentence:
+            _say(failure.traceback or None, failure.sentence)
+        if failure is not None and failure.out_of_memory:
+            return self._lower(outcome)
+        if not self.restarts:
+            return None
+        self.restarts -= 1
+        _say(f"{outcome.cause}; starting again{self._from()}, {self.restarts} restart(s) left")
+        return self._next(self._resumed(), outcome.cause)
+
+    def _lower(self, outcome: Outcome) -> Next | None:
+        assert outcome.failure is not None
+        if not self.retry:
+            _say("Out of memory; without --no-retry less would be tried")
+            return None
+        step = down(self.setting, outcome.failure)
+        if step is None:
+            _say("Out of memory, and nothing is left to lower: take more or larger cards")
+            return None
+        self.setting = step.setting
+        with contextlib.suppress(OSError):
+            self.keep(self.setting)
+        if step.anew:
+            self._move_aside()
+        where = "" if step.anew else self._from()
+        _say(f"Out of memory; going on{where} with {step.said}")
+        return self._next(self.setting if step.anew else self._resumed(), step.said)
+
+    def _next(self, setting: Setting, why: str) -> Next:
+        return Next(self.build(setting), {"why": why, "plan": attrs.asdict(setting.plan)})
+
+    def _resumed(self) -> Setting:
+        extra = self.setting.extra
+        if not self.setting.declared >= RESUMABLE or RESUME in given(extra):
+            return self.setting
+        # Before the user's own: a last word of theirs may be open for a value.
+        return attrs.evolve(self.setting, told={**self.setting.told, RESUME: None})
+
+    def _from(self) -> str:
+        """Where the script goes on, as far as is known."""
+        if self.setting.declared >= RESUMABLE:
+            return " from the last checkpoint, if there is one,"
+        return " from the start"
+
+    def _move_aside(self) -> None:
+        """Checkpoints of another model are none to go on from; they are kept beside."""
+        if self.output.is_dir():
+            self.anew += 1
+            self.output.rename(self.output.with_name(f"{self.output.name}.before-{self.anew}"))
+
+
+def _say(*sentences: str | None) -> None:
+    for sentence in filter(None, sentences):
+        sys.stderr.write(f"ddpfix: {sentence}\n" if "\n" not in sentence else f"{sentence}\n")
