@@ -67,12 +67,16 @@ def first_failure(output: bytes) -> Failure:
     """What the output of a run that failed says of the first failure."""
     text = output.decode("utf-8", "replace")
     rank, how = _first_rank(text)
-    found = list(_tracebacks(text))
+    found = [one for one in _tracebacks(text) if "ChildFailedError" not in one.lines[-1]]
     memory = [one for one in found if OUT_OF_MEMORY.search("\n".join(one.lines).encode())]
     out_of_memory = OUT_OF_MEMORY.search(output) is not None
-    # Memory first: it is never a consequence of another rank's failure.
     own = [one for one in found if rank is not None and one.rank == rank]
-    chosen = next(iter([*memory, *own, *found]), None)
+    # Whose they are is not told before there is a process group, or where there is none. A rank
+    # that was killed has written nothing.
+    any_ones = [one for one in found if one.rank is None or rank is None]
+    others = any_ones if how.startswith("exit") or not how else []
+    # Memory first: it is never a consequence of another rank's failure.
+    chosen = next(iter([*memory, *own, *others]), None)
     if chosen is None:
         return Failure(rank, how, out_of_memory=out_of_memory)
     if chosen.rank is not None and chosen.rank != rank:
