@@ -204,6 +204,11 @@ MINE = """\
 [rank1]:   File "/x/run.py", line 5, in train
 [rank1]: KeyError: 'label'
 """
+CHAIN = """\
+[rank1]:
+[rank1]: During handling of the above exception, another exception occurred:
+[rank1]:
+"""
 ROOT = """\
 Root Cause (first observed failure):
 [0]:
@@ -281,9 +286,13 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
     heard = Heard()
     for start in range(0, len(text), 77):
         heard.take(2, text[start : start + 77])
-    heard.take(1, b"loss = 3e-05\nloss function\n")
     assert (heard.step, heard.steps) == (2999, 4000)  # the last bar may still be drawn
     steps = [step for _, step, _ in heard.losses]
     assert LOSSES / 2 <= len(steps) <= LOSSES
     assert steps == sorted(step for step in steps if step is not None)
-    assert heard.losses[-1][2] == 3e-05
+
+
+def test_losses_are_read_from_lines_too() -> None:
+    heard = Heard()
+    heard.take(1, b"loss = 3e-05\nloss function\nepoch 1 step 2 loss 0.25\neval_loss: 7.0\n")
+    assert [loss for _, _, loss in heard.losses] == [3e-05, 0.25]
