@@ -229,7 +229,8 @@ def launch(
     outcome = run(
         command,
         folder,
-        facts=_facts(recipe, devices, solved, more) | {"git": git_state(path.parent)},
+        facts=_facts(recipe, devices, solved, more),
+        late=lambda: {"git": git_state(path.parent)},
         grace=care.grace,
         again=Recovery(setting, build, written, memory.keep, care.retry, care.max_restarts),
         patience=Patience(hung=care.hang_after),

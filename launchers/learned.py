@@ -6,6 +6,7 @@ kept is what was tried after a run was out of memory; if that is too much as wel
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -67,8 +68,16 @@ class Memory:
     """
 
     def __init__(self, state: Path, cards: Sequence[Gpu], setting: Setting) -> None:
-        self._kind = kind_of(setting, cards)
-        self._path = state / "memory" / self._kind.name
+        self._folder = state / "memory"
+        self._cards, self._setting = cards, setting
+
+    @functools.cached_property
+    def _kind(self) -> Kind:
+        return kind_of(self._setting, self._cards)
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / self._kind.name
 
     def keep(self, setting: Setting) -> None:
         """Write the setting down. Raises OSError where that cannot be done."""
@@ -88,6 +97,8 @@ class Memory:
 
     def used(self, setting: Setting) -> tuple[Setting, str]:
         """The setting lowered to what was learned, and a sentence on it; empty without any."""
+        if not self._folder.is_dir():
+            return setting, ""  # before the versions are looked up, which takes its time
         try:
             known = json.loads(self._path.read_text(encoding="utf-8"))
             lowered = _lowered(setting, known)

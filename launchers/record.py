@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,6 @@ def opening(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str
         "replaced": list(command.replaced),
         "cwd": str(Path.cwd()),
         **facts,
-        "versions": dict(versions()),
         "start": now(),
         "end": None,
         "exit_status": None,
@@ -90,6 +88,8 @@ def opening(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str
 
 def versions() -> Iterator[tuple[str, str]]:
     """The versions of what a training's numbers and memory depend on."""
+    from importlib import metadata  # with it come email and zipfile, a tenth of a launch's way
+
     yield "ddpfix", __version__
     yield "python", platform.python_version()
     yield "platform", platform.platform()

@@ -22,7 +22,7 @@ from .family import MARK, Family
 from .heard import Heard
 from .monitor import SAMPLES, Monitor
 from .parent_death import die_with_parent
-from .record import RECORD, Record, opening
+from .record import RECORD, Record, opening, versions
 from .stop import Stop
 from .tee import Log, Tee
 from .watchdog import HUNG, Patience, Watchdog
@@ -103,6 +103,7 @@ def run(
     folder: Path,
     *,
     facts: Mapping[str, Any] | None = None,
+    late: Callable[[], Mapping[str, Any]] = dict,
     grace: float = 30.0,
     quiet: bool = False,
     again: Again | None = None,
@@ -115,9 +116,10 @@ def run(
     `quiet` keeps it from the terminal.
 
     `folder`/run.json is written when the run starts, again at each attempt and when it ends;
-    `facts` (plan, recipe, cards, anything JSON can hold) go into it. A first SIGINT, SIGTERM or
-    SIGHUP is passed on and the run has `grace` seconds to end; a second one, or the end of the
-    grace, kills all of it. When this process is killed, the child gets SIGTERM (Linux).
+    `facts` (plan, recipe, cards, anything JSON can hold) go into it, and so do those that `late`
+    finds while the ranks are on their way. A first SIGINT, SIGTERM or SIGHUP is passed on and the
+    run has `grace` seconds to end; a second one, or the end of the grace, kills all of it. When
+    this process is killed, the child gets SIGTERM (Linux).
 
     After an attempt that failed of itself, `again` is asked for a command to go on with. `cards`
     (indices as in nvidia-smi) are watched in `folder`/gpus.jsonl. In the script's `output` folder
@@ -140,7 +142,9 @@ def run(
             attempt = _Attempt(following.command, run_id, log, quiet, patience)
             try:
                 with Monitor(folder / SAMPLES, cards) as monitor:
-                    outcome = attempt.run(stop)
+                    outcome = attempt.run(
+                        stop, started=lambda: record.update(versions=dict(versions()), **late())
+                    )
             except OSError as error:
                 message = f"{following.command.argv[0]}: cannot be started: {error.strerror}"
                 record.close(exit_status=2, cause=message)
@@ -172,7 +176,7 @@ class _Attempt:
         self._log, self._quiet, self._patience = log, quiet, patience
         self._heard = Heard()
 
-    def run(self, stop: Stop) -> Outcome:
+    def run(self, stop: Stop, started: Callable[[], None]) -> Outcome:
         """Raises OSError if the program cannot be started."""
         marks = {MARK: self._run_id, **self._patience.variables}
         child = subprocess.Popen(
@@ -187,6 +191,7 @@ class _Attempt:
         family = Family(child, self._run_id)
         watchdog = Watchdog(family, self._heard, self._patience)
         stop.reach(family)
+        started()
         with Tee(child, self._log, self._quiet, self._heard.take) as tee:
             while child.poll() is None:
                 tee.pump(_POLL)
