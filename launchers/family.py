@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 MARK = "DDPFIX_RUN"
@@ -45,18 +46,23 @@ class Family:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.child.pid, number)
 
-    def signal_ranks(self, number: int) -> None:
-        for pid in self.ranks():
+    def signal_all(self, number: int, but: Collection[int] = ()) -> int:
+        """Signal every member and the child's group, or every member but these."""
+        members = self.members()
+        self.signal([pid for pid in members if pid not in but], number)
+        if not but:
+            self.signal_child(number)
+        return len(members)
+
+    def signal(self, pids: Iterable[int], number: int) -> None:
+        """Signal those that still are there."""
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def signal_all(self, number: int) -> int:
-        members = self.members()
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        self.signal_child(number)
-        return len(members)
+    def living(self, pids: Iterable[int]) -> bool:
+        """Whether any of these members still lives."""
+        return not set(pids).isdisjoint(self.members())
 
     def end(self) -> int:
         """Stop whoever outlived the child: SIGTERM, then SIGKILL. Returns how many there were."""

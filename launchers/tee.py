@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 _WAIT = 0.1  # seconds for the rest to arrive
-_LOOK = 1.0  # seconds between looks at whether the log is still there
 
 
 class Log:
@@ -23,7 +22,6 @@ class Log:
         self.name = str(path)
         self._path = path
         self._file = path.open("ab", buffering=0)
-        self._looked = time.monotonic()
 
     def __enter__(self) -> Log:
         return self
@@ -33,11 +31,9 @@ class Log:
 
     def write(self, chunk: bytes) -> None:
         """Append all of it. Raises OSError where that cannot be done."""
-        if time.monotonic() - self._looked > _LOOK:
-            self._looked = time.monotonic()
-            if not self._is_there():
-                self._file.close()
-                self._file = self._path.open("ab", buffering=0)
+        if not self._is_there():
+            self._file.close()
+            self._file = self._path.open("ab", buffering=0)
         left = memoryview(chunk)
         while left:
             left = left[self._file.write(left) :]

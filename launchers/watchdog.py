@@ -41,13 +41,14 @@ class Watchdog:
         self.hung = False
         self._family, self._heard, self._patience = family, heard, patience
         self._deadline = float("inf")
+        self._ranks: list[int] = []
 
     def look(self) -> None:
         """Stop the run if it is time to."""
         now = time.monotonic()
         silent = now - self._heard.last
         if self.cause:
-            if now > self._deadline:
+            if now > self._deadline or (self.hung and not self._family.living(self._ranks)):
                 self._family.signal_all(signal.SIGKILL)
         elif self._heard.out_of_memory and 0 < self._patience.out_of_memory < silent:
             self._stop("stopped: a rank ran out of memory and the others waited for it")
@@ -57,7 +58,11 @@ class Watchdog:
             self._stop(
                 f"hung: no output for {self._patience.hung:g} s; each rank's stacks are in the log"
             )
-            self._family.signal_ranks(signal.SIGABRT)
+            self._ranks = self._family.ranks()
+            # Who started the ranks would stop the others, with their stacks half written, as soon
+            # as it sees the first one end.
+            self._family.signal_all(signal.SIGSTOP, self._ranks)
+            self._family.signal(self._ranks, signal.SIGABRT)
 
     def _stop(self, cause: str) -> None:
         self.cause = cause

@@ -1,0 +1,227 @@
+"""Runs that something happens to: real processes, and afterwards nobody left and a whole record."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ddpfix.launchers.command import Command
+from ddpfix.launchers.run import run
+from ddpfix.launchers.watchdog import Patience
+from faults import Place, marked, until
+
+DIRECT = ("--backend", "direct")
+Machine = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def undisturbed(place: Place) -> list[str]:
+    """The parameters of both ranks where nothing happens."""
+    ended = place.launch("undisturbed", *DIRECT)
+    assert (ended.status, len(ended.attempts)) == (0, 1)
+    return place.weights("undisturbed")
+
+
+# --- a rank that is killed ---
+
+
+@pytest.mark.parametrize(
+    ("backend", "status"), [("direct", 128 + signal.SIGKILL), ("accelerate", 1)]
+)
+def test_a_killed_rank_ends_the_run_and_is_named(backend: str, status: int, place: Place) -> None:
+    ended = place.launch("killed", "--backend", backend, fault="kill:1:3")
+    assert ended.status == status
+    assert ended.record["failure"]["rank"] == 1
+    assert "Rank 1 failed first, with SIGKILL" in ended.talk
+
+
+def test_with_restarts_it_goes_on_to_the_same_parameters(
+    place: Place, undisturbed: list[str]
+) -> None:
+    ended = place.launch("killed", *DIRECT, "--max-restarts", "1", fault="kill:1:3")
+    assert ended.status == 0
+    assert [attempt["exit_status"] for attempt in ended.attempts] == [137, 0]
+    assert "--resume" not in ended.attempts[0]["command"]
+    assert "--resume" in ended.attempts[1]["command"]
+    assert place.weights("killed") == undisturbed
+
+
+def test_restarts_are_counted(place: Place) -> None:
+    (place.folder / "run.py").write_text("raise SystemExit(3)")
+    ended = place.launch("failing", *DIRECT, "--max-restarts", "2")
+    assert (ended.status, len(ended.attempts)) == (3, 3)
+
+
+# --- out of memory ---
+
+
+def test_out_of_memory_on_one_rank_goes_on_with_less_to_the_same_parameters(
+    place: Place, undisturbed: list[str]
+) -> None:
+    ended = place.launch("memory", *DIRECT, fault="memory:1:3")
+    assert ended.status == 0
+    assert "Rank 1 failed first: torch.OutOfMemoryError" in ended.talk
+    plans = [attempt["plan"] for attempt in ended.attempts[1:]]
+    assert [plan["per_device"] for plan in plans] == [4, 2]
+    assert {plan["global_batch"] for plan in plans} == {ended.record["plan"]["global_batch"]}
+    assert place.weights("memory") == undisturbed
+    state = json.loads((place.folder / "memory" / "made" / "state1.json").read_text())
+    assert state["batches"] == [8, 8, 2, 2, 2, 2]
+
+    again = place.launch("again", *DIRECT, fault="memory:1:3")
+    assert len(again.attempts) == 1
+    assert "Learned when such a run was out of memory: 2 per device" in again.talk
+    assert place.weights("again") == undisturbed
+
+
+def test_without_retry_it_ends_there(place: Place) -> None:
+    ended = place.launch("memory", *DIRECT, "--no-retry", "--max-restarts", "3", fault="memory:0:2")
+    assert (ended.status, len(ended.attempts)) == (1, 1)
+    assert ended.record["failure"]["out_of_memory"]
+    assert not (place.folder / "state" / "ddpfix" / "memory").exists()
+
+
+def test_when_nothing_is_left_to_lower_it_ends_with_the_ranks_status(place: Place) -> None:
+    (place.folder / "run.py").write_text(
+        "import sys\nsys.exit('torch.OutOfMemoryError: CUDA out of memory.')"
+    )
+    ended = place.launch("memory", *DIRECT)
+    assert (ended.status, len(ended.attempts)) == (1, 4)
+    assert "nothing is left to lower" in ended.talk
+
+
+def test_a_rank_that_hangs_out_of_memory_is_stopped(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERE", str(place.here))
+    monkeypatch.setenv("FAULT", "memory and hang:0:3")
+    command = Command(
+        (sys.executable, str(place.folder / "run.py"), "--out", str(place.folder / "made")), {}
+    )
+    outcome = run(command, place.folder / "out", patience=Patience(out_of_memory=0.5))
+    assert outcome.status == 128 + signal.SIGTERM
+    assert "ran out of memory and the others waited" in outcome.cause
+    assert outcome.failure is not None
+    assert outcome.failure.out_of_memory
+    record = json.loads((place.folder / "out" / "run.json").read_text())
+    assert marked(record["run_id"]) == []
+
+
+# --- a rank that hangs ---
+
+
+def test_a_rank_that_hangs_shows_its_stack_and_all_are_stopped(place: Place) -> None:
+    ended = place.launch("hung", *DIRECT, "--hang-after", "3", fault="hang:1:3")
+    assert ended.status == 124
+    assert ended.record["cause"].startswith("hung: no output for 3 s")
+    log = (place.folder / "hung" / "log.txt").read_text()
+    assert log.count("Fatal Python error: Aborted") == 2
+    assert "in waits_for_ever" in log
+
+
+def test_after_a_hang_it_goes_on_to_the_same_parameters(
+    place: Place, undisturbed: list[str]
+) -> None:
+    options = ("--hang-after", "3", "--max-restarts", "1")
+    ended = place.launch("hung", *DIRECT, *options, fault="hang:1:3")
+    assert [attempt["exit_status"] for attempt in ended.attempts] == [124, 0]
+    assert place.weights("hung") == undisturbed
+
+
+# --- signals ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_for_good(number: signal.Signals, place: Place) -> None:
+    launcher = place.start("stopped", *DIRECT, "--max-restarts", "3", fault="hang:1:3")
+    until((place.here / "struck").exists, launcher)
+    launcher.send_signal(number)
+    ended = place.ended("stopped", launcher)
+    assert (ended.status, len(ended.attempts)) == (128 + number, 1)
+    assert ended.record["cause"] == f"stopped by {number.name}"
+    assert ended.record["failure"] is None
+    assert ended.attempts[0]["losses"]
+
+
+# --- the disk and the log ---
+
+
+@pytest.fixture
+def small_disk(place: Place) -> Iterator[Path]:
+    folder = place.folder / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_on_a_full_disk_the_record_is_whole(place: Place, small_disk: Path) -> None:
+    ended = place.launch("small/out", *DIRECT, fault="disk:1:3")
+    assert ended.status == 1
+    assert "No space left on device" in ended.record["failure"]["error"]
+    assert len(ended.attempts[0]["losses"]) >= 2
+
+
+def test_a_log_that_fills_the_disk_ends_no_training(place: Place, small_disk: Path) -> None:
+    (place.folder / "run.py").write_text("for _ in range(100): print('x' * 9999)")
+    ended = place.launch("small/out", "--processes", "1")
+    assert ended.status == 0
+    assert "output is no longer copied" in ended.talk
+
+
+def test_a_log_that_is_removed_is_begun_anew(place: Place) -> None:
+    launcher = place.start("out", "--processes", "1", fault="wait:0:3")
+    until((place.here / "struck").exists, launcher)
+    log = place.folder / "out" / "log.txt"
+    until(lambda: b" 2/6" in log.read_bytes(), launcher)
+    log.unlink()
+    (place.here / "go").touch()
+    assert place.ended("out", launcher).status == 0
+    assert " 6/6" in log.read_text()
+    train_log = place.folder / "out" / "made" / "train.log"
+    assert train_log.read_bytes() == log.read_bytes()
+
+
+# --- the cards ---
+
+
+def test_a_card_that_is_lost_leaves_the_run_alone(place: Place, machine: Machine) -> None:
+    environ = machine("count = 1\n0.used_mib = 100\n0.power_mw = 250000\n")
+    cards = Path(environ["TEST_NVML"])
+    names = ("TEST_NVML", "LD_LIBRARY_PATH")
+    env = {name: environ[name] for name in names}
+    launcher = place.start("out", cpu=False, env=env, fault="wait:0:3")
+    samples = place.folder / "out" / "gpus.jsonl"
+
+    def seen(key: str) -> list[dict[str, object]]:
+        lines = samples.read_text().splitlines() if samples.exists() else []
+        return [sample for sample in map(json.loads, lines) if key in sample]
+
+    until(lambda: bool(seen("gpus")), launcher)
+    cards.write_text("count = 1\n0.error = 15\n")
+    until(lambda: bool(seen("lost")), launcher)
+    cards.write_text("count = 1\n0.used_mib = 300\n")
+    before = len(seen("gpus"))
+    until(lambda: len(seen("gpus")) > before, launcher)
+    (place.here / "go").touch()
+
+    ended = place.ended("out", launcher)
+    assert ended.status == 0
+    [attempt] = ended.attempts
+    assert attempt["gpus"]["failed"] == len(seen("lost")) > 0
+    assert attempt["gpus"]["peaks"]["0"]["power"] == 250.0
+    assert attempt["gpus"]["peaks"]["0"]["memory_used"] >> 20 >= 300
+    assert attempt["gpus"]["last_error"]
