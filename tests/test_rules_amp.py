@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from cases import fixed, found
 from ddpfix.patcher.findings import Severity
 from test_rules import added_and_removed
@@ -191,6 +193,17 @@ def test_an_import_at_the_top_goes_too(line: str) -> None:
     )
     assert text.count("apex") == 1
     assert "apex" not in fixed("DF801", text)
+
+
+def test_the_state_of_the_loss_scale_goes_on_being_kept(tmp_path: Path) -> None:
+    path = tmp_path / "amp.pt"
+    save = f"    if args.fp16:\n        torch.save(amp.state_dict(), {str(path)!r})\n"
+    text = SCRIPT.replace("    return losses", f"{save}    return losses")
+    new = fixed("DF801", text)
+    run(new, fp16=False)
+    assert not path.exists()
+    run(new, fp16=True)
+    assert torch.load(path)["_growth_tracker"] == 6  # 12 batches in pairs
 
 
 REPORTED = [

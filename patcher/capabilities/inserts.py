@@ -30,19 +30,21 @@ def under_autocast(model, amp):
     kind = type(model)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[amp]
 
-    class UnderAutocast(kind):
-        @functools.wraps(kind.forward)
-        def forward(self, *args, **options):
+    def lowered(method):
+        @functools.wraps(method)
+        def call(self, *args, **options):
             device = next(model.parameters()).device.type
             with torch.autocast(device, dtype=torch.bfloat16 if device == "cpu" else dtype):
-                return in_float32(kind.forward(self, *args, **options))
+                return in_float32(method(self, *args, **options))
 
-        def __reduce_ex__(self, protocol):  # copies and files hold the model as it was
-            return kind.__new__, (kind,), self.__dict__
+        return call
 
-    UnderAutocast.__name__ = UnderAutocast.__qualname__ = kind.__name__
-    UnderAutocast.__module__ = kind.__module__
-    model.__class__ = UnderAutocast
+    names = [name for name in ("forward", "generate") if hasattr(kind, name)]
+    methods = {name: lowered(getattr(kind, name)) for name in names}
+    methods["__module__"] = kind.__module__
+    # Copies and files hold the model as it was.
+    methods["__reduce_ex__"] = lambda self, protocol: (kind.__new__, (kind,), self.__dict__)
+    model.__class__ = type(kind.__name__, (kind,), methods)
     return model
 
 
