@@ -7,7 +7,6 @@ kept is what was tried after a run was out of memory; if that is too much as wel
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +37,8 @@ class Kind:
     @property
     def name(self) -> str:
         """A file name of its own."""
+        import hashlib  # OpenSSL's, which most launches do without
+
         text = json.dumps(attrs.asdict(self), sort_keys=True)
         return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 

@@ -287,3 +287,51 @@ def test_signals_that_are_ignored_stay_ignored(tmp_path: Path) -> None:
     command = [*starting("direct", 2, 1, ()), str(tmp_path / "run.py")]
     done = subprocess.run(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdout=-1)
     assert done.stdout.split() == [b"True", b"True"]
+
+
+RECIPE = """
+description = "for tests"
+family = "test"
+script = "rank.py"
+task = "to be launched"
+[flags]
+train_batch = "--batch"
+eval_batch = "--eval_batch"
+accumulation = "--accumulation"
+output = "--out"
+[batch]
+global_batch = 16
+per_device_cap = 8
+eval_per_device = 4
+[data]
+folder = "."
+files = {}
+[output]
+folder = "made"
+"""
+
+
+def test_launched_by_ddpfix_a_signal_ends_its_ranks_and_is_on_record(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK.replace("sys.argv[1]", 'os.environ["HERE"]'))
+    (tmp_path / "own.toml").write_text(RECIPE)
+    (tmp_path / "here").mkdir()
+    ddpfix = [sys.executable, "-m", "ddpfix", "launch", "--recipe", str(tmp_path / "own.toml")]
+    options = ["--script", str(tmp_path / "rank.py"), "--output", str(tmp_path / "run"), "--cpu"]
+    environ = os.environ | {"HERE": str(tmp_path / "here"), "XDG_STATE_HOME": str(tmp_path)}
+    launcher = subprocess.Popen(
+        [*ddpfix, *options, "--backend", "direct", "--", "stay"],
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    files = [tmp_path / "here" / rank for rank in ("0", "1")]
+    until(lambda: all(file.exists() for file in files) or launcher.poll() is not None)
+    pids = [json.loads(file.read_text())["pid"] for file in files]
+    launcher.terminate()
+    _, said = launcher.communicate()
+    assert launcher.returncode == 128 + signal.SIGTERM, said
+    assert not any(map(alive, pids))
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["cause"] == "stopped by SIGTERM"
+    assert {"ddpfix.launchers.direct", "torch"} <= {*record["argv"], *record["versions"]}
