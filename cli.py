@@ -23,6 +23,9 @@ COMMANDS = {
     "gpus": ("launchers.cli", "the cards of this machine, and which can be used"),
     "plan": ("launchers.cli", "the batch plan for a recipe on these cards"),
     "launch": ("launchers.cli", "run a script on every card"),
+    "attach": ("launchers.runs_cli", "the output of a run that is under way"),
+    "stop": ("launchers.runs_cli", "end a run, with all its processes"),
+    "status": ("launchers.runs_cli", "which runs there are, and how far they are"),
     "verify": ("launchers.verify_cli", "proof that the patched script trains the same"),
     "demo": ("launchers.demo", "the whole story on a tiny model, offline, in three minutes"),
 }

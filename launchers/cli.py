@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import click
 from ..errors import InputError
 from ..recipes.model import Recipe, load
 from . import command as commands
+from . import detached
 from .backends import OFFERED, chosen
 from .card_options import on_cards
 from .care_options import Care, with_care
@@ -141,6 +143,7 @@ def plan(
     type=click.Choice(list(FORMS)),
     help="Print the command as such a file, run and write nothing.",
 )
+@click.option("--detach", is_flag=True, help="Leave it running; see attach, status and stop.")
 @with_care
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -159,6 +162,7 @@ def launch(
     backend: str | None,
     dry_run: bool,
     emit: str | None,
+    detach: bool,
     care: Care,
     extra: tuple[str, ...],
 ) -> None:
@@ -223,6 +227,10 @@ def launch(
         click.echo(os.fsencode(command.line))
         return
     _need_packages(chosen(backend, solved.world))
+    if detach:
+        pid = detached.detach(sys.argv[1:], folder)
+        click.echo(f"The run goes on in process {pid}: ddpfix attach {folder}", err=True)
+        return
     click.echo(f"Run folder: {folder}", err=True)
     click.echo(command.line, err=True)
     written = folder / recipe.output.folder

@@ -70,7 +70,7 @@ def opening(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str
     return {
         "schema": 1,
         "run_id": run_id,
-        "launcher": os.getpid(),
+        "launcher": {"pid": os.getpid(), "started": started(os.getpid())},
         "argv": list(command.argv),
         "env": command.env,
         "unset": list(command.unset),
@@ -112,6 +112,18 @@ def _git(folder: Path, *words: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     return done.stdout
+
+
+def started(pid: int) -> int | None:
+    """When a living process was started, in clock ticks since boot; None where it is not known.
+
+    Together with it the id names a process for good: ids are used again.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
 
 
 def now() -> str:

@@ -124,7 +124,8 @@ class Place:
         self.here = folder / "here"
         self.here.mkdir()
         (folder / "own.toml").write_text(RECIPE)
-        (folder / "run.py").write_text(TRAIN)
+        self.script = folder / "run.py"
+        self.script.write_text(TRAIN)
         self.environ = {
             name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"
         }
@@ -146,7 +147,7 @@ class Place:
         for left in self.here.iterdir():
             left.unlink()
         recipe = ["--recipe", str(self.folder / "own.toml")]
-        script = ["--script", str(self.folder / "run.py"), "--output", str(self.folder / name)]
+        script = ["--script", str(self.script), "--output", str(self.folder / name)]
         command = [sys.executable, "-m", "ddpfix", "launch", *recipe, *script, *["--cpu"] * cpu]
         environ = self.environ | (env or {}) | {"FAULT": fault}
         return subprocess.Popen(
