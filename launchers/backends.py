@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -18,11 +18,17 @@ import attrs
 from ..errors import InputError
 
 NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
+ALONE = {
+    "--rdzv-endpoint": "127.0.0.1:0",  # any free port
+    "--rdzv-id": "none",
+    "--local-addr": "127.0.0.1",  # else the host's name, which may not resolve
+}
+"""The rendezvous of a machine with nobody but itself."""
 
 
 @attrs.frozen
 class Backend:
-    """How one program is told to start so many processes with so many threads each.
+    """How one program is told to start so many processes here, with so many threads each.
 
     `module` is its word for Python's ``-m``. `expands`: torch elastic replaces `$local_rank` and
     `$$` in what it hands to the ranks.
@@ -56,11 +62,23 @@ def chosen(name: str | None, world: int) -> str:
     return name
 
 
-def starting(name: str, world: int, threads: int, prefix: Sequence[str]) -> list[str]:
-    """The words before the script; `prefix` (``-m module`` and its options) is what runs it."""
+def starting(
+    name: str,
+    world: int,
+    threads: int,
+    prefix: Sequence[str],
+    rendezvous: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The words before the script; `prefix` (``-m module`` and its options) is what runs it.
+
+    `rendezvous` is what torchrun is told instead where this is not the only machine.
+    """
     backend = BACKENDS[name]
     mine = [backend.module if word == "-m" else word for word in prefix[:1]]
-    return [*backend.words(world, threads), *mine, *handed_on(name, prefix[1:])]
+    words = backend.words(world, threads)
+    if name == "torchrun" and rendezvous:
+        words = _torchrun(world, threads, rendezvous)
+    return [*words, *mine, *handed_on(name, prefix[1:])]
 
 
 def handed_on(name: str, words: Sequence[str]) -> list[str]:
@@ -110,14 +128,12 @@ def _accelerate(world: int, threads: int) -> list[str]:
     ]
 
 
-def _torchrun(world: int, threads: int) -> list[str]:
+def _torchrun(world: int, threads: int, rendezvous: Mapping[str, str] = ALONE) -> list[str]:
     choices = {
         "--nnodes": "1",
         "--nproc-per-node": str(world),
         "--rdzv-backend": "c10d",
-        "--rdzv-endpoint": "127.0.0.1:0",  # any free port
-        "--rdzv-id": "none",
-        "--local-addr": "127.0.0.1",  # else the host's name, which may not resolve
+        **rendezvous,
         "--max-restarts": "0",
     }
     return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]

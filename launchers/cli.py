@@ -25,6 +25,8 @@ from .emit import FORMS, Launch, backend_for, emitted
 from .gpus_table import print_table
 from .ladder import Setting
 from .learned import Memory
+from .node_options import on_nodes
+from .nodes import Nodes
 from .plan import Plan, solve, solve_shared
 from .precision import CHOICES
 from .record import git_state
@@ -145,6 +147,7 @@ def plan(
 )
 @click.option("--detach", is_flag=True, help="Leave it running; see attach, status and stop.")
 @with_care
+@on_nodes
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def launch(
@@ -164,6 +167,7 @@ def launch(
     emit: str | None,
     detach: bool,
     care: Care,
+    machines: Nodes,
     extra: tuple[str, ...],
 ) -> None:
     """Run a script on every usable card; EXTRA, after --, goes to the script and wins.
@@ -178,18 +182,21 @@ def launch(
     shared = commands.shares_batches(path)
     if exact and path.is_file() and not shared:
         raise InputError(f"--exact: {path} shares no batches out; `ddpfix patch --exact` it first")
-    solved = make_plan(recipe, devices.world, global_batch, per_device, extra, shared=shared)
+    care = machines.care(care)
+    world = devices.world * machines.count
+    solved = make_plan(recipe, world, global_batch, per_device, extra, shared=shared)
     more = settings(
         recipe,
         path,
         solved,
         devices.cards,
-        cores=commands.cores(),
+        cores=commands.cores() * machines.count,
         precision=precision,
         mine=commands.given(extra),
     )
     folder = (output or default_folder(recipe.name)).absolute()
-    check_folder(folder)
+    own = folder / machines.record
+    check_folder(own)
 
     def build(setting: Setting) -> commands.Command:
         return commands.build(
@@ -201,6 +208,7 @@ def launch(
             extra=setting.extra,
             settings=setting.told,
             backend=backend_for(emit, backend),
+            nodes=machines,
         )
 
     setting = Setting(recipe, solved, extra, declared(path), more.arguments)
@@ -212,32 +220,33 @@ def launch(
     solved = setting.plan
     command = build(setting)
     click.echo(devices.found, err=True)
-    if told:
-        click.echo(told, err=True)
+    for sentence in filter(None, (machines.said, told)):
+        click.echo(sentence, err=True)
     click.echo(f"Plan: {'; '.join([solved.why, *more.said])}.", err=True)
     for argument in command.replaced:
         click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
     if emit:
         text = emitted(
-            emit, Launch(recipe.name, command, path, solved, devices.indices, Path.cwd())
+            emit,
+            Launch(recipe.name, command, path, solved, devices.indices, Path.cwd(), machines),
         )
         click.echo(os.fsencode(text), nl=False)
         return
     if dry_run:
         click.echo(os.fsencode(command.line))
         return
-    _need_packages(chosen(backend, solved.world))
+    _need_packages(chosen(machines.backend(backend), solved.world))
     if detach:
-        pid = detached.detach(sys.argv[1:], folder)
-        click.echo(f"The run goes on in process {pid}: ddpfix attach {folder}", err=True)
+        pid = detached.detach(sys.argv[1:], own)
+        click.echo(f"The run goes on in process {pid}: ddpfix attach {own}", err=True)
         return
-    click.echo(f"Run folder: {folder}", err=True)
+    click.echo(f"Run folder: {own}", err=True)
     click.echo(command.line, err=True)
     written = folder / recipe.output.folder
     outcome = run(
         command,
-        folder,
-        facts=_facts(recipe, devices, solved, more),
+        own,
+        facts=_facts(recipe, devices, solved, more) | {"machines": attrs.asdict(machines)},
         late=lambda: {"git": git_state(path.parent)},
         grace=care.grace,
         again=Recovery(setting, build, written, memory.keep, care.retry, care.max_restarts),
@@ -247,9 +256,7 @@ def launch(
     )
     if outcome.left_behind:
         click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
-    click.echo(
-        f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {folder / LOG}", err=True
-    )
+    click.echo(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}", err=True)
     ctx.exit(outcome.status)
 
 

@@ -17,6 +17,7 @@ import attrs
 from ..errors import InputError
 from ..recipes.model import Recipe
 from .backends import Expanded, chosen, handed_on, starting
+from .nodes import Nodes
 from .plan import Plan
 
 # Left over from another launcher, these would make one process believe it is one of several, give
@@ -81,6 +82,7 @@ def build(
     module_prefix: Sequence[str] = (),
     settings: Mapping[str, str | None] | None = None,
     backend: str | None = None,
+    nodes: Nodes | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Command:
     """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
@@ -90,7 +92,8 @@ def build(
     `module_prefix`, such as ``("-m", "package.module", "--out", "DIR")``, runs that module with
     the script and its arguments as its own last arguments. `settings` are flags of the plan beyond
     the batch; a switch has None for its value. `backend` is one of `backends.BACKENDS`; see there
-    for what is taken without one. Nothing is started or written.
+    for what is taken without one. On several `nodes` each runs its part of the plan's processes, on
+    as many `cards` of its own. Nothing is started or written.
 
     Raises:
         InputError: the script or a data file is missing, `cards` are not one per process, or the
@@ -98,20 +101,22 @@ def build(
 
     """
     environ = os.environ if environ is None else environ
-    if cards and len(cards) != plan.world:
-        raise InputError(f"{plan.world} processes need as many cards, but {len(cards)} are given")
+    nodes = nodes or Nodes()
+    here = nodes.here(plan)
+    if cards and len(cards) != here:
+        raise InputError(f"{here} processes need as many cards, but {len(cards)} are given")
     if not script.is_file():
         raise InputError(f"{script}: no such script; pass the right one with --script")
     arguments, replaced = script_arguments(recipe, script, plan, run_folder, extra, settings)
-    threads = threads_per_process(plan.world, environ)
-    name = chosen(backend, plan.world)
+    threads = threads_per_process(here, environ)
+    name = chosen(nodes.backend(backend), plan.world)
     stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
     return Command(
         argv=(
-            *starting(name, plan.world, threads, module_prefix),
+            *starting(name, here, threads, module_prefix, nodes.rendezvous(plan)),
             *handed_on(name, [str(script), *arguments]),
         ),
-        env=_variables(cards, threads),
+        env=_variables(cards, threads) | nodes.variables(environ),
         unset=tuple(sorted(stale)),
         replaced=tuple(replaced),
     )

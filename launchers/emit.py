@@ -16,6 +16,7 @@ import attrs
 from .. import __version__
 from ..errors import InputError
 from .command import STALE, STALE_PREFIXES, Command, quoted
+from .nodes import Nodes
 from .plan import Plan
 
 SAVE_SECONDS = 120
@@ -48,6 +49,7 @@ class Launch:
     plan: Plan
     cards: tuple[int, ...] | None
     folder: Path
+    nodes: Nodes = attrs.field(factory=Nodes)
 
 
 def backend_for(form: str | None, asked: str | None) -> str | None:
@@ -111,12 +113,12 @@ def _accelerate_config(launch: Launch) -> str:
 
 def _sbatch(launch: Launch) -> str:
     """One task per node: Slurm starts torchrun, and torchrun the ranks of its node."""
-    command, world = launch.command, launch.plan.world
+    command, world = launch.command, launch.nodes.here(launch.plan)
     cpus = world * int(command.env["OMP_NUM_THREADS"])
     first, count = PORTS
     asked = {
         "job-name": re.sub(r"[^\w.-]+", "_", launch.name),
-        "nodes": 1,
+        "nodes": launch.nodes.count,
         "ntasks-per-node": 1,
         "cpus-per-task": cpus,
         **({} if launch.cards == () else {"gpus-per-node": world}),
