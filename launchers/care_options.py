@@ -8,16 +8,28 @@ from typing import Any
 import attrs
 import click
 
+from .watchdog import Patience
+
+HANG_AFTER = 1800.0
+"""Seconds; gloo waits as long for a rank, NCCL 600."""
+
 
 @attrs.frozen
 class Care:
     """How long a run may take to end or be silent, in seconds, and what follows a failure."""
 
     grace: float = 30.0
-    hang_after: float = 1800.0
+    hang_after: float | None = None
     retry: bool = True
     learned: bool = True
     max_restarts: int = 0
+
+    @property
+    def patience(self) -> Patience:
+        """How long it may be silent."""
+        if self.hang_after is None:
+            return Patience(hung=HANG_AFTER, from_first_step=True)
+        return Patience(hung=self.hang_after)
 
 
 OPTIONS = (
@@ -31,9 +43,8 @@ OPTIONS = (
     click.option(
         "--hang-after",
         type=click.FloatRange(min=0),
-        default=1800.0,
-        show_default=True,
-        help="Seconds without output after which stacks are dumped and it is stopped; 0: never.",
+        help="Seconds without output after which stacks are dumped and it is stopped; 0: never. "
+        f"Unless given, {HANG_AFTER:g} from the first progress bar on.",
     ),
     click.option(
         "--no-retry",
@@ -62,7 +73,7 @@ def with_care(function: Any) -> Any:
     def caring(
         *words: Any,
         grace: float,
-        hang_after: float,
+        hang_after: float | None,
         no_retry: bool,
         no_learned: bool,
         max_restarts: int,

@@ -33,7 +33,6 @@ from .record import git_state
 from .recovery import Recovery
 from .run import LOG, check_folder, default_folder, run, state_folder
 from .settings import Settings, settings
-from .watchdog import Patience
 
 
 def _shared(function: Any) -> Any:
@@ -250,7 +249,7 @@ def launch(
         late=lambda: {"git": git_state(path.parent)},
         grace=care.grace,
         again=Recovery(setting, build, written, memory.keep, care.retry, care.max_restarts),
-        patience=Patience(hung=care.hang_after),
+        patience=care.patience,
         cards=[gpu.index for gpu in devices.cards],
         output=written,
     )

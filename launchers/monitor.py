@@ -43,7 +43,8 @@ class Monitor:
         if self._cards:
             # Not for ever: a call into a driver that is out of order may never come back.
             self._thread.join(5.0)
-        self._shut()
+        if not self._thread.is_alive():
+            self._shut()
 
     def facts(self) -> dict[str, Any]:
         """For the record: how many looks there were, how many failed, the most of each quantity."""

@@ -92,4 +92,6 @@ class Recovery:
 
 def _say(*sentences: str | None) -> None:
     for sentence in filter(None, sentences):
-        sys.stderr.write(f"ddpfix: {sentence}\n" if "\n" not in sentence else f"{sentence}\n")
+        # Whoever read it may have gone away; the run goes on.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{sentence}\n" if "\n" in sentence else f"ddpfix: {sentence}\n")

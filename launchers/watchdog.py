@@ -21,11 +21,13 @@ HUNG = 124
 class Patience:
     """Seconds without any output after which a run is stopped: at all, and once out of memory.
 
-    0 stands for ever.
+    0 stands for ever. `from_first_step`: before the first step nothing counts as a hang, so that
+    data may be prepared in silence, and scripts that show no steps are left alone.
     """
 
     hung: float = 0.0
     out_of_memory: float = 30.0
+    from_first_step: bool = False
 
     @property
     def variables(self) -> dict[str, str]:
@@ -53,7 +55,7 @@ class Watchdog:
         elif self._heard.out_of_memory and 0 < self._patience.out_of_memory < silent:
             self._stop("stopped: a rank ran out of memory and the others waited for it")
             self._family.signal_all(signal.SIGTERM)
-        elif 0 < self._patience.hung < silent:
+        elif 0 < self._patience.hung < silent and self._is_under_way():
             self.hung = True
             self._stop(
                 f"hung: no output for {self._patience.hung:g} s; each rank's stacks are in the log"
@@ -63,6 +65,9 @@ class Watchdog:
             # as it sees the first one end.
             self._family.signal_all(signal.SIGSTOP, self._ranks)
             self._family.signal(self._ranks, signal.SIGABRT)
+
+    def _is_under_way(self) -> bool:
+        return self._heard.step is not None or not self._patience.from_first_step
 
     def _stop(self, cause: str) -> None:
         self.cause = cause

@@ -129,6 +129,17 @@ def test_a_rank_that_hangs_shows_its_stack_and_all_are_stopped(place: Place) -> 
     assert "in waits_for_ever" in log
 
 
+def test_before_the_first_step_silence_is_no_hang_unless_asked_for(place: Place) -> None:
+    place.script.write_text("import time; time.sleep(1.5)")
+    command = Command((sys.executable, str(place.script)), {})
+    patience = Patience(hung=0.5, from_first_step=True)
+    assert run(command, place.folder / "silent", patience=patience).status == 0
+    assert run(command, place.folder / "hung", patience=Patience(hung=0.5)).status == 124
+    place.script.write_text("import time; print('5%|# | 1/20 [00:01<'); time.sleep(1000)")
+    command = Command((sys.executable, "-u", str(place.script)), {})
+    assert run(command, place.folder / "begun", patience=patience).status == 124
+
+
 def test_after_a_hang_it_goes_on_to_the_same_parameters(
     place: Place, undisturbed: list[str]
 ) -> None:
