@@ -236,7 +236,7 @@ def launch(
         return
     _need_packages(chosen(machines.backend(backend), solved.world))
     if detach:
-        pid = detached.detach(sys.argv[1:], own)
+        pid = detached.detach(sys.argv[1:], folder, own)
         click.echo(f"The run goes on in process {pid}: ddpfix attach {own}", err=True)
         return
     click.echo(f"Run folder: {own}", err=True)

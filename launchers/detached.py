@@ -18,16 +18,16 @@ TALK = "launcher.log"
 _POLL = 0.05  # seconds
 
 
-def detach(words: Sequence[str], folder: Path) -> int:
-    """Start ``ddpfix`` with these words, its run folder added, in a session of its own.
+def detach(words: Sequence[str], output: Path, folder: Path) -> int:
+    """Start ``ddpfix`` with these words and its --output, in a session of its own.
 
-    Returns its process id once the run has begun. Raises InputError, in its own words, where it
-    ends before that.
+    `folder` is where the record will be: `output`, or this machine's part of it. Returns its
+    process id once the run has begun. Raises InputError, in its own words, where it ends before.
     """
     before, after = _split(words)
     mine = [word for word in before if word != "--detach"]
     if not any(word == "--output" or word.startswith("--output=") for word in mine):
-        mine += ["--output", str(folder)]
+        mine += ["--output", str(output)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / TALK).open("wb") as talk:
         child = subprocess.Popen(
