@@ -10,6 +10,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 import libcst as cst
@@ -23,7 +24,6 @@ BLOCKS = (
     cst.Module,
     cst.IndentedBlock,
     cst.SimpleStatementSuite,
-    cst.SimpleStatementLine,
     cst.Else,
     cst.Finally,
     cst.ExceptHandler,
@@ -81,14 +81,21 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
     helpers = [name for name in helpers if name not in module.module_names]
     for name in helpers:
         imports += [Import(wanted) for wanted in helper_imports(name)]
+    busy = {up for stmt in plans for up in (stmt, *module.ancestors(stmt))}
     nodes = dict(pairs(module.tree.body, tree.body))
     by_node = {nodes[stmt]: plan for stmt, plan in plans.items()}
     stmts = {nodes[stmt]: stmt for stmt in plans}
-    inside = {nodes[up] for stmt in plans for up in module.ancestors(stmt) if up in nodes}
+    inside = {nodes[up] for up in busy if isinstance(up, ast.stmt)}
     changed = tree.visit(_Editor(module, tree, by_node, stmts, inside))
     changed = with_helpers(changed, helpers)
     changed = with_imports(changed, module, imports)
     return changed.code
+
+
+@lru_cache(maxsize=256)
+def parsed(code: str, config: cst.PartialParserConfig) -> cst.Module:
+    """The tree of a piece of code: nobody changes it, and much is put in more than once."""
+    return cst.parse_module(code, config=config)
 
 
 def edit_helpers(name: str) -> list[str]:
@@ -160,10 +167,11 @@ class _Editor(cst.CSTTransformer):
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Go only where a plan is: most of a tree is expressions, and visiting them all is slow."""
-        return node in self.inside or node in self.plans or isinstance(node, BLOCKS)
+        several = isinstance(node, cst.SimpleStatementLine) and len(node.body) > 1
+        return several or node in self.inside or node in self.plans or isinstance(node, BLOCKS)
 
     def parse(self, code: str) -> list[Statement]:
-        tree = cst.parse_module(code, config=self.tree.config_for_parsing)
+        tree = parsed(code, self.tree.config_for_parsing)
         if not tree.body or not tree.header:
             return list(tree.body)
         head, *rest = tree.body
@@ -360,7 +368,7 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []
     for name in names:
-        (helper,) = cst.parse_module(helper_code(name), config=tree.config_for_parsing).body
+        (helper,) = parsed(helper_code(name), tree.config_for_parsing).body
         new.append(helper.with_changes(leading_lines=[blank, blank]))
     return tree.with_changes(body=[*body[:place], *new, *body[place:]])
 
@@ -385,7 +393,7 @@ def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.
     for line in lines:
         anchor = plain if line.startswith("import ") and plain else places
         at = (anchor[0] if line.startswith("import ") else anchor[-1]) + 1 if anchor else 0
-        new = cst.parse_module(line + "\n", config=tree.config_for_parsing).body
+        new = parsed(f"{line}\n", tree.config_for_parsing).body
         body[at:at] = new
         places = [i for i, node in enumerate(body) if is_import(node)]
         plain = [i for i in places if is_import(body[i], plain=True)]

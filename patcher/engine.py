@@ -142,16 +142,16 @@ def patch(
     found = check(unit, rules)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     texts: dict[str, str] = {}
-    findings = found
+    findings, checked = found, unit
     try:
         if exact:
-            unit = all_rounds(unit, shared_out, texts)
+            unit = checked = all_rounds(unit, shared_out, texts)
             findings = check(unit, rules)
         for _ in range(ROUNDS):
             fixable = [f for f in findings if f.edits and f.safety in allowed]
             if not fixable:
                 break
-            unit = one_round(unit, fixable, texts)
+            unit = checked = one_round(unit, fixable, texts)
             findings = check(unit, rules)
         else:
             return refused(path, found, findings, fixable, "the edits do not settle")
@@ -174,7 +174,9 @@ def patch(
             reason = f"not patched: the edits would leave {', '.join(undefined)} undefined"
             return Patch(path, tuple(found), tuple(findings), (), reason)
     if changes:
-        errors = [f for f in check(unit, all_rules()) if f.severity is Severity.ERROR]
+        known = unit is checked and len(rules) == len(all_rules())
+        left = findings if known else check(unit, all_rules())
+        errors = [f for f in left if f.severity is Severity.ERROR]
         if errors:
             return refused(path, found, findings, errors, "errors would be left")
     return Patch(path, tuple(found), tuple(findings), changes, lacking=tuple(lacking))

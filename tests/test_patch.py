@@ -16,7 +16,8 @@ from cases import module
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.apply import RefusedError, apply_edits, pairs
-from ddpfix.patcher.edits import Guard, Insert, Replace, Rewrite, Unwrap
+from ddpfix.patcher.comments import comments
+from ddpfix.patcher.edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
 from ddpfix.patcher.engine import patch
 from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.inserted import helper_names
@@ -270,6 +271,84 @@ def first_word(script: Module, stmt: ast.stmt, node: cst.CSTNode) -> str:
     code = script.text(stmt).split("\n")[0].split(" ")[0]
     leading = getattr(node, "leading_lines", ())
     return "" if any(line.comment for line in leading) else code
+
+
+def rows(body: list[ast.stmt]) -> list[list[ast.stmt]]:
+    """Statements by the lines that they stand on: ``a; b`` together."""
+    groups: list[list[ast.stmt]] = []
+    for stmt in body:
+        if groups and stmt.lineno == groups[-1][-1].end_lineno:
+            groups[-1].append(stmt)
+        else:
+            groups.append([stmt])
+    return groups
+
+
+class Edited(ast.NodeTransformer):
+    """Does to a tree what edits at all of its statements do to its text."""
+
+    def __init__(self, whole: list[ast.stmt], guarded: list[ast.stmt]) -> None:
+        self.whole, self.guarded = set(map(place, whole)), set(map(place, guarded))
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                new = [part for stmt in block for part in self.around(stmt)]
+                setattr(node, name, new)
+        if isinstance(node, ast.stmt) and place(node) in self.whole:
+            vars(node)["body"] = [*marks("first"), *vars(node)["body"], *marks("last")]
+        return node
+
+    def around(self, stmt: ast.stmt) -> list[ast.stmt]:
+        if place(stmt) in self.guarded:
+            gate = ast.If(ast.Name("gate", ast.Load()), [stmt], [])
+            return [*marks("before"), gate, *marks("after")]
+        return [stmt]
+
+
+def place(node: ast.AST) -> tuple[int, int, int, int]:
+    ends = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    line, column, last, end = (getattr(node, name, 0) for name in ends)
+    return line, column, last, end
+
+
+def marks(name: str) -> list[ast.stmt]:
+    return ast.parse(mark(name)).body
+
+
+def mark(name: str) -> str:
+    return f"if {name}:\n    '''a\nb'''"
+
+
+@pytest.mark.parametrize("path", library_files(), ids=lambda path: path.name)
+def test_edits_at_every_statement_do_what_they_say(path: Path) -> None:
+    script = Module(decode(str(path), path.read_bytes()))
+    lines = script.source.text.encode().splitlines()
+    alone, whole = [], []
+    for node in ast.walk(script.tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            for group in rows(block) if isinstance(block, list) else []:
+                first = group[0]
+                head = lines[first.lineno - 1][: first.col_offset]
+                is_elif = isinstance(first, ast.If) and name == "orelse" and block == [first]
+                if len(group) > 1 or head.strip() or (is_elif and isinstance(node, ast.If)):
+                    continue
+                if isinstance(first, ast.ImportFrom) and first.module == "__future__":
+                    continue
+                alone.append(first)
+                inner = getattr(first, "body", [])
+                if inner and not lines[inner[0].lineno - 1][: inner[0].col_offset].strip():
+                    whole.append(first)
+    edits: list[Edit] = [Insert(s, mark(w), w) for s in alone for w in ("before", "after")]
+    edits += [Insert(s, mark(w), w) for s in whole for w in ("first", "last")]
+    edits += [Guard(stmt, "gate") for stmt in alone]
+    text = apply_edits(script, edits)
+    expected = Edited(whole, alone).visit(ast.parse(script.source.text))
+    assert ast.dump(ast.parse(text)) == ast.dump(expected)
+    assert all(text.count(comment.text) >= 1 for comment in comments(script.source.text))
 
 
 def test_helpers_are_named_and_cut_out_whole() -> None:

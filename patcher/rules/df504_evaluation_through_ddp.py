@@ -28,10 +28,12 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel")
 def findings(unit: Unit) -> Iterator[Finding]:
     if not any(module.calls_to(*WRAPPERS) for module in unit.modules) or not unit.has_ranks:
         return
+    told: set[ast.stmt] = set()  # a function with two loops is put in eval mode once
     for evaluation in unit.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
         if function is not None and model in parameters(function):
-            if not is_unwrapped(evaluation):
+            if evaluation.mode not in told and not is_unwrapped(evaluation):
+                told.add(evaluation.mode)
                 yield Finding(
                     module,
                     evaluation.mode,
