@@ -23,6 +23,7 @@ class Care:
     retry: bool = True
     learned: bool = True
     max_restarts: int = 0
+    rank_logs: bool = False
 
     @property
     def patience(self) -> Patience:
@@ -63,6 +64,11 @@ OPTIONS = (
         show_default=True,
         help="Start again after other failures, so many times.",
     ),
+    click.option(
+        "--rank-logs",
+        is_flag=True,
+        help="Keep each rank's output in files of its own, below ranks in the run folder.",
+    ),
 )
 
 
@@ -77,9 +83,10 @@ def with_care(function: Any) -> Any:
         no_retry: bool,
         no_learned: bool,
         max_restarts: int,
+        rank_logs: bool,
         **others: Any,
     ) -> Any:
-        care = Care(grace, hang_after, not no_retry, not no_learned, max_restarts)
+        care = Care(grace, hang_after, not no_retry, not no_learned, max_restarts, rank_logs)
         return function(*words, care=care, **others)
 
     for option in reversed(OPTIONS):

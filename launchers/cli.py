@@ -31,7 +31,7 @@ from .plan import Plan, solve, solve_shared
 from .precision import CHOICES
 from .record import git_state
 from .recovery import Recovery
-from .run import LOG, check_folder, default_folder, run, state_folder
+from .run import LOG, RANKS, check_folder, default_folder, run, state_folder
 from .settings import Settings, settings
 
 
@@ -208,6 +208,7 @@ def launch(
             settings=setting.told,
             backend=backend_for(emit, backend),
             nodes=machines,
+            rank_logs=own / RANKS if care.rank_logs else None,
         )
 
     setting = Setting(recipe, solved, extra, declared(path), more.arguments)

@@ -2,7 +2,8 @@
 
 When one rank fails the others follow, with errors about lost connections, and each launcher adds a
 summary of its own. What matters is the first traceback of the rank that its launcher saw fail
-first. Torch puts ``[rank1]: `` before a rank's traceback once its process group is there.
+first. Torch puts ``[rank1]: `` before a rank's traceback once its process group is there, and its
+launcher ``[default1]:`` before every line where each rank has files of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OUT_OF_MEMORY = re.compile(
 )
 """As Python prints the error that ends a process; a script that merely logs one says less."""
 
-_PREFIX = re.compile(r"^\[(?:rank|default)(\d+)\]: ?")
+_PREFIX = re.compile(r"^(?:\[(?:rank|default)(\d+)\]: ?)+")
 _BEGIN = "Traceback (most recent call last):"
 _CHAINED = ("During handling of", "The above exception")
 _EVALUATES = re.compile(

@@ -28,6 +28,8 @@ from .tee import Log, Tee
 from .watchdog import HUNG, Patience, Watchdog
 
 LOG = "log.txt"
+RANKS = "ranks"
+"""The folder of each rank's own output, where that is asked for."""
 TRAIN_LOG = "train.log"
 """What the log is called in the script's own output folder."""
 

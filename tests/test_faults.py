@@ -206,6 +206,21 @@ def test_a_log_that_is_removed_is_begun_anew(place: Place) -> None:
     assert train_log.read_bytes() == log.read_bytes()
 
 
+def test_each_rank_has_its_own_files_where_asked(place: Place) -> None:
+    place.script.write_text("import os; raise KeyError(f'rank {os.environ[\"RANK\"]}')")
+    ended = place.launch("out", "--rank-logs", "--processes", "2")
+    assert ended.status == 1
+    assert ended.record["failure"]["error"] == f"KeyError: 'rank {ended.record['failure']['rank']}'"
+    files = (place.folder / "out" / "ranks").rglob("stderr.log")
+    told = {path.parent.name: path.read_text().splitlines()[-1:] for path in files}
+    assert [f"KeyError: 'rank {ended.record['failure']['rank']}'"] in told.values()
+    assert set(told) == {"0", "1"}
+    refused = place.start("other", *DIRECT, "--rank-logs")
+    _, talk = refused.communicate()
+    assert refused.returncode == 2
+    assert "direct keeps no rank's output; use --backend accelerate or torchrun" in talk
+
+
 # --- the cards ---
 
 
