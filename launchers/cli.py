@@ -23,6 +23,7 @@ from .declared import declared
 from .devices import Devices, Wish, choose_devices, choose_for_job
 from .emit import FORMS, Launch, backend_for, emitted
 from .gpus_table import print_table
+from .job_options import Job, as_job
 from .ladder import Setting
 from .learned import Memory
 from .node_options import on_nodes
@@ -33,6 +34,7 @@ from .record import git_state
 from .recovery import Recovery
 from .run import LOG, RANKS, check_folder, default_folder, run, state_folder
 from .settings import Settings, settings
+from .slurm import resuming, submit
 
 
 def _shared(function: Any) -> Any:
@@ -146,6 +148,7 @@ def plan(
 )
 @click.option("--detach", is_flag=True, help="Leave it running; see attach, status and stop.")
 @with_care
+@as_job
 @on_nodes
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -167,6 +170,7 @@ def launch(
     detach: bool,
     care: Care,
     machines: Nodes,
+    job: Job,
     extra: tuple[str, ...],
 ) -> None:
     """Run a script on every usable card; EXTRA, after --, goes to the script and wins.
@@ -211,7 +215,10 @@ def launch(
             rank_logs=own / RANKS if care.rank_logs else None,
         )
 
-    setting = Setting(recipe, solved, extra, declared(path), more.arguments)
+    flags, told_flags = declared(path), more.arguments
+    if emit == "sbatch":
+        told_flags = resuming(flags, commands.given(extra), told_flags)
+    setting = Setting(recipe, solved, extra, flags, told_flags)
     memory = Memory(state_folder(), devices.cards, setting)
     asked = per_device is not None or commands.fixed_by(recipe, extra) != (None, None)
     told = ""
@@ -230,7 +237,12 @@ def launch(
             emit,
             Launch(recipe.name, command, path, solved, devices.indices, Path.cwd(), machines),
         )
-        click.echo(os.fsencode(text), nl=False)
+        if job.submit and not dry_run:
+            number = submit(text, folder, job.words)
+            click.echo(f"Job {number} is queued; log: {folder / LOG}", err=True)
+            click.echo(number)
+        else:
+            click.echo(os.fsencode(text), nl=False)
         return
     if dry_run:
         click.echo(os.fsencode(command.line))

@@ -90,7 +90,7 @@ class Nodes:
         """What is left of it on several machines, which cannot act on what one of them sees.
 
         Less memory on one of them would be another plan than the others'. And a machine without
-        rank 0 is often silent to its end.
+        rank 0 is often silent to its end, which is no hang unless the user says so.
 
         Raises:
             InputError: restarts are asked for.
@@ -100,7 +100,7 @@ class Nodes:
             return asked
         if asked.max_restarts:
             raise InputError(f"--max-restarts is for one machine, not for --nnodes {self.count}")
-        return attrs.evolve(asked, hang_after=0.0, retry=False, learned=False)
+        return attrs.evolve(asked, hang_after=asked.hang_after or 0.0, retry=False, learned=False)
 
     def rendezvous(self, plan: Plan) -> dict[str, str]:
         """What torchrun is told of it; nothing on a machine that is alone.

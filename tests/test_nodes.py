@@ -176,6 +176,7 @@ def test_the_users_own_interface_is_kept_and_one_machine_alone_decides_nothing()
     assert two.variables({}) == {"GLOO_SOCKET_IFNAME": "lo"}
     assert two.variables({"GLOO_SOCKET_IFNAME": "eth7"}) == {}
     assert two.care(Care(grace=7)) == Care(grace=7, hang_after=0, retry=False, learned=False)
+    assert two.care(Care(hang_after=9)).hang_after == 9
     assert Nodes().care(Care(max_restarts=3)) == Care(max_restarts=3)
 
 
