@@ -7,6 +7,7 @@ it needs torch and nothing of ddpfix. A comment behind a parameter list would tr
 from __future__ import annotations
 
 import os
+import shutil
 
 import torch
 
@@ -24,7 +25,7 @@ def save_on_main(obj, path, **options):
         os.makedirs(partial, exist_ok=True)
         torch.save(obj, os.path.join(partial, name), **options)
         os.replace(os.path.join(partial, name), path)
-        os.rmdir(partial)
+        shutil.rmtree(partial)  # a run that was killed may have left another file in it
 
 
 def write_on_main(path, mode, write):
