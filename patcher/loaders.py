@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 DEPTH = 12
-SAME = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader")  # loops as its argument does
+# What loops as its first argument does; steps is that of a loop that can be resumed.
+SAME = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
 CHOICE = ("choice", "next", "choices")  # one of what the argument holds
 
 

@@ -22,6 +22,8 @@ from .syntax import (
 if TYPE_CHECKING:
     from .facts import Unit
 
+THROUGH = ("tqdm", "enumerate", "epochs", "steps")  # loops as its first argument does
+
 
 @record
 class TrainLoop:
@@ -120,15 +122,15 @@ def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:
 def calls_around(module: Module, source: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
     """Names and calls through which a loop goes, outermost first.
 
-    They are followed through ``tqdm`` and ``enumerate``, and through names.
+    They are followed through names, ``tqdm``, ``enumerate`` and what a resumable loop goes through.
     """
-    for _ in range(4):
+    for _ in range(5):
         if isinstance(source, ast.Name):
             source = module.definition(source, source)
         elif isinstance(source, ast.Call):
             name = module.last_name(source.func)
             yield name, source
-            source = source.args[0] if name in ("tqdm", "enumerate") and source.args else None
+            source = source.args[0] if name in THROUGH and source.args else None
 
 
 def _accumulation(
