@@ -477,7 +477,7 @@ def test_a_hang_names_the_place_of_both_ranks_and_leaves_no_process(tmp_path: Pa
     done = execute(
         [
             *(*TORCHRUN, "--nproc_per_node", "2", "-m", TRACER, "--out", str(tmp_path / "trace")),
-            *("--phase-timeout", "3", name),
+            *("--phase-timeout", "10", name),  # longer than torch takes to be imported
         ],
         tmp_path,
     )
