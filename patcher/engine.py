@@ -163,6 +163,8 @@ def patch(
     for capability in capabilities:
         unit, texts, reasons = with_capability(unit, capability, rules, allowed, texts)
         lacking += reasons
+    if unit is not checked:
+        findings = check(unit, rules)  # in the lines of the result
     changes = tuple(
         Change(module.source, texts[module.source.name])
         for module in first
@@ -174,8 +176,7 @@ def patch(
             reason = f"not patched: the edits would leave {', '.join(undefined)} undefined"
             return Patch(path, tuple(found), tuple(findings), (), reason)
     if changes:
-        known = unit is checked and len(rules) == len(all_rules())
-        left = findings if known else check(unit, all_rules())
+        left = findings if len(rules) == len(all_rules()) else check(unit, all_rules())
         errors = [f for f in left if f.severity is Severity.ERROR]
         if errors:
             return refused(path, found, findings, errors, "errors would be left")
@@ -205,20 +206,20 @@ def with_capability(
             unit = one_round(unit, wanted, new)
             findings = list(capability.findings(unit))
         else:
-            return before, texts, [reason(before, capability, "its edits do not settle")]
+            return before, texts, [not_added(before, capability, "its edits do not settle")]
     except RefusedError as error:
-        return before, texts, [reason(before, capability, str(error))]
+        return before, texts, [not_added(before, capability, str(error))]
     if unit is before:
         return before, texts, findings
     for finding in check(unit, rules):
         fixable = finding.edits and finding.safety in allowed
         if fixable or finding.severity is Severity.ERROR:
             because = f"{finding.code} would be left in line {finding.line} ({finding.because})"
-            return before, texts, [reason(before, capability, because)]
+            return before, texts, [not_added(before, capability, because)]
     return unit, new, findings
 
 
-def reason(unit: Unit, capability: Capability, because: str) -> Finding:
+def not_added(unit: Unit, capability: Capability, because: str) -> Finding:
     """Why a capability is not added."""
     first = unit.script.tree.body[0]
     return Finding(

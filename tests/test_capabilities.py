@@ -101,6 +101,15 @@ def test_what_cannot_be_added_is_told_with_its_place_and_reason(tmp_path: Path) 
     assert "dataloader" not in script.read_text()
 
 
+def test_what_is_left_is_told_in_the_lines_of_the_result(tmp_path: Path) -> None:
+    result = patch(copy_family("bigclonebench", tmp_path), capabilities=all_capabilities())
+    texts = {change.source.name: change.text for change in result.changes}
+    assert result.left
+    for finding in result.left:
+        source = finding.module.source
+        assert source.text == texts.get(source.name, source.text), finding.code
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_all_together_leave_a_script_that_compiles_checks_clean_and_is_stable(
     script: Path, tmp_path: Path
