@@ -23,7 +23,6 @@ from ..edits import Define, Edit, Import, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding
 from ..module import Module
-from ..record import record
 from ..syntax import bound_names, everywhere, last_argument, position, within
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import made
@@ -60,47 +59,35 @@ if {args}.attn_implementation:
     choose_attention({model}, {args}.attn_implementation)"""
 
 
-@record
-class Place:
-    """A DataLoader's construction, and how it can name the parsed arguments."""
-
-    module: Module
-    call: ast.Call
-    args: str
-
-
 def findings(unit: Unit) -> Iterator[Finding]:
-    places = [
-        Place(module, call, arguments_at(unit, module, call))
-        for module in unit.modules
-        for call in module.calls_to("DataLoader")
-        if unit.is_live(module, call) and not any(word.arg is None for word in call.keywords)
-    ]
     flags = lacking(unit, FLAGS)
     if flags is None:
         first = unit.script.tree.body[0]
         yield Finding(unit.script, first, "no command line that could take its flags")
         return
     yield from flags
-    for place in places:
-        if place.args:
-            because = "workers and pinned memory are fixed"
-            yield Finding(place.module, place.call, because, tuple(from_flags(place)))
-        else:
-            because = "the arguments do not reach this loader, which keeps its options"
-            yield Finding(place.module, place.call, because)
+    for module in unit.modules:
+        for call in module.calls_to("DataLoader"):
+            if not unit.is_live(module, call) or any(word.arg is None for word in call.keywords):
+                continue
+            args = arguments_at(unit, module, call)
+            if args:
+                edits = tuple(from_flags(module, call, args))
+                yield Finding(module, call, "workers and pinned memory are fixed", edits)
+            else:
+                because = "the arguments do not reach this loader, which keeps its options"
+                yield Finding(module, call, because)
     yield from precision(unit)
     yield from attention(unit)
     yield from transfers(unit)
 
 
-def from_flags(place: Place) -> Iterator[Edit]:
+def from_flags(module: Module, call: ast.Call, args: str) -> Iterator[Edit]:
     """The options that flags may overrule, handed through the helper that does so."""
-    module, call = place.module, place.call
     everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     arguments = sorted(everything, key=position)
     own = [word for word in call.keywords if word.arg in OWN]
-    text = f"**{OPTIONS}({', '.join([place.args, *map(module.text, own)])})"
+    text = f"**{OPTIONS}({', '.join([args, *map(module.text, own)])})"
     yield Define(OPTIONS)
     if not own:
         last = last_argument(call)
@@ -129,23 +116,20 @@ def precision(unit: Unit) -> Iterator[Finding]:
 def attention(unit: Unit) -> Iterator[Finding]:
     """The attention of transformers models, chosen where they are made."""
     found = [place for place in places(unit, made(unit)) if place.args]
-    named = [(place.made, target, place.args) for place in found for target in place.names]
-    if not named:
+    if not found:
         because = "no transformers model is seen to be made: no --attn_implementation"
         yield Finding(unit.script, unit.script.tree.body[0], because)
         return
     yield from lacking(unit, (ATTENTION,)) or []
-    for one, target, args in named:
-        chosen = {
-            one.module.text(call.args[0])
-            for call in one.module.calls_to(CHOOSE)
-            if one.module.function(call) is one.module.function(one.stmt) and call.args
-        }
-        if target not in chosen:
-            code = ATTEND.format(args=args, model=target)
-            because = f"{target} has the attention that transformers chooses"
-            edits = (Insert(one.stmt, code, "after"), Define(CHOOSE))
-            yield Finding(one.module, one.stmt, because, edits)
+    for place in found:
+        module, stmt = place.made.module, place.made.stmt
+        chosen = {module.text(call.args[0]) for call in place.calls(CHOOSE) if call.args}
+        for name in place.names:
+            if name not in chosen:
+                code = ATTEND.format(args=place.args, model=name)
+                because = f"{name} has the attention that transformers chooses"
+                edits = (Insert(stmt, code, "after"), Define(CHOOSE))
+                yield Finding(module, stmt, because, edits)
 
 
 def transfers(unit: Unit) -> Iterator[Finding]:
