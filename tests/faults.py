@@ -11,26 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-RECIPE = """
-description = "for tests"
-family = "test"
-script = "run.py"
-task = "to be disturbed"
-[flags]
-train_batch = "--batch"
-eval_batch = "--eval_batch"
-accumulation = "--accumulation"
-output = "--out"
-[batch]
-global_batch = 16
-per_device_cap = 8
-eval_per_device = 4
-[data]
-folder = "."
-files = {}
-[output]
-folder = "made"
-"""
+from launched import RECIPE
 
 # A chain over all examples stands for the parameters: another order or number of them, and it ends
 # elsewhere. Ranks keep step by their files. FAULT is "what:rank:step", and happens once.

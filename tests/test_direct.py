@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ddpfix.launchers.backends import starting
 from ddpfix.launchers.direct import hold_port, variables
+from launched import RECIPE
 
 # Each rank says who it is, in a file of its own, and does as its last argument says.
 RANK = """
@@ -289,31 +290,9 @@ def test_signals_that_are_ignored_stay_ignored(tmp_path: Path) -> None:
     assert done.stdout.split() == [b"True", b"True"]
 
 
-RECIPE = """
-description = "for tests"
-family = "test"
-script = "rank.py"
-task = "to be launched"
-[flags]
-train_batch = "--batch"
-eval_batch = "--eval_batch"
-accumulation = "--accumulation"
-output = "--out"
-[batch]
-global_batch = 16
-per_device_cap = 8
-eval_per_device = 4
-[data]
-folder = "."
-files = {}
-[output]
-folder = "made"
-"""
-
-
 def test_launched_by_ddpfix_a_signal_ends_its_ranks_and_is_on_record(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK.replace("sys.argv[1]", 'os.environ["HERE"]'))
-    (tmp_path / "own.toml").write_text(RECIPE)
+    (tmp_path / "own.toml").write_text(RECIPE.replace("run.py", "rank.py"))
     (tmp_path / "here").mkdir()
     ddpfix = [sys.executable, "-m", "ddpfix", "launch", "--recipe", str(tmp_path / "own.toml")]
     options = ["--script", str(tmp_path / "rank.py"), "--output", str(tmp_path / "run"), "--cpu"]

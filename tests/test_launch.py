@@ -21,29 +21,9 @@ from ddpfix.launchers.devices import choose_devices
 from ddpfix.launchers.gpus import Gpu, Inventory
 from ddpfix.launchers.run import default_folder, run
 from ddpfix.recipes.model import load
+from launched import RECIPE
 
 Machine = Callable[..., dict[str, str]]
-
-OWN_RECIPE = """
-description = "for tests"
-family = "test"
-script = "run.py"
-task = "to be launched"
-[flags]
-train_batch = "--batch"
-eval_batch = "--eval_batch"
-accumulation = "--accumulation"
-output = "--out"
-[batch]
-global_batch = 16
-per_device_cap = 8
-eval_per_device = 4
-[data]
-folder = "."
-files = {}
-[output]
-folder = "made"
-"""
 
 ALL_REDUCE = """
 import os, sys, torch
@@ -74,7 +54,7 @@ while True:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to launch from, with a recipe of our own and a state folder beside it."""
-    (tmp_path / "own.toml").write_text(OWN_RECIPE)
+    (tmp_path / "own.toml").write_text(RECIPE)
     (tmp_path / "here").mkdir()
     cwd = tmp_path / "cwd"
     cwd.mkdir()

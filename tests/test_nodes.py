@@ -25,27 +25,8 @@ from ddpfix.launchers.nodes import Meeting, Nodes, nodes
 from ddpfix.launchers.plan import solve
 from ddpfix.patcher.engine import patch
 from ddpfix.recipes.model import parse
+from launched import RECIPE
 
-RECIPE = """
-description = "for tests"
-family = "test"
-script = "run.py"
-task = "to be launched"
-[flags]
-train_batch = "--batch"
-eval_batch = "--eval_batch"
-accumulation = "--accumulation"
-output = "--out"
-[batch]
-global_batch = 16
-per_device_cap = 8
-eval_per_device = 4
-[data]
-folder = "."
-files = {}
-[output]
-folder = "made"
-"""
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 FLAGS = {
     '"--batch"': '"--train_batch_size"',

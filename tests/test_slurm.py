@@ -16,27 +16,7 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.launchers.slurm import resuming, submit
-
-RECIPE = """
-description = "for tests"
-family = "test"
-script = "run.py"
-task = "to be launched"
-[flags]
-train_batch = "--batch"
-eval_batch = "--eval_batch"
-accumulation = "--accumulation"
-output = "--out"
-[batch]
-global_batch = 16
-per_device_cap = 8
-eval_per_device = 4
-[data]
-folder = "."
-files = {}
-[output]
-folder = "made"
-"""
+from launched import RECIPE
 
 # Trains for ever, until it is told to save; once resumed it takes twenty steps more.
 TRAINING = """
