@@ -21,9 +21,11 @@ def _texts() -> tuple[str, ...]:
 
 @cache
 def _helpers() -> dict[str, str]:
+    # ast.get_source_segment would split the text again for each of them.
     return {
-        node.name: f"{ast.get_source_segment(text, node)}\n"
+        node.name: "".join(lines[node.lineno - 1 : node.end_lineno])
         for text in _texts()
+        for lines in [text.splitlines(keepends=True)]
         for node in ast.parse(text).body
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
