@@ -30,7 +30,10 @@ def read_names(ctx: click.Context, param: click.Parameter, value: str | None) ->
         return ()
     names = tuple(word.strip() for word in value.split(","))
     if not all(names):
-        raise InputError(f"--gpus {value!r}: name cards as 0,2 or by the beginning of their UUIDs")
+        raise InputError(
+            f"--gpus {value!r}: name cards as 0,2 or by the beginning of their UUIDs, or others "
+            "as '2x RTX 4090'"
+        )
     return names
 
 
@@ -39,7 +42,8 @@ OPTIONS = (
         "--gpus",
         callback=read_names,
         metavar="CARD,CARD...",
-        help="These cards alone, in this order: indices, or beginnings of UUIDs.",
+        help="These cards alone, in this order: indices, or beginnings of UUIDs. Or cards that "
+        "are not here, to see a plan for them: '2x RTX 6000 Ada'.",
     ),
     click.option(
         "--min-free",
@@ -67,7 +71,7 @@ def on_cards(function: Any) -> Any:
         busy_above: int | None,
         **others: Any,
     ) -> Any:
-        wish = Wish(gpus, busy_above=busy_above, min_free=min_free)
+        wish = Wish.of(gpus, busy_above=busy_above, min_free=min_free)
         return function(*words, wish=wish, **others)
 
     for option in reversed(OPTIONS):

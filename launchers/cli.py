@@ -180,7 +180,13 @@ def launch(
     """
     recipe = load(recipe_name)
     choose = choose_for_job if emit == "sbatch" and not cpu else choose_devices
-    devices = choose(wish.look(), processes, cpu=cpu, named=wish.named)
+    found = wish.look()
+    if found.simulated and (job.submit or not emit) and not dry_run:
+        raise InputError(
+            f"--gpus {','.join(wish.kinds)!r}: nothing can run on simulated cards; see what would "
+            "with --dry-run or --emit"
+        )
+    devices = choose(found, processes, cpu=cpu, named=wish.named)
     path = script or Path(recipe.script)
     shared = commands.shares_batches(path)
     if exact and path.is_file() and not shared:

@@ -9,6 +9,7 @@ import attrs
 
 from ..errors import InputError
 from .gpus import Gpu, Inventory, inventory
+from .simulated import is_simulated, simulated
 from .visible import hides_every_card, pick
 
 CPU_PROCESSES = 2
@@ -16,11 +17,23 @@ CPU_PROCESSES = 2
 
 @attrs.frozen
 class Wish:
-    """What the user wants of the cards: which, and in bytes how little used or how much free."""
+    """What the user wants of the cards: which, and in bytes how little used or how much free.
+
+    `named` are cards of this machine, `kinds` such as "2x T4" stand for it as a whole.
+    """
 
     named: tuple[str, ...] = ()
     busy_above: int | None = None
     min_free: int | None = None
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, names: tuple[str, ...], *, busy_above: int | None = None, min_free: int | None = None
+    ) -> Wish:
+        """The wish of somebody who gives these names, be they of cards here or of kinds."""
+        kinds = names if is_simulated(names) else ()
+        return cls(() if kinds else names, busy_above, min_free, kinds)
 
     def look(self) -> Inventory:
         """The cards as they are now; those that were not named are left out.
@@ -29,6 +42,8 @@ class Wish:
             InputError: a name that fits no card, or several.
 
         """
+        if self.kinds:
+            return simulated(self.kinds, min_free=self.min_free)
         found = inventory(busy_above=self.busy_above, min_free=self.min_free)
         if not self.named:
             return found
@@ -72,11 +87,11 @@ def choose_devices(
     """
     if processes is not None and processes < 1:
         raise InputError(f"--processes {processes}: at least 1 is needed")
-    if named and cpu:
+    if cpu and (named or found.simulated):
         raise InputError("--gpus and --cpu exclude each other: give one of them")
     cardless = not found.gpus and not found.broken
-    hidden = hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES")) and not named
-    if cpu or cardless or hidden:
+    hidden = hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if cpu or cardless or (hidden and not (named or found.simulated)):
         world = processes or CPU_PROCESSES
         why = "" if cpu else f"{found.note} "
         many = "1 process" if world == 1 else f"{world} gloo processes"

@@ -83,7 +83,8 @@ class Inventory:
     `driver` is its version, or empty without one. `note` is one sentence on the inventory as a
     whole, with a way out where something is wrong, and empty when there is nothing to say.
     `broken` means that there may well be cards, but the driver cannot be asked about them.
-    `links` tells how each two cards are joined, where NVML says so.
+    `links` tells how each two cards are joined, where NVML says so. `simulated` cards are none of
+    this machine's.
     """
 
     gpus: tuple[Gpu, ...]
@@ -91,6 +92,7 @@ class Inventory:
     note: str
     broken: bool = False
     links: tuple[Link, ...] = ()
+    simulated: bool = False
 
     @property
     def usable(self) -> tuple[Gpu, ...]:
@@ -208,7 +210,7 @@ def _card(index: int, busy_above: int | None, min_free: int | None) -> Gpu:
         trouble = CARD_ERRORS.get(error.value) or (
             f"NVML says: {error}; see `nvidia-smi -q -i {index}` and dmesg"
         )
-    why_not = trouble or _objection(known, busy_above, min_free)
+    why_not = trouble or objection(known, busy_above, min_free)
     return attrs.evolve(known, usable=not why_not, why_not=why_not)
 
 
@@ -285,7 +287,8 @@ def _slices(handle: Any) -> Iterator[Slice]:
             yield Slice(uuid, _ask(pynvml.nvmlDeviceGetName, part, default="MIG"), total, used)
 
 
-def _objection(gpu: Gpu, busy_above: int | None, min_free: int | None) -> str:
+def objection(gpu: Gpu, busy_above: int | None, min_free: int | None) -> str:
+    """Why a training may not use the card, or nothing; the bounds are those of `inventory`."""
     if gpu.mig:
         parts = f" into {len(gpu.slices)}" if gpu.slices else ""
         return f"split by MIG{parts}, and DDP cannot join slices: nvidia-smi -mig 0 undoes it"
