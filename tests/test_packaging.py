@@ -50,6 +50,7 @@ def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
     assert "ddpfix/fixtures/shapes/data/train.txt" in names
     assert "ddpfix/recipes/codegpt-bigclonebench.toml" in names
     assert "ddpfix/launchers/accelerate.yaml" in names
+    assert "ddpfix/launchers/cards.toml" in names
     assert not any("/tests/" in name or name.startswith("tests") for name in names)
 
 
