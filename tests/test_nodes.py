@@ -169,7 +169,8 @@ def lacking() -> str:
     for program in ("ip", "nsenter", "unshare"):
         if not shutil.which(program):
             return f"there is no {program}: install iproute2 and util-linux"
-    made = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
+    cable = ["ip", "link", "add", "cable", "type", "veth", "peer", "name", "other"]
+    made = subprocess.run(["unshare", "--net", *cable], capture_output=True, text=True)
     return made.stderr.strip()
 
 

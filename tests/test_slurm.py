@@ -69,7 +69,8 @@ def lacking() -> str:
     for program, package in PROGRAMS.items():
         if not shutil.which(program):
             return f"there is no {program}: install {package}"
-    return subprocess.run([*ALONE, "true"], capture_output=True, text=True).stderr.strip()
+    cable = ["ip", "link", "add", "here", "type", "veth", "peer", "name", "there"]
+    return subprocess.run([*ALONE, *cable], capture_output=True, text=True).stderr.strip()
 
 
 needs_slurm = pytest.mark.skipif(bool(lacking()), reason=f"no Slurm: {lacking()}")
