@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import Forge
 
 # Whoever runs the tests in the background may have these ignored, and children inherit that.
 for _name in ("SIGINT", "SIGHUP"):
@@ -32,6 +33,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("DDPFIX_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def forge() -> Iterator[Forge]:
+    """What traced runs come from; it imports once for all tests of a worker."""
+    with Forge() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,11 @@ from ddpfix.launchers.trace.read import RankTrace, read
 HANG = "120"  # seconds without any event
 SHARED = (
     "ddpfix.launchers.trace.__main__",
+    "peft",  # which transformers asks whether a model is one of its
+    "sklearn.metrics",  # by which family A scores
     "torch._dynamo",  # which the first optimizer imports
     "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.roberta.modeling_roberta",
     "transformers.models.t5.modeling_t5",
 )
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import io
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,12 +43,6 @@ WORDS = {  # shapes without apex: a class, no function at all, and one that gene
     "module_level": ["--batch_size=4", "--accumulate=2"],
     "generation_loop": ["--do_train", "--do_eval", "--do_test", *SEQUENCES],
 }
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

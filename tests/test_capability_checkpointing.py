@@ -23,7 +23,9 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def runs(scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(
+    forge: Forge, scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
     plain, capable = scripts
     folder = tmp_path_factory.mktemp("checkpointing")
     data = build_clone_data(folder / "data", train=25, valid=5, test=5)
@@ -41,8 +43,7 @@ def runs(scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
     for kind in KINDS:
         jobs.append(job(f"{kind}", plain, 2))
         jobs.append(job(f"{kind}, on", capable, 2, "--gradient_checkpointing"))
-    with Forge() as forge:
-        return made(forge, jobs)
+    return made(forge, jobs)
 
 
 def test_without_its_flag_nothing_is_computed_otherwise(runs: dict[str, Run]) -> None:

@@ -22,7 +22,9 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def runs(scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(
+    forge: Forge, scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
     """RoBERTa has a pooler that nothing uses, and so parameters without a gradient."""
     plain, capable = scripts
     folder = tmp_path_factory.mktemp("compile")
@@ -42,8 +44,7 @@ def runs(scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
         job("ranks", plain, 2, twice),
         job("compiled", capable, 2, f"{twice} --compile"),
     ]
-    with Forge() as forge:
-        return made(forge, jobs)
+    return made(forge, jobs)
 
 
 def test_without_its_flag_nothing_is_computed_otherwise(runs: dict[str, Run]) -> None:

@@ -31,7 +31,9 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def runs(scripts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(
+    forge: Forge, scripts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("loader")
     model = build_model(folder / "model", "gpt2")
     data = build_clone_data(folder / "data", train=24, valid=7, test=5)
@@ -49,8 +51,7 @@ def runs(scripts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         job("tuned", "capable", 2, TUNED),
         job("eager", "capable", 2, "--attn_implementation=eager"),
     ]
-    with Forge() as forge:
-        found = forge.run(jobs)
+    found = forge.run(jobs)
     for run in found:
         assert set(run.statuses) == {0}, run.log
     return {job.folder.name: run for job, run in zip(jobs, found, strict=True)}

@@ -30,7 +30,9 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def runs(scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(
+    forge: Forge, scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
     """Off; in groups of one and two; and what the latter kept, read by a process on its own."""
     plain, capable = scripts
     folder = tmp_path_factory.mktemp("lora")
@@ -56,14 +58,13 @@ def runs(scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
         job("checkpointed", "gpt2", capable, 2, 2, f"{both} --gradient_accumulation_steps=2"),
     ]
     read = job("read", "roberta", capable, None, 8, "--lora_r=4")
-    with Forge() as forge:
-        found = made(forge, jobs)
-        shutil.copytree(folder / "two" / "out", folder / "kept")
-        words = [word for word in read.arguments if word != "--do_train"]
-        words[0] = f"--output_dir={folder / 'kept'}"
-        (folder / "kept" / "predictions.txt").unlink()
-        again = Job(read.folder, read.script, words, None, (), PRELUDE)
-        found |= made(forge, [again])
+    found = made(forge, jobs)
+    shutil.copytree(folder / "two" / "out", folder / "kept")
+    words = [word for word in read.arguments if word != "--do_train"]
+    words[0] = f"--output_dir={folder / 'kept'}"
+    (folder / "kept" / "predictions.txt").unlink()
+    again = Job(read.folder, read.script, words, None, (), PRELUDE)
+    found |= made(forge, [again])
     return found
 
 

@@ -6,7 +6,7 @@ import json
 import random
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,6 @@ class Subject:
         folder.with_suffix(".json").write_text(json.dumps(kill))
         words = [*self.words(self.folder / out), *more.split()]
         return Job(folder, self.script, words, world, options, PRELUDE)
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,12 +44,6 @@ class Runs:
     untouched: Run
     alone: Run
     groups: dict[tuple[int, int], Run]
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as running:
-        yield running
 
 
 @pytest.fixture(scope="module", params=EXACT, ids=[each.name for each in EXACT])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -169,12 +168,6 @@ if len(sys.argv) > 2:
 else:
     features(sys.argv[1])
 """
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as server:
-        yield server
 
 
 def test_who_looks_while_it_is_written_finds_nothing_and_then_all(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -219,12 +218,6 @@ def test_reported_and_not_touched(text: str) -> None:
     findings = found("DF506", text)
     assert findings
     assert not any(finding.edits for finding in findings)
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as server:
-        yield server
 
 
 SCRIPT = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -141,12 +140,6 @@ open(f"{sys.argv[1]}.{rank}", "w").write(json.dumps([loss.item(), grads]))
 if world > 1:
     torch.distributed.destroy_process_group()
 """
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as server:
-        yield server
 
 
 def test_two_ranks_have_the_loss_and_gradients_of_one_at_the_global_batch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,9 +128,3 @@ def test_the_old_line_fails_in_a_group_and_the_new_one_works(
     assert old.statuses != (0,)
     assert error in old.log
     assert new.statuses == (0,), new.log
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as server:
-        yield server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import ddpfix.fixtures
@@ -111,12 +110,6 @@ class Runs:
     after: Run
     one: Run
     two: Run
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as running:
-        yield running
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=[shape.name for shape in SHAPES])

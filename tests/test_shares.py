@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from ddpfix.launchers import compare
 from ddpfix.launchers.horizon import steps_per_epoch
 from ddpfix.launchers.plan import shares, solve_shared
@@ -16,12 +14,6 @@ from sabotage import write
 
 BATCH = "--train_batch_size"
 EXAMPLES = 157  # two batches of 64 and one of 29
-
-
-@pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    with Forge() as running:
-        yield running
 
 
 def test_three_ranks_with_22_21_and_21_examples_have_the_gradient_of_64(
