@@ -19,6 +19,7 @@ as well. Its fields::
     [if_declared]         arguments for a script that declares the flag, and for no other
     [out_of_memory]       flags whose numbers may be halved, in this order, when nothing else helps
                           a run that is out of memory, and the least of each
+    [model]               the model that is trained, in numbers: network.py beside this file
     [sources]             where a figure comes from: "batch.global_batch" or a flag = words
 """
 
@@ -27,9 +28,11 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from importlib import resources
+from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import cattrs
@@ -37,6 +40,7 @@ from attrs import validators
 from cattrs.v import format_exception as cattrs_words
 
 from ..errors import InputError
+from .network import Figure, Network, numbers_of
 
 Value = str | int | float | bool
 
@@ -135,14 +139,16 @@ class Recipe:
     arguments: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
     if_declared: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
     out_of_memory: dict[str, int] = attrs.field(factory=dict, validator=_flags)
+    model: Network | None = None
     sources: dict[str, str] = attrs.field(factory=dict, validator=_sources)
     aliases: tuple[str, ...] = ()
     name: str = ""
 
 
 def figures_of(recipe: Recipe) -> list[str]:
-    """What a source may be given for: the sizes of the batch, and all arguments."""
+    """What a source may be given for: the sizes of batch and model, and all arguments."""
     sizes = [f"batch.{field.name}" for field in attrs.fields(Batch)]
+    sizes += [f"model.{name}" for name in numbers_of(recipe.model)] if recipe.model else []
     return [*sizes, "data.train_share", *recipe.arguments, *recipe.if_declared]
 
 
@@ -241,6 +247,24 @@ def _value(value: Any, _: Any) -> Value:
     return value
 
 
+def _figure(value: Any, _: Any) -> Figure:
+    if type(value) not in (str, int):
+        raise TypeError(f"{value!r} is neither a flag nor a whole number")
+    return cast(Figure, value)
+
+
+def _figures(value: Any, _: Any) -> tuple[Figure, ...]:
+    if not isinstance(value, list) or not value:
+        raise TypeError(f"{value!r} is not a list of flags and whole numbers")
+    return tuple(_figure(figure, _) for figure in value)
+
+
+def _switch(value: Any, _: Any) -> str | bool:
+    if type(value) not in (str, bool):
+        raise TypeError(f"{value!r} is neither a flag nor true nor false")
+    return cast(str | bool, value)
+
+
 def _names(value: Any, _: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{value!r} is not a list of strings")
@@ -251,8 +275,16 @@ def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in _KINDS:
         converter.register_structure_hook(kind, _strict(kind))
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
-    converter.register_structure_hook_func(lambda kind: kind == Value, _value)
+    # No classes, so that each is asked for by comparing.
+    others: dict[Any, Callable[[Any, Any], Any]] = {
+        tuple[str, ...]: _names,
+        tuple[Figure, ...]: _figures,
+        Value: _value,
+        Figure: _figure,
+        str | bool: _switch,
+    }
+    for other, structure in others.items():
+        converter.register_structure_hook_func(partial(eq, other), structure)
     return converter
 
 

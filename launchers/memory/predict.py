@@ -1,0 +1,120 @@
+"""The peak memory of a step: from what is shipped or kept, else traced in a process of its own."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..record import versions
+from .around import with_surroundings
+from .peak import Curve, NotPredicted
+from .step import Step, essence
+
+TIME_LIMIT = 120.0  # seconds for a trace of one step
+PACKAGES = ("torch", "transformers", "peft")
+SHIPPED = Path(__file__).with_name("shipped.json")
+
+Answer = Curve | NotPredicted
+
+
+def predict(steps: Sequence[Step], state: Path | None = None) -> list[Answer]:
+    """The curve of each step, or why there is none.
+
+    What was traced is kept in the folder `state`, if one is given, by the step and the versions
+    of torch, transformers and peft. What is neither kept nor shipped is traced in one process,
+    which takes seconds for a step and is ended after TIME_LIMIT seconds for each.
+    """
+    essences = [essence(step) for step in steps]
+    answers: dict[Step, Answer] = {}
+    for one in essences:
+        found = _shipped(one) or (_kept(state, one) if state else None)
+        if found:
+            answers[one] = found
+    unknown = [one for one in dict.fromkeys(essences) if one not in answers]
+    for one, answer in zip(unknown, traced(unknown) if unknown else (), strict=True):
+        answers[one] = answer
+        if state and isinstance(answer, Curve):
+            _keep(state, one, answer)
+    return [_around(answers[one], step) for one, step in zip(essences, steps, strict=True)]
+
+
+def traced(steps: Sequence[Step], limit: float = TIME_LIMIT) -> list[Answer]:
+    """The steps traced by this Python in another process."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", f"{__package__}.worker"],
+            input=json.dumps([step.to_json() for step in steps]),
+            capture_output=True,
+            text=True,
+            timeout=limit * len(steps),
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        return [NotPredicted(f"tracing took more than {limit:.0f} s")] * len(steps)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [f"status {error.returncode}"])[-1]
+        return [NotPredicted(last)] * len(steps)
+    return [
+        NotPredicted(plain["because"]) if "because" in plain else Curve.from_json(plain)
+        for plain in json.loads(done.stdout)
+    ]
+
+
+def _around(answer: Answer, step: Step) -> Answer:
+    return with_surroundings(answer, step) if isinstance(answer, Curve) else answer
+
+
+def name_of(step: Step, versions: dict[str, str] | None = None) -> str:
+    """A name that steps of one essence share, each with these versions where they are given."""
+    import hashlib  # OpenSSL's, which is not needed where nothing is predicted
+
+    text = json.dumps([step.to_json(), versions], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@functools.cache
+def installed() -> dict[str, str]:
+    """The versions of the packages that a trace depends on, as far as they are installed."""
+    return {name: version for name, version in versions() if name in PACKAGES}
+
+
+def _shipped(step: Step) -> Curve | None:
+    plain = _all_shipped().get(name_of(step))
+    return Curve.from_json(plain) if plain else None
+
+
+@functools.cache
+def _all_shipped() -> dict[str, Any]:
+    """Curves by name, if there is no torch here or all versions are those they were made with."""
+    content = json.loads(SHIPPED.read_text(encoding="utf-8")) if SHIPPED.exists() else {}
+    here, there = installed(), content.get("versions", {})
+    usable = "torch" not in here or all(here.get(name) == there[name] for name in there)
+    curves: dict[str, Any] = content.get("curves", {}) if usable else {}
+    return curves
+
+
+def _path(state: Path, step: Step) -> Path:
+    return state / "predicted" / f"{name_of(step, installed())}.json"
+
+
+def _kept(state: Path, step: Step) -> Curve | None:
+    try:
+        return Curve.from_json(json.loads(_path(state, step).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not there, or not as it was written: it is traced again
+
+
+def _keep(state: Path, step: Step, curve: Curve) -> None:
+    path = _path(state, step)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".part")
+        beside.write_text(json.dumps(curve.to_json()) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        return  # what cannot be kept is traced again

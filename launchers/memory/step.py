@@ -1,0 +1,123 @@
+"""What is asked: one optimizer step of a network, whatever its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import cattrs
+from attrs import validators
+
+from ...recipes.model import Recipe
+from ...recipes.network import PRECISIONS, Network, number
+
+ATTENTION_FLAG = "--attn_implementation"
+MEETING = ("anchor", "detector")  # heads in which all examples of a batch meet
+FLASH_FROM = (8, 0)
+"""The compute capability from which torch has flash attention for half precision
+(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""
+
+
+@attrs.frozen
+class Step:
+    """A network with numbers in the place of all flags, and how a step of it is made.
+
+    `length` counts the tokens of one sequence. `precision` is what products are computed in under
+    autocast, weights keep their own. `accumulates` is whether gradients are there before a
+    backward pass; without `training` it is a step of an evaluation during the training.
+    `capability` is the card's compute capability; None stands for the CPU.
+    """
+
+    network: Network
+    length: int
+    precision: str = attrs.field(default="fp32", validator=validators.in_(PRECISIONS))
+    training: bool = True
+    accumulates: bool = False
+    checkpointing: bool = False
+    lora_rank: int = 0
+    projection: int = 0
+    attention: str = attrs.field(default="sdpa", validator=validators.in_(("sdpa", "eager")))
+    world: int = 1
+    capability: tuple[int, int] | None = (8, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as plain data."""
+        plain: dict[str, Any] = _CONVERTER.unstructure(self)
+        return plain
+
+    @staticmethod
+    def from_json(plain: dict[str, Any]) -> Step:
+        """The step that `to_json` told of."""
+        return _CONVERTER.structure(plain, Step)
+
+
+def step_of(
+    recipe: Recipe,
+    arguments: Mapping[str, Any],
+    *,
+    precision: str = "fp32",
+    world: int = 1,
+    accumulates: bool = False,
+    capability: tuple[int, int] | None = (8, 0),
+) -> Step | None:
+    """The training step that a recipe's script takes with these arguments, defaults included.
+
+    `arguments` are flags with their values, None or True for a bare switch. None where the recipe
+    does not tell its model.
+    """
+    network = recipe.model
+    if network is None:
+        return None
+    told = {flag: value for flag, value in arguments.items() if value is not False}
+    switch = network.checkpointing
+    attention = told.get(ATTENTION_FLAG)
+    return Step(
+        network,
+        sum(number(figure, told) for figure in network.length),
+        precision=network.precision or precision,
+        accumulates=accumulates,
+        checkpointing=switch in told if isinstance(switch, str) else switch,
+        lora_rank=number(network.lora, told),
+        projection=number(network.projection, told),
+        attention="eager" if attention == "eager" else "sdpa",
+        world=world,
+        capability=capability,
+    )
+
+
+def essence(step: Step) -> Step:
+    """What a step's operations depend on: steps with the same essence have the same trace."""
+    network = attrs.evolve(
+        step.network,
+        length=(step.length,),
+        precision="",
+        projection=step.projection,
+        checkpointing=False,
+        lora=0,
+    )
+    half = step.precision != "fp32"
+    flash = step.capability is not None and (not half or step.capability >= FLASH_FROM)
+    return attrs.evolve(
+        step,
+        network=network,
+        precision="bf16" if half else "fp32",
+        accumulates=step.accumulates and step.training,
+        checkpointing=step.checkpointing and step.training,
+        world=step.world if network.head in MEETING else 1,
+        capability=None if step.capability is None else FLASH_FROM if flash else (0, 0),
+    )
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter()
+    # Numbers and words come back as they are, wherever both may stand.
+    converter.register_structure_hook_func(lambda kind: kind in (str | int, str | bool), _as_is)
+    return converter
+
+
+def _as_is(value: Any, _: Any) -> Any:
+    return value
+
+
+_CONVERTER = _converter()

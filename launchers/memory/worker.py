@@ -1,0 +1,97 @@
+"""The process that needs torch: JSON steps on standard input, curves on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections import Counter
+from typing import Any
+
+from . import allocator
+from .peak import Curve, NotPredicted, Peak
+from .step import MEETING, Step
+from .trace import HOST, Trace, trace
+
+BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+ENOUGH = 400 << 30
+"""Bytes above which no further batch is looked at: no card has as many."""
+TRACED = (2, 3, 5)
+"""Traced batches, the last only where examples meet, as sizes then are quadratic in the batch. A
+batch of 1 would have dimensions that some operations leave out."""
+
+
+def main() -> None:
+    """Answer every step of a list with its curve, or with why there is none."""
+    warnings.simplefilter("ignore")
+    steps = [Step.from_json(plain) for plain in json.load(sys.stdin)]
+    json.dump([_answer(step) for step in steps], sys.stdout)
+
+
+def _answer(step: Step) -> dict[str, Any]:
+    try:
+        found = curve_of(step)
+    except Exception as error:  # whatever torch, transformers or peft raise
+        found = NotPredicted(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    if isinstance(found, NotPredicted):
+        return {"because": found.because}
+    return found.to_json()
+
+
+def curve_of(step: Step) -> Curve | NotPredicted:
+    """The peaks of a step at all BATCHES that are not beyond ENOUGH, context and DDP left out."""
+    traces = [_traced(step, batch) for batch in TRACED[: 2 + (step.network.head in MEETING)]]
+    first = traces[0]
+    if any(other.events != first.events for other in traces):
+        return NotPredicted("its operations depend on the batch")
+    sizes = [_through(points) for points in zip(*(_sizes(one) for one in traces), strict=True)]
+    peaks: list[Peak] = []
+    for batch in BATCHES:
+        at = [sum(c * batch**power for power, c in enumerate(size)) for size in sizes]
+        peaks.append(_peak(first, [round(value) for value in at], exact=step.capability is None))
+        if peaks[-1].total > ENOUGH:
+            break
+    flops, moved = (
+        (getattr(traces[1], name) - getattr(first, name)) // (TRACED[1] - TRACED[0])
+        for name in ("flops", "moved")
+    )
+    return Curve(BATCHES[: len(peaks)], tuple(peaks), first.trainable, flops, moved)
+
+
+def _traced(step: Step, batch: int) -> Trace:
+    return trace(step, batch)
+
+
+def _sizes(one: Trace) -> list[int]:
+    return [0 if block.role == HOST else block.size for block in one.blocks]
+
+
+def _through(points: tuple[int, ...]) -> list[float]:
+    """Coefficients, from the constant up, of the polynomial through (TRACED[i], points[i])."""
+    low, high = TRACED[0], TRACED[1]
+    slope = (points[1] - points[0]) / (high - low)
+    if len(points) == 2:
+        return [points[0] - slope * low, slope]
+    last = TRACED[2]
+    bend = ((points[2] - points[1]) / (last - high) - slope) / (last - low)
+    return [
+        points[0] - slope * low + bend * low * high,
+        slope - bend * (low + high),
+        bend,
+    ]
+
+
+def _peak(one: Trace, sizes: list[int], *, exact: bool) -> Peak:
+    """The peak of these sizes; `exact` leaves out how the allocator of a card rounds them."""
+    if exact:
+        alive, reserved = allocator.exact(sizes, one.events), 0
+    else:
+        alive, reserved = allocator.replay(sizes, one.events)
+    shares: Counter[str] = Counter()
+    for number, size in alive.items():
+        shares[one.blocks[number].role] += size
+    return Peak(**shares, fragmentation=0 if exact else reserved - shares.total())
+
+
+if __name__ == "__main__":
+    main()
