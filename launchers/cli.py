@@ -289,14 +289,17 @@ def make_plan(
 ) -> Plan:
     """The plan for a recipe, with the user's numbers for the recipe's where there are any.
 
-    A batch or accumulation flag among `extra` is kept, and the other one fitted to it. `shared`:
-    ranks share each batch out, and their shares may differ.
+    A batch or accumulation flag among `extra` is kept, and the other one fitted to it; a script
+    without a flag for it does not accumulate. `shared`: ranks share each batch out, and their
+    shares may differ.
 
     Raises:
         InputError: a number below 1, or a flag of `extra` without one.
 
     """
     batch, accumulation = commands.fixed_by(recipe, extra)
+    if recipe.flags.accumulation is None:
+        accumulation = 1
     target = recipe.batch.global_batch if global_batch is None else global_batch
     cap = recipe.batch.per_device_cap if per_device is None else per_device
     if shared:

@@ -171,7 +171,7 @@ def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | No
     """
     mine = given(extra)
 
-    def number(flag: str) -> int | None:
+    def number(flag: str | None) -> int | None:
         if flag not in mine:
             return None
         try:
@@ -203,10 +203,14 @@ def _defaults(
     for flag, value in recipe.arguments.items():
         yield flag, None if value is True else str(value)
     yield from _data(recipe, script, mine)
-    yield recipe.flags.train_batch, str(_batch_flag(recipe, script, plan, mine))
-    yield recipe.flags.eval_batch, str(recipe.batch.eval_per_device)
-    yield recipe.flags.accumulation, str(plan.accumulation)
-    yield recipe.flags.output, str(run_folder / recipe.output.folder)
+    flags = recipe.flags
+    planned = (
+        (flags.train_batch, _batch_flag(recipe, script, plan, mine)),
+        (flags.eval_batch, recipe.batch.eval_per_device),
+        (flags.accumulation, plan.accumulation),
+        (flags.output, run_folder / recipe.output.folder),
+    )
+    yield from ((flag, str(value)) for flag, value in planned if flag)
 
 
 def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str | None]) -> int:

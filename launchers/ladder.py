@@ -58,22 +58,25 @@ class Setting:
         less = solver(plan.world, plan.global_batch, per_device)
         # What the plan as a whole was asked for stays what it is.
         less = attrs.evolve(less, target=plan.target, exact=plan.exact, neighbours=plan.neighbours)
-        numbers = {flags.train_batch: less.per_device, flags.accumulation: less.accumulation}
+        numbers = {flags.train_batch: less.per_device}
+        if flags.accumulation:
+            numbers[flags.accumulation] = less.accumulation
         return attrs.evolve(self, plan=less, extra=_with(self.extra, numbers))
 
     def evaluating(self, per_device: int) -> Setting:
         """The same with so many examples per device in evaluation."""
         sizes = attrs.evolve(self.recipe.batch, eval_per_device=per_device)
+        flag = self.recipe.flags.eval_batch
         return attrs.evolve(
             self,
             recipe=attrs.evolve(self.recipe, batch=sizes),
-            extra=_with(self.extra, {self.recipe.flags.eval_batch: per_device}),
+            extra=_with(self.extra, {flag: per_device} if flag else {}),
         )
 
     @property
     def eval_per_device(self) -> int:
         """Examples per device in evaluation."""
-        mine = _number(given(self.extra).get(self.recipe.flags.eval_batch))
+        mine = _number(given(self.extra).get(self.recipe.flags.eval_batch or ""))
         return mine or self.recipe.batch.eval_per_device
 
 
@@ -98,7 +101,7 @@ def down(setting: Setting, failure: Failure) -> Step | None:
 
 def _evaluation(now: Setting) -> Step | None:
     """Half the batch of evaluations: no gradient depends on it."""
-    half = now.eval_per_device // 2
+    half = now.eval_per_device // 2 if now.recipe.flags.eval_batch else 0
     said = f"{half} examples per device in evaluation instead of {now.eval_per_device}"
     return Step(now.evaluating(half), said) if half else None
 
@@ -106,7 +109,7 @@ def _evaluation(now: Setting) -> Step | None:
 def _batch(now: Setting) -> Step | None:
     """The largest batch up to half of this one whose accumulation gives the same global batch."""
     plan = now.plan
-    if plan.per_device < 2:
+    if plan.per_device < 2 or now.recipe.flags.accumulation is None:
         return None
     less = now.taking(plan.per_device // 2)
     said = (

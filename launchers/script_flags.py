@@ -72,7 +72,8 @@ def find(
     names: tuple[tuple[str, ...], ...] = (OUTPUT, TRAIN_BATCH, ACCUMULATION)
     if recipe is not None:
         flags = load(recipe).flags
-        names = ((flags.output,), (flags.train_batch,), (flags.accumulation,))
+        known = ((flags.output,), (flags.train_batch,), (flags.accumulation,))
+        names = tuple(tuple(filter(None, one)) for one in known)
     mine = given(arguments)
     output = next((name for name in names[0] if name in mine), None)
     if output is None:

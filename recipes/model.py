@@ -81,12 +81,12 @@ def _sources(recipe: Recipe, attribute: attrs.Attribute[Any], value: dict[str, A
 
 @attrs.frozen
 class Flags:
-    """The script's own names for what the launcher, now or later, sets."""
+    """The script's own names for what the launcher, now or later, sets; None where it has none."""
 
     train_batch: str = attrs.field(validator=_flag)
-    eval_batch: str = attrs.field(validator=_flag)
-    accumulation: str = attrs.field(validator=_flag)
-    output: str = attrs.field(validator=_flag)
+    eval_batch: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    accumulation: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    output: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     learning_rate: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     epochs: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     sequence_length: str | None = attrs.field(default=None, validator=validators.optional(_flag))
@@ -166,15 +166,9 @@ def load(name_or_path: str) -> Recipe:
             or is no TOML, a field that is missing, unknown or of the wrong kind.
 
     """
-    if name_or_path.endswith(".toml") or Path(name_or_path).name != name_or_path:
-        path = Path(name_or_path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}: pass a recipe's name or file") from None
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
-        return parse(text, source=str(path), name=path.stem)
+    if _is_path(name_or_path):
+        text = _read(Path(name_or_path))
+        return parse(text, source=name_or_path, name=Path(name_or_path).stem)
     if name_or_path in known():
         return _shipped(name_or_path)
     # Only now, as all of them have to be read for it.
@@ -184,9 +178,32 @@ def load(name_or_path: str) -> Recipe:
     raise InputError(_unknown(name_or_path))
 
 
+def text_of(name_or_path: str) -> str:
+    """The text of a recipe's file. Raises InputError as `load` does."""
+    if _is_path(name_or_path):
+        return _read(Path(name_or_path))
+    return _shipped_text(load(name_or_path).name)
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(".toml") or Path(name_or_path).name != name_or_path
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}: pass a recipe's name or file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+
+
 def _shipped(name: str) -> Recipe:
-    text = (resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
-    return parse(text, source=f"recipes/{name}.toml", name=name)
+    return parse(_shipped_text(name), source=f"recipes/{name}.toml", name=name)
+
+
+def _shipped_text(name: str) -> str:
+    return (resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def parse(text: str, *, source: str, name: str) -> Recipe:

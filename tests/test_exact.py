@@ -506,7 +506,7 @@ def test_launch_gives_all_processes_their_batch_together(exact: bool, tmp_path: 
     command = build(recipe, script, plan, tmp_path / "run")
     words = list(command.argv)
     assert words[words.index(flags.train_batch) + 1] == ("24" if exact else "8")
-    assert words[words.index(flags.accumulation) + 1] == "2"
+    assert words[words.index(str(flags.accumulation)) + 1] == "2"
     if exact:
         mine = [flags.train_batch, "8"]
         with pytest.raises(InputError, match="is the batch of all processes together"):
