@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": ("patcher.cli", "the manual of one rule"),
     "rules": ("patcher.cli", "all rules, a line each"),
     "capabilities": ("patcher.cli", "what patch --with can add to a script"),
+    "recipes": ("recipes.cli", "what is known of families of scripts, and a new one from run.sh"),
     "gpus": ("launchers.cli", "the cards of this machine, and which can be used"),
     "plan": ("launchers.cli", "the batch plan for a recipe on these cards"),
     "launch": ("launchers.cli", "run a script on every card"),

@@ -1,0 +1,91 @@
+"""``ddpfix recipes``: which there are, what one says and why, and a new one from a shell file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import attrs
+import click
+
+from ..errors import InputError
+from . import model
+from .model import load, parse, text_of
+from .show import figures, listed, print_table
+
+NAMELESS = "recipe"
+FIELDS = "\b\nFields of a recipe:\n" + (model.__doc__ or "").partition("::\n\n")[2]
+
+
+@click.group(invoke_without_command=True, epilog=FIELDS)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.pass_context
+def recipes(ctx: click.Context, as_json: bool) -> None:
+    """The recipes that come with ddpfix; one of them; a new one from a shell file."""
+    if ctx.invoked_subcommand:
+        return
+    found = listed()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    names = [", ".join([one["name"], *one["aliases"]]) for one in found]
+    rows = [
+        (name, one["script"], one["description"]) for name, one in zip(names, found, strict=True)
+    ]
+    print_table(("recipe", "script", "what it is"), rows)
+
+
+@recipes.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--toml", "as_toml", is_flag=True, help="The file, to begin one of your own with.")
+def show(name: str, as_json: bool, as_toml: bool) -> None:
+    """Every figure of a recipe, NAME or a file, with its source."""
+    recipe = load(name)
+    if as_toml:
+        click.echo(text_of(name), nl=False)
+    elif as_json:
+        click.echo(json.dumps(attrs.asdict(recipe), indent=2))
+    else:
+        click.echo(f"{recipe.name}: {recipe.description}")
+        click.echo(f"{recipe.script}, {recipe.task}")
+        print_table(("figure", "value", "source"), figures(recipe))
+
+
+@recipes.command()
+@click.option(
+    "--from",
+    "shell_file",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A shell file that starts a training.",
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Else it is printed.")
+@click.option("--line", type=int, help="The command of this line, where several train.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def new(
+    shell_file: Path, output: Path | None, line: int | None, arguments: tuple[str, ...]
+) -> None:
+    """A recipe from a shell file such as run.sh, which is read and not run.
+
+    ARGUMENTS, after --, are the shell file's own: $1 and so on. What else it takes from its
+    environment is taken from yours. What could not be read, or had to be supposed, is told, and
+    stands in the recipe as a comment.
+    """
+    from .from_shell import recipe_text
+
+    text, said = recipe_text(shell_file, arguments, os.environ, line)
+    name = output.stem if output else NAMELESS
+    parse(text, source=str(output or shell_file), name=name)
+    for sentence in said:
+        click.echo(f"{shell_file}: {sentence}", err=True)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"--output {output}: {error.strerror}: name another file") from None
+    click.echo(f"Written: {output}; next: ddpfix launch --recipe {output} --dry-run", err=True)

@@ -1,0 +1,292 @@
+"""A recipe from a command of a shell file, and what of it had to be supposed or is left open."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+import attrs
+
+from ..errors import InputError
+from .model import Value
+from .roles import LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
+from .shell_values import Word
+from .started import Argument, Program
+
+SET_BY_LAUNCH = ("train_batch", "eval_batch", "accumulation", "output")
+OF_PROCESSES = re.compile(
+    r"gpus?(_ids?|_per_node)?|n_?gpus?|num_gpus|devices?|world_size|local_rank"
+)
+"""Flags that tell a script what its launcher decides."""
+LACKED = {
+    "eval_batch": "the batch of evaluations",
+    "accumulation": "the accumulation",
+    "output": "the output folder",
+}
+WITHOUT = {
+    "eval_batch": "the script's own default stands",
+    "accumulation": "no plan accumulates",
+    "output": "the script writes where it always does",
+}
+FOLDER = "output"
+"""Where a script writes that does not say it in a way that can be read."""
+
+
+@attrs.define
+class Draft:
+    """The fields of a recipe before they are written, each table by itself.
+
+    `open` are arguments that could not be taken over, each with its reason; `said` are sentences
+    for whoever asked for the recipe. `remarks` belong to a field, such as "flags.accumulation".
+    """
+
+    script: str
+    flags: dict[str, str] = attrs.field(factory=dict)
+    batch: dict[str, int] = attrs.field(factory=dict)
+    folder: str = "."
+    files: dict[str, str] = attrs.field(factory=dict)
+    train: str | None = None
+    output: str = FOLDER
+    arguments: dict[str, Value] = attrs.field(factory=dict)
+    sources: dict[str, str] = attrs.field(factory=dict)
+    open: list[str] = attrs.field(factory=list)
+    remarks: dict[str, str] = attrs.field(factory=dict)
+    said: list[str] = attrs.field(factory=list)
+
+
+def draft(program: Program, source: str, declared: Mapping[str, object] | None) -> Draft:
+    """The recipe of a program in the shell file `source`.
+
+    `declared` are the flags of its script with their defaults, None where that cannot be read.
+
+    Raises:
+        InputError: the batch is not known.
+
+    """
+    return _Drafting(program, source, declared).result
+
+
+class _Drafting:
+    def __init__(
+        self, program: Program, source: str, declared: Mapping[str, object] | None
+    ) -> None:
+        self.program, self.source, self.declared = program, source, declared
+        self.file = PurePosixPath(source).name
+        self.script = str(program.path)
+        self.result = Draft(self.script)
+        self.cards = self._cards()
+        self._flags()
+        self._batch()
+        self._output()
+        self._data()
+        self._arguments()
+        self._loose()
+
+    def _cards(self) -> int:
+        """How many the command trained on, as far as that can be read."""
+        program, what = self.program, ""
+        processes, machines = (_number(word) for word in (program.processes, program.machines))
+        if program.launcher:
+            if processes is not None:
+                return processes * (machines or 1)
+            if program.processes is None and program.single:
+                return 1
+            what = program.processes.text if program.processes else "its launcher's settings"
+            self._say(f"how many processes it starts is not known ({what})")
+            return 1
+        visible = program.started.variables.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None and not visible.missing:
+            return max(1, len([one for one in visible.text.split(",") if one.strip()]))
+        hidden = program.started.kept_back.get("CUDA_VISIBLE_DEVICES")
+        if hidden is not None:
+            self._say(
+                f"CUDA_VISIBLE_DEVICES of line {hidden.line} is not exported, so the script does "
+                "not see it"
+            )
+        self._say("without CUDA_VISIBLE_DEVICES it takes all cards; its batch is read as for one")
+        return 1
+
+    def _flags(self) -> None:
+        result, flags = self.result, self.program.flags
+        for role in ROLES:
+            flag = flag_for(role, flags)
+            if flag is None and self.declared is not None:
+                flag = flag_for(role, self.declared)
+            if flag is not None:
+                result.flags[role] = flag
+            elif role in LACKED:
+                if self.declared:
+                    self._say(f"{self.script} has no flag for {LACKED[role]}: {WITHOUT[role]}")
+                else:
+                    self._say(
+                        f"no flag for {LACKED[role]} is known, and {self.script} cannot be read: "
+                        f"name it as flags.{role}, else {WITHOUT[role]}"
+                    )
+        batch = result.flags.get("train_batch")
+        if batch not in flags and batch not in (self.declared or {}):
+            raise InputError(
+                f"{self._at()}: no flag of {self.script} is known as that of the training batch; "
+                f"known are {', '.join(f'--{name}' for name in ROLES['train_batch'])}"
+            )
+
+    def _batch(self) -> None:
+        result = self.result
+        given = self._size("train_batch")
+        if given is None:
+            raise InputError(self._unknown(result.flags["train_batch"]))
+        accumulation = self._size("accumulation") or 1
+        evaluation = self._size("eval_batch")
+        each = bool(self.program.launcher) or _per_process(result.flags["train_batch"])
+        cap = given if each else max(1, given // self.cards)
+        together = given * self.cards if each else given
+        result.batch = {"global_batch": together * accumulation, "per_device_cap": cap}
+        share = self.cards if "eval_batch" in result.flags and not each else 1
+        if evaluation is None:
+            result.remarks["batch.eval_per_device"] = "not told: as in training"
+        result.batch["eval_per_device"] = max(1, evaluation // share) if evaluation else cap
+        how = f"{given} per process x {self.cards}" if each else f"{given} over all cards"
+        words = f"{how} x {accumulation} accumulated"
+        for figure in ("global_batch", "per_device_cap"):
+            self._source(f"batch.{figure}", result.flags["train_batch"], words)
+        if evaluation is not None:
+            self._source("batch.eval_per_device", result.flags["eval_batch"])
+
+    def _size(self, role: str) -> int | None:
+        """A number that the command gives, or else is the script's default."""
+        flag = self.result.flags.get(role)
+        argument = self.program.flags.get(flag or "")
+        if argument is not None:
+            number = _number(argument.given)
+            if number is None:
+                raise InputError(self._unknown(argument.flag.text))
+            return number
+        default = (self.declared or {}).get(flag or "")
+        return default if type(default) is int else None
+
+    def _output(self) -> None:
+        result = self.result
+        argument = self.program.flags.get(result.flags.get("output", ""))
+        word = argument.given if argument else None
+        if word is None or word.missing:
+            told = f" ({word.text})" if word else ""
+            self._say(f"where it writes is not known{told}: a launch has it write to {FOLDER}")
+            return
+        parts = [part for part in PurePosixPath(word.text).parts if part not in ("..", "/")]
+        result.output = "/".join(parts) or FOLDER
+        self._doubt(word)
+
+    def _data(self) -> None:
+        """The data files, relative to the folder that they share, and that to the script."""
+        result, here = self.result, self.program.started.folder
+        found: dict[str, str] = {}
+        for flag, argument in self.program.flags.items():
+            word = argument.given
+            if word and len(argument.values) == 1 and not word.missing and is_data(flag, word.text):
+                found[flag] = posixpath.normpath(posixpath.join(here, word.text))
+                self._doubt(word)
+        if not found:
+            return
+        relative = [posixpath.dirname(path) for path in found.values() if not posixpath.isabs(path)]
+        shared = posixpath.commonpath(relative) if relative else "."
+        result.files = {
+            flag: path if posixpath.isabs(path) else posixpath.relpath(path, shared or ".")
+            for flag, path in found.items()
+        }
+        result.folder = posixpath.relpath(shared or ".", posixpath.dirname(self.script) or ".")
+        training = [flag for flag in found if TRAINING_DATA.match(bare(flag))]
+        result.train = next((one for one in training if found[one].endswith(LINES)), None)
+        if training and not result.train:
+            result.remarks["data.files"] = f'train = "{training[0]}", if it has an example a line'
+
+    def _arguments(self) -> None:
+        result = self.result
+        mine = {result.flags[role] for role in SET_BY_LAUNCH if role in result.flags}
+        for flag, argument in self.program.flags.items():
+            if flag in mine or flag in result.files:
+                continue
+            if reason := self._unusable(flag, argument):
+                words = " ".join([flag, *(word.text for word in argument.values)])
+                result.open.append(f"{words}: {reason}")
+                self._say(f"{words} is left out: {reason}")
+                continue
+            word = argument.given
+            result.arguments[flag] = True if word is None else _value(word.text)
+            if word is not None:
+                self._source(flag, flag)
+                self._doubt(word)
+            if OF_PROCESSES.fullmatch(bare(flag)):
+                self._say(f"{flag} stays as it is, though the number of processes may not")
+
+    def _unusable(self, flag: str, argument: Argument) -> str:
+        """Why an argument cannot be a recipe's."""
+        if missing := [text for word in argument.values for text in word.missing]:
+            return f"{missing[0]} is not known, {self._way_out(missing[0])}"
+        if len(argument.values) > 1:
+            return "it takes several values, a recipe's one"
+        if not flag.startswith("--"):
+            return "a recipe's flags begin with --"
+        return ""
+
+    def _loose(self) -> None:
+        if self.program.loose:
+            words = " ".join(word.text for word in self.program.loose)
+            self.result.open.append(f"{words}: not behind a flag")
+            self._say(f"{words} is left out: a recipe has arguments behind flags only")
+
+    def _source(self, figure: str, flag: str, more: str = "") -> None:
+        argument = self.program.flags.get(flag)
+        if argument is not None:
+            where = f"{self.file}, line {argument.flag.line}"
+        else:
+            where = f"default of {self.script}"
+        self.result.sources[figure] = f"{where}: {more}" if more else where
+
+    def _doubt(self, word: Word) -> None:
+        for doubt in word.doubts:
+            self._say(doubt)
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self.result.said:
+            self.result.said.append(sentence)
+
+    def _at(self) -> str:
+        return f"{self.source}:{self.program.started.line}"
+
+    def _unknown(self, flag: str) -> str:
+        argument = self.program.flags.get(flag)
+        word = argument.given if argument else None
+        if word is None:
+            return (
+                f"{self._at()}: {self.script} is not told {flag}, and has no default that is read"
+            )
+        if not word.missing:
+            return f"{self.source}:{word.line}: {flag} {word.text}: it takes a whole number"
+        way_out = self._way_out(word.missing[0])
+        return f"{self.source}:{word.line}: {flag} {word.text}: it has to be known, {way_out}"
+
+    def _way_out(self, missing: str) -> str:
+        name = missing.strip("${}")
+        if name.isdigit():
+            return f"pass the arguments of {self.file} behind --"
+        return f"set {name} in the environment" if name.isidentifier() else "only a run tells it"
+
+
+def _per_process(flag: str) -> bool:
+    return any(part in bare(flag) for part in PER_PROCESS)
+
+
+def _number(word: Word | None) -> int | None:
+    return int(word.text) if word and word.text.isdigit() and int(word.text) else None
+
+
+def _value(text: str) -> Value:
+    """A number where writing it gives the same text again."""
+    for kind in (int, float):
+        try:
+            if str(kind(text)) == text:
+                return kind(text)
+        except ValueError:
+            pass
+    return text

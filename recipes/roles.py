@@ -1,0 +1,100 @@
+"""What training scripts call the things that a launcher sets or a reader looks for.
+
+The names are those of CodeXGLUE, CodeBERT, CodeT5 and of the examples of transformers and their
+descendants, as they stand in public shell files and parsers; dashes and underscores are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# Role (a field of recipes.model.Flags) -> names, the likelier ones first.
+ROLES: dict[str, tuple[str, ...]] = {
+    "train_batch": (
+        "train_batch_size",
+        "per_gpu_train_batch_size",
+        "per_device_train_batch_size",
+        "per_gpu_batch_size",
+        "batch_size_per_gpu",
+        "micro_batch_size",
+        "batch_size",
+        "batchsize",
+        "train_bs",
+        "bs",
+    ),
+    "eval_batch": (
+        "eval_batch_size",
+        "per_gpu_eval_batch_size",
+        "per_device_eval_batch_size",
+        "valid_batch_size",
+        "val_batch_size",
+        "dev_batch_size",
+        "test_batch_size",
+    ),
+    "accumulation": (
+        "gradient_accumulation_steps",
+        "gradient_accumulate_steps",
+        "grad_accumulation_steps",
+        "grad_accum_steps",
+        "accumulation_steps",
+        "accumulate_grad_batches",
+        "grad_accum",
+        "accum_steps",
+    ),
+    "output": (
+        "output_dir",
+        "output_path",
+        "out_dir",
+        "save_dir",
+        "save_path",
+        "saved_dir",
+        "checkpoint_dir",
+        "ckpt_dir",
+        "model_save_path",
+        "output",
+    ),
+    "learning_rate": ("learning_rate", "lr"),
+    "epochs": ("num_train_epochs", "epoch", "epochs", "num_epochs", "train_epochs", "max_epochs"),
+    "sequence_length": (
+        "block_size",
+        "max_seq_length",
+        "max_source_length",
+        "code_length",
+        "max_length",
+        "max_seq_len",
+        "max_len",
+        "seq_length",
+        "seq_len",
+    ),
+    "seed": ("seed", "random_seed"),
+}
+
+PER_PROCESS = ("per_gpu", "per_device", "micro_batch")
+"""In the name of a batch flag: it never was the batch of all cards together."""
+
+DATA = re.compile(
+    r"(?=.*(train|eval|dev|valid|val|test|query|candidate|codebase|data|corpus))"
+    r"(?=.*(file|filename|path|data|set|src|tgt))(?!.*(dir|model|output|out_|save|cache|log|trace))"
+)
+DATA_FILE = re.compile(r"[^,\s]+\.(txt|jsonl?|csv|tsv|pkl|pickle|parquet|gz|zip|h5|src|tgt|raw)")
+TRAINING_DATA = re.compile(r"^(?!.*(eval|dev|valid|test)).*train")
+# What a training file may be that has an example a line.
+LINES = (".txt", ".jsonl", ".tsv")
+TESTING = re.compile(r"(do_)?(test|eval|predict|inference|valid)(_only)?")
+
+
+def bare(flag: str) -> str:
+    """The flag's name without dashes."""
+    return flag.lstrip("-").replace("-", "_").lower()
+
+
+def flag_for(role: str, flags: Iterable[str]) -> str | None:
+    """The likeliest of the flags for a role, if any is known for it."""
+    by_name = {bare(flag): flag for flag in flags}
+    return next((by_name[name] for name in ROLES[role] if name in by_name), None)
+
+
+def is_data(flag: str, value: str) -> bool:
+    """Whether a flag and its value are a data file."""
+    return bool(DATA.match(bare(flag)) and DATA_FILE.fullmatch(value))

@@ -1,0 +1,328 @@
+"""Which programs a shell file starts, with which words: found by reading, nothing is run.
+
+Commands are gone through in the order in which they stand, with what the variables hold by then.
+A condition is followed where its test compares what is known; else all of its branches are read,
+and a loop's body once, and what hangs on that is told with the words.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+import attrs
+
+from .shell_values import Value, Values, Word, is_assignment
+from .shell_words import Raw, Sign, divide
+
+OPEN, CLOSE, ENDS = "(", ")", ("\n", ";", "&", "&&", "||", ";;")
+TO_FILE = (">", ">>", "&>", "&>>", ">|")
+SILENT = ("then", "do", "done", "{", "}", "!", "time", "while", "until")
+DECLARING = ("export", "declare", "local", "readonly", "typeset")
+NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
+
+
+@attrs.frozen
+class Started:
+    """A command: its words, the variables it is given, its folder and its log.
+
+    `folder` is relative to that of the shell file, unless absolute. `kept_back` are variables that
+    the file sets and does not export.
+    """
+
+    line: int
+    words: tuple[Word, ...]
+    variables: Mapping[str, Word]
+    kept_back: Mapping[str, Word]
+    folder: str
+    log: Word | None
+
+
+def commands(
+    text: str,
+    source: str,
+    *,
+    arguments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> list[Started]:
+    """All commands of a shell file that is given `arguments` and run under `environ`.
+
+    Raises:
+        InputError: a quote, parenthesis or brace that is not closed.
+
+    """
+    reading = _Reading(Values(source, environ or {}))
+    return list(reading.run(divide(text, source), [Word(argument) for argument in arguments]))
+
+
+@attrs.define
+class _Condition:
+    """An if or a case: whether the branch that is read now is taken, and was an earlier one."""
+
+    line: int
+    taken: bool | None
+    earlier: bool | None = False
+
+    def next(self, verdict: bool | None, line: int) -> None:
+        """Go on to the next branch, whose own test says `verdict`."""
+        self.line = line
+        if True in (self.earlier, self.taken):
+            self.earlier, self.taken = True, False
+            return
+        self.earlier = None if None in (self.earlier, self.taken) else False
+        self.taken = None if verdict and self.earlier is None else verdict
+
+
+@attrs.define
+class _Simple:
+    """One command, before expansion."""
+
+    words: list[Raw] = attrs.field(factory=list)
+    output: Raw | None = None
+
+
+class _Reading:
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.functions: dict[str, list[Raw | Sign]] = {}
+        self.calls: list[str] = []
+        self.conditions: list[_Condition] = []
+
+    @property
+    def skipping(self) -> bool:
+        return any(condition.taken is False for condition in self.conditions)
+
+    def run(self, tokens: Sequence[Raw | Sign], arguments: list[Word]) -> Iterator[Started]:
+        """The commands of a file or a function, one after the other."""
+        outer, self.values.arguments = self.values.arguments, arguments
+        folders: list[PurePosixPath] = []
+        place = 0
+        while place < len(tokens):
+            token = tokens[place]
+            undecided = (one.line for one in self.conditions if one.taken is None)
+            self.values.branch = tuple(undecided)
+            if isinstance(token, Sign):
+                if token.text == OPEN:
+                    folders.append(self.values.folder)
+                elif token.text == CLOSE and folders:
+                    self.values.folder = folders.pop()
+                elif token.text == ";;" and self.conditions:
+                    self.conditions[-1].next(None, token.line)
+                place += 1
+            elif (behind := self._compound(tokens, place)) is not None:
+                place = behind
+            else:
+                pipeline, place = _pipeline(tokens, place)
+                if self.skipping:
+                    self._unset(pipeline)
+                else:
+                    yield from self._pipeline(pipeline)
+        self.values.arguments = outer
+
+    def _unset(self, pipeline: list[_Simple]) -> None:
+        """What only a branch that is not taken sets holds nothing, rather than what is unknown."""
+        for raw in (raw for simple in pipeline for raw in simple.words[:1]):
+            if is_assignment(raw):
+                name = raw.pieces[0].text.partition("=")[0]
+                self.values.variables.setdefault(name, Value((), raw.line))
+
+    def _compound(self, tokens: Sequence[Raw | Sign], place: int) -> int | None:
+        """Where it goes on behind what is no command: a keyword, a loop's head, a function."""
+        token = tokens[place]
+        assert isinstance(token, Raw)
+        word = token.bare
+        if word in ("if", "elif"):
+            return self._condition(tokens, place)
+        if word == "else":
+            for condition in self.conditions[-1:]:
+                condition.next(True, token.line)
+        elif word == "case":
+            self.conditions.append(_Condition(token.line, None))
+            return _behind(tokens, place, "in")
+        elif word in ("fi", "esac"):
+            del self.conditions[-1:]
+        elif word == "for":
+            return self._for(tokens, place)
+        elif word == "[[":
+            return _behind(tokens, place, "]]")
+        elif word == "function" or _signs(tokens[place + 1 : place + 3]) == "()":
+            return self._function(tokens, place)
+        elif word not in SILENT:
+            return None
+        return place + 1
+
+    def _condition(self, tokens: Sequence[Raw | Sign], place: int) -> int:
+        behind = _behind(tokens, place, "then")
+        verdict = self._verdict(tokens[place + 1 : behind - 1])
+        if _bare(tokens[place]) == "if":
+            self.conditions.append(_Condition(tokens[place].line, verdict))
+        elif self.conditions:
+            self.conditions[-1].next(verdict, tokens[place].line)
+        # A test that is more than one is read as the commands that it may be.
+        return place + 1 if verdict is None else behind
+
+    def _verdict(self, test: Sequence[Raw | Sign]) -> bool | None:
+        """What a test of known values says, or None."""
+        raws = [token for token in test if isinstance(token, Raw)]
+        signs = [
+            token for token in test if isinstance(token, Sign) and token.text not in ("\n", ";")
+        ]
+        if signs or not raws or (raws[0].bare, raws[-1].bare) not in (("[", "]"), ("[[", "]]")):
+            return None
+        inner = raws[1:-1]
+        if inner and inner[0].bare == "!":
+            said = self._compared(inner[1:])
+            return None if said is None else not said
+        return self._compared(inner)
+
+    def _compared(self, raws: Sequence[Raw]) -> bool | None:
+        if len(raws) == 2 and raws[0].bare in ("-z", "-n"):
+            empty = self.values.unset(raws[1])
+            words = [] if empty else self.values.expanded(raws[1])
+            if any(word.missing for word in words):
+                return None
+            return (raws[0].bare == "-z") == (not "".join(word.text for word in words))
+        if len(raws) != 3:
+            return None
+        left, right = (self.values.expanded(raw) for raw in (raws[0], raws[2]))
+        if any(word.missing or word.doubts for word in (*left, *right)):
+            return None
+        one, other = ("".join(word.text for word in words) for words in (left, right))
+        sign = raws[1].bare
+        if sign in ("=", "==", "!="):
+            return None if set(other) & set("*?[") else (one == other) == (sign != "!=")
+        numbers = all(text.lstrip("-").isdigit() for text in (one, other))
+        return NUMBERS[sign](int(one), int(other)) if sign in NUMBERS and numbers else None
+
+    def _for(self, tokens: Sequence[Raw | Sign], place: int) -> int:
+        ends = (i for i in range(place, len(tokens)) if _is(tokens[i], "\n", ";"))
+        end = next(ends, len(tokens))
+        head = [token for token in tokens[place + 1 : end] if isinstance(token, Raw)]
+        if len(head) > 2 and head[1].bare == "in":
+            values = [word for raw in head[2:] for word in self.values.expanded(raw)]
+            name, line = head[0].bare, head[0].line
+            if values:
+                doubt = f"{name} is {values[0].text}, the first of {len(values)} in line {line}"
+                first = values[0] + Word("", doubts=(doubt,) if len(values) > 1 else ())
+                self.values.variables[name] = Value((first,), line, self.values.branch)
+        return end
+
+    def _function(self, tokens: Sequence[Raw | Sign], place: int) -> int:
+        """Remember the body, which is read where it is called."""
+        named = place + (_bare(tokens[place]) == "function")
+        start = _behind(tokens, place, "{")
+        depth, end = 1, start
+        while end < len(tokens) and depth:
+            depth += (_bare(tokens[end]) == "{") - (_bare(tokens[end]) == "}")
+            end += 1
+        self.functions[_bare(tokens[named])] = list(tokens[start : end - 1])
+        return end
+
+    def _pipeline(self, pipeline: list[_Simple]) -> Iterator[Started]:
+        expanded = [self._expanded(simple) for simple in pipeline]
+        tees = [words[1:] for _, words in expanded[1:] if words and words[0].text == "tee"]
+        kept = [word for words in tees for word in words if not word.text.startswith("-")]
+        for simple, (own, words) in zip(pipeline, expanded, strict=True):
+            name = words[0].text if words else ""
+            if name in self.functions and name not in self.calls:
+                self.calls.append(name)
+                yield from self.run(self.functions[name], words[1:])
+                self.calls.pop()
+            elif words and not self._builtin(words):
+                log = self.values.expanded(simple.output) if simple.output else kept
+                yield self._started(words, own, log[0] if log else None)
+
+    def _started(self, words: list[Word], own: Mapping[str, Word], log: Word | None) -> Started:
+        values = self.values
+        held = {name: value.words[0] for name, value in values.variables.items() if value.words}
+        passed = {name: word for name, word in held.items() if name in values.exported}
+        kept_back = {name: word for name, word in held.items() if name not in passed}
+        folder = str(values.folder)
+        return Started(words[0].line, tuple(words), {**passed, **own}, kept_back, folder, log)
+
+    def _expanded(self, simple: _Simple) -> tuple[dict[str, Word], list[Word]]:
+        """The variables of a command alone, and its words; assignments by themselves are done."""
+        raws, prefix = list(simple.words), list[Raw]()
+        while raws and is_assignment(raws[0]):
+            prefix.append(raws.pop(0))
+        if raws and raws[0].bare in DECLARING:
+            options = [raw.bare for raw in raws[1:] if raw.bare.startswith("-")]
+            prefix = [raw for raw in raws[1:] if is_assignment(raw)]
+            if raws[0].bare == "export" or "-x" in options:
+                named = {raw.bare for raw in raws[1:]}
+                self.values.exported |= named | {self.values.assigned(raw)[0] for raw in prefix}
+            raws = []
+        if not raws:
+            for raw in prefix:
+                self.values.assign(raw)
+            return {}, []
+        own = {name: words[0] for name, words in map(self.values.assigned, prefix) if words}
+        return own, [word for raw in raws for word in self.values.expanded(raw)]
+
+    def _builtin(self, words: list[Word]) -> bool:
+        """Carry out what changes how later commands are read."""
+        if words[0].text == "cd" and len(words) == 2 and not words[1].missing:
+            self.values.folder = _normal(self.values.folder / words[1].text)
+        elif words[0].text == "shift":
+            del self.values.arguments[: int(words[1].text) if words[1:] else 1]
+        else:
+            return False
+        return True
+
+
+def _pipeline(tokens: Sequence[Raw | Sign], place: int) -> tuple[list[_Simple], int]:
+    """The commands up to the next separator, and where it goes on."""
+    pipeline = [_Simple()]
+    while place < len(tokens):
+        token = tokens[place]
+        if isinstance(token, Raw):
+            pipeline[-1].words.append(token)
+        elif token.text in ("|", "|&"):
+            pipeline.append(_Simple())
+            while place + 1 < len(tokens) and _is(tokens[place + 1], "\n"):
+                place += 1
+        elif token.text in (*ENDS, OPEN, CLOSE):
+            break
+        elif token.text not in ("<<", "<<-"):  # a redirection, with its target
+            target = tokens[place + 1] if place + 1 < len(tokens) else None
+            if isinstance(target, Raw):
+                place += 1
+                if token.text in TO_FILE and token.number != "2" and target.bare != "/dev/null":
+                    pipeline[-1].output = target
+        place += 1
+    return pipeline, place
+
+
+def _behind(tokens: Sequence[Raw | Sign], place: int, word: str) -> int:
+    return next((i + 1 for i in range(place, len(tokens)) if _bare(tokens[i]) == word), len(tokens))
+
+
+def _bare(token: Raw | Sign) -> str:
+    return token.bare if isinstance(token, Raw) else ""
+
+
+def _is(token: Raw | Sign, *texts: str) -> bool:
+    return isinstance(token, Sign) and token.text in texts
+
+
+def _signs(tokens: Sequence[Raw | Sign]) -> str:
+    return "".join(token.text if isinstance(token, Sign) else " " for token in tokens)
+
+
+def _normal(path: PurePosixPath) -> PurePosixPath:
+    """The path without what . and .. in it undo."""
+    parts: list[str] = []
+    for part in path.parts:
+        if part == ".." and parts and parts[-1] not in ("..", "/"):
+            parts.pop()
+        else:
+            parts.append(part)
+    return PurePosixPath(*parts)

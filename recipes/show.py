@@ -1,0 +1,75 @@
+"""A recipe in tables: every figure with where it is from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import click
+
+from .model import Recipe, known, load
+
+NOT_FIGURES = ("name", "description", "aliases", "task", "family", "script", "sources")
+
+
+def listed() -> list[dict[str, Any]]:
+    """The recipes that come with ddpfix, in short."""
+    recipes = [load(name) for name in known()]
+    return [
+        {
+            "name": recipe.name,
+            "aliases": list(recipe.aliases),
+            "family": recipe.family,
+            "script": recipe.script,
+            "global_batch": recipe.batch.global_batch,
+            "description": recipe.description,
+        }
+        for recipe in recipes
+    ]
+
+
+def figures(recipe: Recipe) -> list[tuple[str, Any, str]]:
+    """Every field, its value, and its source, which is empty where none is given."""
+    rows: list[tuple[str, Any]] = []
+    for field in attrs.fields(Recipe):
+        if field.name not in NOT_FIGURES:
+            rows += _rows(field.name, getattr(recipe, field.name))
+    return [(name, value, recipe.sources.get(name, "")) for name, value in rows]
+
+
+def _rows(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Fields of tables as table.field, flags by themselves; what is not set is left out."""
+    if attrs.has(type(value)):
+        for field in attrs.fields(type(value)):
+            yield from _rows(f"{name}.{field.name}", getattr(value, field.name))
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield (key if name in ("arguments", "if_declared") else f"{name} {key}"), one
+    elif value not in (None, (), ""):
+        yield name, list(value) if isinstance(value, tuple) else value
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows in columns: a table on a terminal, plain text in a pipe."""
+    cells = [[_text(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*header)
+        for row in cells:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    for row in (list(header), *cells):
+        parts = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(parts).rstrip())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
