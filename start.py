@@ -21,8 +21,10 @@ def main() -> None:
             # At once: to take trees apart that nobody needs any more is a tenth of the time.
             os._exit(check_plainly(words[1:]))
     from .cli import main as from_command_line
+    from .patcher.collector import patient_collector
 
-    from_command_line()
+    with patient_collector():
+        from_command_line()
 
 
 def check_plainly(paths: list[str]) -> int:

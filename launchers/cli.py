@@ -20,9 +20,8 @@ from .backends import OFFERED, chosen
 from .card_options import on_cards
 from .care_options import Care, with_care
 from .declared import declared
-from .devices import Devices, Wish, choose_devices, choose_for_job
+from .devices import Devices, Wish, choose_cpu, choose_devices, choose_for_job
 from .emit import FORMS, Launch, backend_for, emitted
-from .gpus_table import print_table
 from .job_options import Job, as_job
 from .ladder import Setting
 from .learned import Memory
@@ -93,6 +92,8 @@ def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
         return
     if found.note:
         click.echo(found.note, err=True)
+    from .gpus_table import print_table
+
     print_table(found)
 
 
@@ -114,7 +115,7 @@ def plan(
     """The plan for a recipe on these cards: batch, precision, loader workers, optimizer steps."""
     recipe = load(recipe_name)
     path = script or Path(recipe.script)
-    devices = choose_devices(wish.look(), processes, cpu=cpu, named=wish.named)
+    devices = _devices(wish, processes, cpu=cpu)
     shared = exact or commands.shares_batches(path)
     solved = make_plan(recipe, devices.world, global_batch, per_device, shared=shared)
     more = settings(
@@ -179,14 +180,12 @@ def launch(
     the run's own.
     """
     recipe = load(recipe_name)
-    choose = choose_for_job if emit == "sbatch" and not cpu else choose_devices
-    found = wish.look()
-    if found.simulated and (job.submit or not emit) and not dry_run:
+    if wish.kinds and (job.submit or not emit) and not dry_run:
         raise InputError(
             f"--gpus {','.join(wish.kinds)!r}: nothing can run on simulated cards; see what would "
             "with --dry-run or --emit"
         )
-    devices = choose(found, processes, cpu=cpu, named=wish.named)
+    devices = _devices(wish, processes, cpu=cpu, job=emit == "sbatch")
     path = script or Path(recipe.script)
     shared = commands.shares_batches(path)
     if exact and path.is_file() and not shared:
@@ -276,6 +275,13 @@ def launch(
         click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
     click.echo(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}", err=True)
     ctx.exit(outcome.status)
+
+
+def _devices(wish: Wish, processes: int | None, *, cpu: bool, job: bool = False) -> Devices:
+    if cpu:
+        return choose_cpu(processes, named=wish.named or wish.kinds)
+    choose = choose_for_job if job else choose_devices
+    return choose(wish.look(), processes, named=wish.named)
 
 
 def make_plan(

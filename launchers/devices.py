@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ..errors import InputError
-from .gpus import Gpu, Inventory, inventory
-from .simulated import is_simulated, simulated
-from .visible import hides_every_card, pick
+from .visible import are_kinds, hides_every_card, pick
+
+if TYPE_CHECKING:
+    from .gpus import Gpu, Inventory
 
 CPU_PROCESSES = 2
 
@@ -32,7 +34,7 @@ class Wish:
         cls, names: tuple[str, ...], *, busy_above: int | None = None, min_free: int | None = None
     ) -> Wish:
         """The wish of somebody who gives these names, be they of cards here or of kinds."""
-        kinds = names if is_simulated(names) else ()
+        kinds = names if are_kinds(names) else ()
         return cls(() if kinds else names, busy_above, min_free, kinds)
 
     def look(self) -> Inventory:
@@ -43,7 +45,11 @@ class Wish:
 
         """
         if self.kinds:
+            from .simulated import simulated
+
             return simulated(self.kinds, min_free=self.min_free)
+        from .gpus import inventory  # with pynvml; whoever wants the CPU alone does without
+
         found = inventory(busy_above=self.busy_above, min_free=self.min_free)
         if not self.named:
             return found
@@ -67,35 +73,41 @@ class Devices:
         return None if self.assigned else tuple(gpu.index for gpu in self.cards)
 
 
+def choose_cpu(processes: int | None, *, named: Sequence[str] = ()) -> Devices:
+    """How many processes on the CPU; no driver is asked, as it may be why the CPU is wanted.
+
+    Raises:
+        InputError: cards are `named`, or there are no `processes`.
+
+    """
+    if named:
+        raise InputError("--gpus and --cpu exclude each other: give one of them")
+    _at_least_one(processes)
+    world = processes or CPU_PROCESSES
+    many = "1 process" if world == 1 else f"{world} gloo processes"
+    return Devices(world, (), f"Running {many} on the CPU.")
+
+
 def choose_devices(
-    found: Inventory,
-    processes: int | None,
-    *,
-    cpu: bool = False,
-    named: Sequence[str] = (),
+    found: Inventory, processes: int | None, *, named: Sequence[str] = ()
 ) -> Devices:
     """How many processes, and on which cards.
 
-    The CPU is taken where there is no card, or the user asks for it (`cpu`, or a
-    CUDA_VISIBLE_DEVICES that hides every card), never because all cards are busy or the driver
-    is out of order, and never where cards are `named`: those are then first in `found`.
+    The CPU is taken where there is no card, or CUDA_VISIBLE_DEVICES hides every one, never because
+    all cards are busy or the driver is out of order, and never where cards are `named`: those are
+    then first in `found`.
 
     Raises:
         InputError: cards exist but none can be used, or fewer than `processes`, or not all that
             are named; or the driver cannot be asked.
 
     """
-    if processes is not None and processes < 1:
-        raise InputError(f"--processes {processes}: at least 1 is needed")
-    if cpu and (named or found.simulated):
-        raise InputError("--gpus and --cpu exclude each other: give one of them")
     cardless = not found.gpus and not found.broken
     hidden = hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if cpu or cardless or (hidden and not (named or found.simulated)):
-        world = processes or CPU_PROCESSES
-        why = "" if cpu else f"{found.note} "
-        many = "1 process" if world == 1 else f"{world} gloo processes"
-        return Devices(world, (), f"{why}Running {many} on the CPU.")
+    if cardless or (hidden and not (named or found.simulated)):
+        on_cpu = choose_cpu(processes)
+        return attrs.evolve(on_cpu, found=f"{found.note} {on_cpu.found}")
+    _at_least_one(processes)
     if found.broken:
         raise InputError(f"{found.note} Or pass --cpu")
     _all_usable(found.gpus[: len(named)])
@@ -115,11 +127,7 @@ def choose_devices(
 
 
 def choose_for_job(
-    found: Inventory,
-    processes: int | None,
-    *,
-    cpu: bool = False,
-    named: Sequence[str] = (),
+    found: Inventory, processes: int | None, *, named: Sequence[str] = ()
 ) -> Devices:
     """As many cards as `processes` says, or as can be used here, for a batch job to be given.
 
@@ -133,12 +141,17 @@ def choose_for_job(
     if processes is not None and processes > 0:
         here = Devices(processes, (), "")
     else:
-        here = choose_devices(found, processes, cpu=cpu)
+        here = choose_devices(found, processes)
         if not here.cards:
             raise InputError("no card here to go by: say how many with --processes, or --cpu")
     many = "1 card" if here.world == 1 else f"{here.world} cards"
     # Cards that are here are taken to be like those of the job.
     return attrs.evolve(here, found=f"The job asks for {many}.", assigned=True)
+
+
+def _at_least_one(processes: int | None) -> None:
+    if processes is not None and processes < 1:
+        raise InputError(f"--processes {processes}: at least 1 is needed")
 
 
 def _all_usable(named: Sequence[Gpu]) -> None:

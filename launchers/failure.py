@@ -14,13 +14,7 @@ from collections.abc import Iterator
 
 import attrs
 
-OUT_OF_MEMORY = re.compile(
-    rb"torch\.(?:cuda\.)?OutOfMemoryError: "
-    rb"|RuntimeError: (?:CUDA|HIP) (?:error: )?out of memory"
-    rb"|AcceleratorError: CUDA error: out of memory"
-    rb"|RuntimeError: .{0,80}(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
-)
-"""As Python prints the error that ends a process; a script that merely logs one says less."""
+from .heard import OUT_OF_MEMORY
 
 _PREFIX = re.compile(r"^(?:\[(?:rank|default)(\d+)\]: ?)+")
 _BEGIN = "Traceback (most recent call last):"

@@ -6,7 +6,13 @@ import re
 import time
 from typing import Any
 
-from .failure import OUT_OF_MEMORY
+OUT_OF_MEMORY = re.compile(
+    rb"torch\.(?:cuda\.)?OutOfMemoryError: "
+    rb"|RuntimeError: (?:CUDA|HIP) (?:error: )?out of memory"
+    rb"|AcceleratorError: CUDA error: out of memory"
+    rb"|RuntimeError: .{0,80}(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+)
+"""As Python prints the error that ends a process; a script that merely logs one says less."""
 
 TAIL = 1 << 20
 """Bytes of each stream that are kept to look for tracebacks in."""

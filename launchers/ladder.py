@@ -8,14 +8,17 @@ last ones, numbers that the recipe allows to be halved, make another training of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ..recipes.model import Recipe
 from .command import given
-from .failure import Failure
 from .plan import Plan, solve, solve_shared
 from .script_flags import replaced
+
+if TYPE_CHECKING:
+    from .failure import Failure
 
 CHECKPOINTING = "--gradient_checkpointing"
 

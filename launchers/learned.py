@@ -10,14 +10,16 @@ import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from .command import given
-from .gpus import Gpu
 from .ladder import CHECKPOINTING, Setting
 from .record import now, versions
+
+if TYPE_CHECKING:
+    from .gpus import Gpu
 
 # Memory does not depend on these, or they are what is learned.
 RESUMING = ("--resume", "--save_steps", "--save_total_limit")

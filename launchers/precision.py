@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ..errors import InputError
-from .gpus import Gpu
+
+if TYPE_CHECKING:
+    from .gpus import Gpu
 
 FLAG = "--amp"
 VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # of the flag

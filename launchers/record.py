@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -91,8 +90,10 @@ def versions() -> Iterator[tuple[str, str]]:
     from importlib import metadata  # with it come email and zipfile, a tenth of a launch's way
 
     yield "ddpfix", __version__
-    yield "python", platform.python_version()
-    yield "platform", platform.platform()
+    yield "python", sys.version.partition(" ")[0]
+    # platform.platform() would start a program to ask.
+    system = os.uname()
+    yield "platform", "-".join((system.sysname, system.release, system.machine))
     for package in RECORDED_PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             yield package, metadata.version(package)

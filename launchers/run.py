@@ -7,25 +7,27 @@ import os
 import signal
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from ..errors import InputError
 from .command import Command
-from .failure import Failure, first_failure
 from .family import MARK, Family
 from .heard import Heard
-from .monitor import SAMPLES, Monitor
 from .parent_death import die_with_parent
 from .record import RECORD, Record, opening, versions
 from .stop import Stop
 from .tee import Log, Tee
 from .watchdog import HUNG, Patience, Watchdog
+
+if TYPE_CHECKING:
+    from .failure import Failure
+    from .monitor import Monitor
 
 LOG = "log.txt"
 RANKS = "ranks"
@@ -34,6 +36,7 @@ TRAIN_LOG = "train.log"
 """What the log is called in the script's own output folder."""
 
 _POLL = 0.1  # seconds between looks at the child
+_UNDER_WAY = 0.3  # seconds until the ranks have been started and can be left alone
 
 
 @attrs.frozen
@@ -119,7 +122,7 @@ def run(
 
     `folder`/run.json is written when the run starts, again at each attempt and when it ends;
     `facts` (plan, recipe, cards, anything JSON can hold) go into it, and so do those that `late`
-    finds while the ranks are on their way. A first SIGINT, SIGTERM or SIGHUP is passed on and the
+    finds once the ranks are on their way. A first SIGINT, SIGTERM or SIGHUP is passed on and the
     run has `grace` seconds to end; a second one, or the end of the grace, kills all of it. When
     this process is killed, the child gets SIGTERM (Linux).
 
@@ -133,7 +136,7 @@ def run(
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run_id = uuid.uuid4().hex
+    run_id = os.urandom(16).hex()
     patience = patience or Patience()
     record = Record(folder / RECORD, opening(command, run_id, facts or {}))
     attempts: list[dict[str, Any]] = []
@@ -143,15 +146,15 @@ def run(
         while following is not None:
             attempt = _Attempt(following.command, run_id, log, quiet, patience)
             try:
-                with Monitor(folder / SAMPLES, cards) as monitor:
+                with _monitor(folder, cards) as monitor:
                     outcome = attempt.run(
-                        stop, started=lambda: record.update(versions=dict(versions()), **late())
+                        stop, under_way=lambda: record.update(versions=dict(versions()), **late())
                     )
             except OSError as error:
                 message = f"{following.command.argv[0]}: cannot be started: {error.strerror}"
                 record.close(exit_status=2, cause=message)
                 raise InputError(message) from None
-            seen = {"gpus": monitor.facts()} if cards else {}
+            seen = {"gpus": monitor.facts()} if monitor else {}
             attempts.append({**following.facts, **attempt.facts(outcome), **seen})
             _link(folder / LOG, output)
             failed = outcome.status and stop.received is None
@@ -178,8 +181,11 @@ class _Attempt:
         self._log, self._quiet, self._patience = log, quiet, patience
         self._heard = Heard()
 
-    def run(self, stop: Stop, started: Callable[[], None]) -> Outcome:
-        """Raises OSError if the program cannot be started."""
+    def run(self, stop: Stop, under_way: Callable[[], None]) -> Outcome:
+        """To its end; `under_way` is called once meanwhile.
+
+        Raises OSError if the program cannot be started.
+        """
         marks = {MARK: self._run_id, **self._patience.variables}
         child = subprocess.Popen(
             self._command.argv,
@@ -193,17 +199,21 @@ class _Attempt:
         family = Family(child, self._run_id)
         watchdog = Watchdog(family, self._heard, self._patience)
         stop.reach(family)
-        started()
+        waiting: list[Callable[[], None]] = [under_way]
         with Tee(child, self._log, self._quiet, self._heard.take) as tee:
             while child.poll() is None:
                 tee.pump(_POLL)
                 stop.escalate()
                 watchdog.look()
+                if waiting and time.monotonic() > self._heard.began + _UNDER_WAY:
+                    waiting.pop()()
             left_behind = family.end()
             tee.drain()
+        for call in waiting:
+            call()
         status, cause = _ending(child.returncode, stop.received, watchdog)
         of_itself = status and stop.received is None
-        failure = first_failure(self._heard.output()) if of_itself else None
+        failure = _first_failure(self._heard) if of_itself else None
         seconds = time.monotonic() - self._heard.began
         return Outcome(status, cause, seconds, left_behind, failure, self._heard.step)
 
@@ -231,6 +241,20 @@ def _ending(returncode: int, received: int | None, watchdog: Watchdog) -> tuple[
     if returncode < 0:
         return 128 - returncode, f"killed by {signal.Signals(-returncode).name}"
     return returncode, f"failed with exit status {returncode}"
+
+
+def _monitor(folder: Path, cards: Sequence[int]) -> AbstractContextManager[Monitor | None]:
+    if not cards:
+        return contextlib.nullcontext()
+    from .monitor import SAMPLES, Monitor  # with pynvml
+
+    return Monitor(folder / SAMPLES, cards)
+
+
+def _first_failure(heard: Heard) -> Failure:
+    from .failure import first_failure  # most runs have none
+
+    return first_failure(heard.output())
 
 
 def _link(log: Path, output: Path | None) -> None:

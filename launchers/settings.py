@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from ..recipes.model import Recipe
 from . import precision as precisions
 from .declared import declared
-from .gpus import Gpu
 from .horizon import Horizon, horizon
 from .plan import Plan
 from .precision import Precision
+
+if TYPE_CHECKING:
+    from .gpus import Gpu
 
 WORKERS_FLAG = "--dataloader_num_workers"
 MOST_WORKERS = 8

@@ -10,18 +10,9 @@ import attrs
 from ..errors import InputError
 from .cards import Card, meant
 from .gpus import Gpu, Inventory, objection
+from .visible import OF_HERE
 
 COUNTED = re.compile(r"(\d+)\s*[x*]\s*(.+)", re.IGNORECASE)
-HERE = re.compile(r"\d+|(GPU-|MIG-)[\w/-]*|[0-9a-f-]+", re.IGNORECASE)
-"""What names a card of this machine: an index, or the beginning of a UUID."""
-
-
-def is_simulated(names: Sequence[str]) -> bool:
-    """Whether these words of ``--gpus`` tell kinds of cards, such as "2x T4" or "RTX 4090".
-
-    A name that could begin a UUID, as A10 or A100 could, needs a count before it.
-    """
-    return any(not HERE.fullmatch(name) for name in names)
 
 
 def simulated(names: Sequence[str], *, min_free: int | None = None) -> Inventory:
@@ -43,7 +34,7 @@ def simulated(names: Sequence[str], *, min_free: int | None = None) -> Inventory
 
 
 def _kind(name: str) -> tuple[int, Card]:
-    if HERE.fullmatch(name):
+    if OF_HERE.fullmatch(name):
         raise InputError(
             f"--gpus: {name} names a card of this machine and others do not: name either alone "
             "(a kind whose name could begin a UUID needs a count, as in 1x L4,1x A10)"

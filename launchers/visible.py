@@ -7,6 +7,7 @@ sbatch, output environment variables).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     from .gpus import Gpu, Inventory
 
 HIDDEN = "hidden by CUDA_VISIBLE_DEVICES"
+OF_HERE = re.compile(r"\d+|(GPU-|MIG-)[\w/-]*|[0-9a-f-]+", re.IGNORECASE)
+"""What names a card of this machine: an index, or the beginning of a UUID."""
 NO_FILES = "NoDevFiles"  # what older versions of Slurm give a job without cards
+
+
+def are_kinds(names: Sequence[str]) -> bool:
+    """Whether these words of ``--gpus`` tell kinds of cards, such as "2x T4" or "RTX 4090".
+
+    A name that could begin a UUID, as A10 or A100 could, needs a count before it.
+    """
+    return any(not OF_HERE.fullmatch(name) for name in names)
 
 
 def leave_out_hidden(

@@ -25,11 +25,9 @@ as well. Its fields::
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Callable
 from functools import partial
-from importlib import resources
 from operator import eq
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +39,8 @@ from cattrs.v import format_exception as cattrs_words
 
 from ..errors import InputError
 from .network import Figure, Network, numbers_of
+
+SHIPPED = Path(__file__).parent
 
 Value = str | int | float | bool
 
@@ -154,8 +154,7 @@ def figures_of(recipe: Recipe) -> list[str]:
 
 def known() -> list[str]:
     """The names of the recipes that come with ddpfix, sorted."""
-    files = resources.files(__package__).iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return sorted(file.stem for file in SHIPPED.glob("*.toml"))
 
 
 def load(name_or_path: str) -> Recipe:
@@ -203,7 +202,7 @@ def _shipped(name: str) -> Recipe:
 
 
 def _shipped_text(name: str) -> str:
-    return (resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
+    return (SHIPPED / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def parse(text: str, *, source: str, name: str) -> Recipe:
@@ -229,6 +228,8 @@ def parse(text: str, *, source: str, name: str) -> Recipe:
 
 
 def _unknown(name: str) -> str:
+    import difflib  # only here, for a complaint
+
     close = difflib.get_close_matches(name, known(), n=1, cutoff=0.4)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"no recipe {name!r}: {hint}Known: {', '.join(known())}; or the path of a TOML file"
