@@ -30,14 +30,12 @@ ALONE = {
 class Backend:
     """How one program is told to start so many processes here, with so many threads each.
 
-    `module` is its word for Python's ``-m``, `log_folder` the one for a folder where each rank's
-    output is kept, empty where it does not do that. `expands`: torch elastic replaces
+    `module` is its word for Python's ``-m``. `expands`: torch elastic replaces
     `$local_rank` and `$$` in what it hands to the ranks.
     """
 
     words: Callable[[int, int], list[str]]
     module: str = "-m"
-    log_folder: str = ""
     expands: bool = False
 
 
@@ -70,15 +68,13 @@ def starting(
     threads: int,
     prefix: Sequence[str],
     rendezvous: Mapping[str, str] | None = None,
-    log_folder: Path | None = None,
 ) -> list[str]:
     """The words before the script; `prefix` (``-m module`` and its options) is what runs it.
 
-    `rendezvous` is what torchrun is told instead where this is not the only machine. Each rank's
-    output is kept below `log_folder`, if there is one.
+    `rendezvous` is what torchrun is told instead where this is not the only machine.
 
     Raises:
-        InputError: this back end keeps no rank's output, or starts no such number of processes.
+        InputError: this back end starts no such number of processes.
 
     """
     backend = BACKENDS[name]
@@ -86,11 +82,6 @@ def starting(
     words = backend.words(world, threads)
     if name == "torchrun" and rendezvous:
         words = _torchrun(world, threads, rendezvous)
-    if log_folder is not None:
-        if not backend.log_folder:
-            able = " or ".join(other for other in OFFERED if BACKENDS[other].log_folder)
-            raise InputError(f"--rank-logs: {name} keeps no rank's output; use --backend {able}")
-        words += ["--tee", "3", backend.log_folder, str(log_folder)]  # 3: both streams
     return [*words, *mine, *handed_on(name, prefix[1:])]
 
 
@@ -183,8 +174,8 @@ def _flat(choices: dict[str, str]) -> list[str]:
 
 BACKENDS = {
     "python": Backend(_python),
-    "accelerate": Backend(_accelerate, module="--module", log_folder="--log_dir", expands=True),
-    "torchrun": Backend(_torchrun, module="--module", log_folder="--log-dir", expands=True),
+    "accelerate": Backend(_accelerate, module="--module", expands=True),
+    "torchrun": Backend(_torchrun, module="--module", expands=True),
     "slurm": Backend(_slurm, module="--module", expands=True),
     "direct": Backend(_direct),
 }

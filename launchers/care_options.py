@@ -23,7 +23,7 @@ class Care:
     retry: bool = True
     learned: bool = True
     max_restarts: int = 0
-    rank_logs: bool = False
+    rank_logs: bool = True
 
     @property
     def patience(self) -> Patience:
@@ -65,9 +65,11 @@ OPTIONS = (
         help="Start again after other failures, so many times.",
     ),
     click.option(
-        "--rank-logs",
-        is_flag=True,
-        help="Keep each rank's output in files of its own, below ranks in the run folder.",
+        "--rank-logs/--no-rank-logs",
+        default=True,
+        show_default=True,
+        help="Keep each rank's output in ranks/RANK.log of the run folder, and show the first's; "
+        "else show all ranks' at once.",
     ),
 )
 

@@ -31,7 +31,7 @@ from .plan import Plan, solve, solve_shared
 from .precision import CHOICES
 from .record import git_state
 from .recovery import Recovery
-from .run import LOG, RANKS, check_folder, default_folder, run, state_folder
+from .run import LOG, check_folder, default_folder, run, state_folder
 from .settings import Settings, settings
 from .slurm import resuming, submit
 
@@ -217,7 +217,6 @@ def launch(
             settings=setting.told,
             backend=backend_for(emit, backend),
             nodes=machines,
-            rank_logs=own / RANKS if care.rank_logs else None,
         )
 
     flags, told_flags = declared(path), more.arguments
@@ -268,6 +267,7 @@ def launch(
         grace=care.grace,
         again=Recovery(setting, build, written, memory.keep, care.retry, care.max_restarts),
         patience=care.patience,
+        rank_logs=care.rank_logs,
         cards=[gpu.index for gpu in devices.cards],
         output=written,
     )

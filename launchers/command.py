@@ -83,7 +83,6 @@ def build(
     settings: Mapping[str, str | None] | None = None,
     backend: str | None = None,
     nodes: Nodes | None = None,
-    rank_logs: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Command:
     """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
@@ -94,7 +93,7 @@ def build(
     the script and its arguments as its own last arguments. `settings` are flags of the plan beyond
     the batch; a switch has None for its value. `backend` is one of `backends.BACKENDS`; see there
     for what is taken without one. On several `nodes` each runs its part of the plan's processes, on
-    as many `cards` of its own. Below `rank_logs` the output of each rank is kept. Nothing is
+    as many `cards` of its own. Nothing is
     started or written.
 
     Raises:
@@ -115,7 +114,7 @@ def build(
     stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
     return Command(
         argv=(
-            *starting(name, here, threads, module_prefix, nodes.rendezvous(plan), rank_logs),
+            *starting(name, here, threads, module_prefix, nodes.rendezvous(plan)),
             *handed_on(name, [str(script), *arguments]),
         ),
         env=_variables(cards, threads) | nodes.variables(environ),

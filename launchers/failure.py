@@ -3,7 +3,8 @@
 When one rank fails the others follow, with errors about lost connections, and each launcher adds a
 summary of its own. What matters is the first traceback of the rank that its launcher saw fail
 first. Torch puts ``[rank1]: `` before a rank's traceback once its process group is there, and its
-launcher ``[default1]:`` before every line where each rank has files of its own.
+launcher ``[default1]:`` before every line where it keeps each rank's output; so do we before every
+line of a rank that is told from the others.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from .ranks import rank_told
+
 MARK = "DDPFIX_RUN"
 
 _POLL = 0.05  # seconds between looks
@@ -38,7 +40,7 @@ class Family:
         Workers of a rank's loaders inherit its environment.
         """
         found = self._environments()
-        ranks = [pid for pid, variables in found.items() if _has_rank(variables)]
+        ranks = [pid for pid, variables in found.items() if rank_told(variables)]
         return [pid for pid in ranks if _parent(pid) not in ranks] or [self.child.pid]
 
     def signal_child(self, number: int) -> None:
@@ -83,10 +85,6 @@ class Family:
                 if self._mark in variables:
                     found[int(entry.name)] = variables
         return found
-
-
-def _has_rank(variables: list[bytes]) -> bool:
-    return any(variable.startswith(b"RANK=") for variable in variables)
 
 
 def _parent(pid: int) -> int:

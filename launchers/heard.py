@@ -39,23 +39,28 @@ class Heard:
         self.steps: int | None = None
         self.losses: list[tuple[float, int | None, float]] = []
         self._tails = {1: bytearray(), 2: bytearray()}
-        self._lines = {1: b"", 2: b""}
+        self._lines: dict[tuple[int, int | None], bytes] = {}
         self._every, self._skipped = 1, 0
 
-    def take(self, stream: int, chunk: bytes) -> None:
-        """A chunk of stream 1 or 2."""
+    def take(self, stream: int, chunk: bytes, rank: int | None = None) -> None:
+        """A chunk of stream 1 or 2, of this rank if known."""
         self.last = time.monotonic()
-        tail = self._tails[stream]
-        tail += chunk
-        del tail[:-TAIL]
-        *whole, rest = _LINE.split(self._lines[stream] + chunk)
-        self._lines[stream] = rest[-TAIL:]
+        *whole, rest = _LINE.split(self._lines.get((stream, rank), b"") + chunk)
+        self._lines[stream, rank] = rest[-TAIL:]
         for line in whole:
+            self._tails[stream] += _told(rank, line)
             self._hear(line)
+        del self._tails[stream][:-TAIL]
 
     def output(self) -> bytes:
-        """The end of what came, standard error first: that is where tracebacks are."""
-        return bytes(self._tails[2] + b"\n" + self._tails[1])
+        """The end of what came, by lines, with the rank before a line where that is known.
+
+        Standard error is first: that is where tracebacks are.
+        """
+        streams = {2: bytes(self._tails[2]), 1: bytes(self._tails[1])}
+        for (stream, rank), rest in self._lines.items():
+            streams[stream] += _told(rank, rest)
+        return b"".join(streams.values())
 
     def facts(self) -> dict[str, Any]:
         """For the record."""
@@ -79,3 +84,8 @@ class Heard:
         if len(self.losses) > LOSSES:
             del self.losses[::2]
             self._every *= 2
+
+
+def _told(rank: int | None, line: bytes) -> bytes:
+    """The line as torch tells whose it is."""
+    return (b"" if rank is None else b"[rank%d]: " % rank) + line + b"\n"

@@ -22,7 +22,7 @@ from .heard import Heard
 from .parent_death import die_with_parent
 from .record import RECORD, Record, opening, versions
 from .stop import Stop
-from .tee import Log, Tee
+from .tee import Logs, Tee
 from .watchdog import HUNG, Patience, Watchdog
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOG = "log.txt"
 RANKS = "ranks"
-"""The folder of each rank's own output, where that is asked for."""
+"""The folder of each rank's own output."""
 TRAIN_LOG = "train.log"
 """What the log is called in the script's own output folder."""
 
@@ -113,12 +113,15 @@ def run(
     quiet: bool = False,
     again: Again | None = None,
     patience: Patience | None = None,
+    rank_logs: bool = False,
     cards: Sequence[int] = (),
     output: Path | None = None,
 ) -> Outcome:
     """Run `command` to its end; its output goes to the terminal and to `folder`/log.txt.
 
-    `quiet` keeps it from the terminal.
+    `quiet` keeps it from the terminal. With `rank_logs` each rank's output is also kept in
+    `folder`/ranks/RANK.log, and the terminal shows that of this machine's first rank and of no
+    other; the ranks then write to sockets, where they else write to pipes.
 
     `folder`/run.json is written when the run starts, again at each attempt and when it ends;
     `facts` (plan, recipe, cards, anything JSON can hold) go into it, and so do those that `late`
@@ -142,9 +145,10 @@ def run(
     attempts: list[dict[str, Any]] = []
     began = time.monotonic()
     following: Next | None = Next(command)
-    with Log(folder / LOG) as log, Stop(grace) as stop:
+    ranks = folder / RANKS if rank_logs else None
+    with Logs(folder / LOG, ranks) as logs, Stop(grace) as stop:
         while following is not None:
-            attempt = _Attempt(following.command, run_id, log, quiet, patience)
+            attempt = _Attempt(following.command, run_id, logs, quiet, patience)
             try:
                 with _monitor(folder, cards) as monitor:
                     outcome = attempt.run(
@@ -175,10 +179,10 @@ class _Attempt:
     """One start of a command, to its end."""
 
     def __init__(
-        self, command: Command, run_id: str, log: Log, quiet: bool, patience: Patience
+        self, command: Command, run_id: str, logs: Logs, quiet: bool, patience: Patience
     ) -> None:
         self._command, self._run_id = command, run_id
-        self._log, self._quiet, self._patience = log, quiet, patience
+        self._logs, self._quiet, self._patience = logs, quiet, patience
         self._heard = Heard()
 
     def run(self, stop: Stop, under_way: Callable[[], None]) -> Outcome:
@@ -187,20 +191,22 @@ class _Attempt:
         Raises OSError if the program cannot be started.
         """
         marks = {MARK: self._run_id, **self._patience.variables}
-        child = subprocess.Popen(
-            self._command.argv,
-            env=self._command.environment(os.environ) | marks,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
-        family = Family(child, self._run_id)
-        watchdog = Watchdog(family, self._heard, self._patience)
-        stop.reach(family)
-        waiting: list[Callable[[], None]] = [under_way]
-        with Tee(child, self._log, self._quiet, self._heard.take) as tee:
+        with Tee(self._logs, self._quiet, self._heard.take) as tee:
+            stdout, stderr = tee.ends
+            child = subprocess.Popen(
+                self._command.argv,
+                env=self._command.environment(os.environ) | marks,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+            tee.begin()
+            family = Family(child, self._run_id)
+            watchdog = Watchdog(family, self._heard, self._patience)
+            stop.reach(family)
+            waiting: list[Callable[[], None]] = [under_way]
             while child.poll() is None:
                 tee.pump(_POLL)
                 stop.escalate()

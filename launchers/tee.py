@@ -1,16 +1,18 @@
-"""A child's output, copied to the terminal, to the log, and to whoever listens."""
+"""A run's output, copied to the terminal, to the logs, and to whoever listens."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import selectors
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
+
+from .ranks import Rank, rank_of
+from .streams import Pipe, Told
 
 _WAIT = 0.1  # seconds for the rest to arrive
 
@@ -23,10 +25,8 @@ class Log:
         self._path = path
         self._file = path.open("ab", buffering=0)
 
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Nothing is held back."""
         self._file.close()
 
     def write(self, chunk: bytes) -> None:
@@ -48,35 +48,73 @@ class Log:
             return False
 
 
+class Logs:
+    """The log of all output, and one of each rank's below `ranks`, for a run that tells them apart.
+
+    `ranks` is None for one that does not.
+    """
+
+    def __init__(self, path: Path, ranks: Path | None) -> None:
+        self.all = Log(path)
+        self.ranks = ranks
+        self._own: dict[int, Log | None] = {}  # None once it could not be written
+
+    def __enter__(self) -> Logs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for log in (self.all, *filter(None, self._own.values())):
+            log.close()
+
+    def write_own(self, rank: int, chunk: bytes) -> None:
+        """To the log of that rank alone."""
+        assert self.ranks is not None
+        if rank not in self._own:
+            self._own[rank] = _opened(self.ranks / f"{rank}.log")
+        log = self._own[rank]
+        if log is not None and not _write(log, chunk):
+            self._own[rank] = None
+
+
 class Tee:
-    """Copies the child's two streams, byte for byte as they come, to ours and to the log.
+    """Copies a run's two streams, byte for byte as they come, to ours and to the logs.
 
     Bytes, not lines: a progress bar ends in a carriage return for hours before its newline.
-    `listen` gets each chunk with the number of its stream, 1 or 2.
+    `listen` gets each chunk with the number of its stream, 1 or 2, and the rank it is from, if any
+    is known. Where ranks are told apart, ours show the first one of this machine, and whoever is
+    none, such as the program that starts them.
+
+    The processes are to write to the two `ends`, which are closed by `begin`.
     """
 
     def __init__(
-        self,
-        child: subprocess.Popen[bytes],
-        log: Log,
-        quiet: bool,
-        listen: Callable[[int, bytes], None],
+        self, logs: Logs, quiet: bool, listen: Callable[[int, bytes, int | None], None]
     ) -> None:
         self._selector = selectors.DefaultSelector()
-        self._listen = listen
-        streams = ((1, child.stdout, sys.stdout), (2, child.stderr, sys.stderr))
-        for number, pipe, ours in streams:
-            assert pipe is not None
-            sinks = [log] if quiet else [log, ours.buffer]
-            self._selector.register(pipe, selectors.EVENT_READ, (number, sinks))
+        self._logs, self._listen = logs, listen
+        self._ranks: dict[int, Rank | None] = {}
+        kind = Pipe if logs.ranks is None else Told
+        streams: tuple[Pipe | Told, ...] = (kind(), kind())
+        self.ends = tuple(stream.theirs for stream in streams)
+        for number, stream in enumerate(streams, start=1):
+            ours = (sys.stdout, sys.stderr)[number - 1]
+            sinks = [logs.all] if quiet else [logs.all, ours.buffer]
+            self._selector.register(stream, selectors.EVENT_READ, (number, sinks))
 
     def __enter__(self) -> Tee:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.begin()
         for key in list(self._selector.get_map().values()):
             self._close(key.fileobj)
         self._selector.close()
+
+    def begin(self) -> None:
+        """The processes have the ends to write to; with theirs the streams are to end."""
+        for end in self.ends:
+            os.close(end)
+        self.ends = ()
 
     def pump(self, timeout: float) -> bool:
         """Copy what there is, waiting up to `timeout` seconds for it; whether there was any."""
@@ -86,15 +124,25 @@ class Tee:
         ready = self._selector.select(timeout)
         for key, _ in ready:
             number, sinks = key.data
-            chunk = os.read(key.fd, 1 << 16)
+            assert isinstance(key.fileobj, Pipe | Told)
+            chunk, writer = key.fileobj.read()
             if not chunk:
                 self._close(key.fileobj)
                 continue
-            self._listen(number, chunk)
-            for sink in list(sinks):
+            rank = None if writer is None else self._rank(writer)
+            self._listen(number, chunk, rank.rank if rank else None)
+            if rank:
+                self._logs.write_own(rank.rank, chunk)
+            hidden = rank is not None and rank.local > 0
+            for sink in [sink for sink in sinks if sink is self._logs.all or not hidden]:
                 if not _write(sink, chunk):
                     sinks.remove(sink)
         return bool(ready)
+
+    def _rank(self, writer: int) -> Rank | None:
+        if writer not in self._ranks:
+            self._ranks[writer] = rank_of(writer)
+        return self._ranks[writer]
 
     def drain(self) -> None:
         """Copy the rest. All writers have ended, so what the pipes hold is all there will be."""
@@ -104,6 +152,16 @@ class Tee:
     def _close(self, pipe: Any) -> None:
         self._selector.unregister(pipe)
         pipe.close()
+
+
+def _opened(path: Path) -> Log | None:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        return Log(path)
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"ddpfix: {path}: {error.strerror}; this output is in the log alone\n")
+        return None
 
 
 def _write(sink: Log | IO[bytes], chunk: bytes) -> bool:

@@ -124,9 +124,9 @@ def test_a_rank_that_hangs_shows_its_stack_and_all_are_stopped(place: Place) -> 
     ended = place.launch("hung", *DIRECT, "--hang-after", "3", fault="hang:1:3")
     assert ended.status == 124
     assert ended.record["cause"].startswith("hung: no output for 3 s")
-    log = (place.folder / "hung" / "log.txt").read_text()
-    assert log.count("Fatal Python error: Aborted") == 2
-    assert "in waits_for_ever" in log
+    ranks = [(place.folder / "hung" / "ranks" / f"{rank}.log").read_text() for rank in (0, 1)]
+    assert all("Fatal Python error: Aborted" in own for own in ranks)
+    assert ["in waits_for_ever" in own for own in ranks] == [False, True]
 
 
 def test_before_the_first_step_silence_is_no_hang_unless_asked_for(place: Place) -> None:
@@ -206,19 +206,56 @@ def test_a_log_that_is_removed_is_begun_anew(place: Place) -> None:
     assert train_log.read_bytes() == log.read_bytes()
 
 
-def test_each_rank_has_its_own_files_where_asked(place: Place) -> None:
-    place.script.write_text("import os; raise KeyError(f'rank {os.environ[\"RANK\"]}')")
-    ended = place.launch("out", "--rank-logs", "--processes", "2")
+# Rank 1 fails once both have said something and drawn a part of a line.
+TELLING = """
+import os, sys, time
+rank, here = os.environ["RANK"], os.environ["HERE"]
+print(f"hello of {rank}")
+sys.stderr.write(f"\\rbar of {rank}")
+while not os.path.exists(os.path.join(here, "go")):
+    time.sleep(0.02)
+if rank == "1":
+    raise KeyError("of rank 1")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("backend", ["direct", "accelerate"])
+def test_each_rank_has_a_file_of_its_own_and_the_first_one_is_shown(
+    backend: str, place: Place
+) -> None:
+    place.script.write_text(TELLING)
+    launcher = place.start("out", "--backend", backend)
+    ranks = [place.folder / "out" / "ranks" / f"{rank}.log" for rank in (0, 1)]
+
+    def said() -> list[bytes]:
+        return [file.read_bytes() if file.exists() else b"" for file in ranks]
+
+    # At once, though no line has ended.
+    until(
+        lambda: said() == [b"hello of %d\n\rbar of %d" % (rank, rank) for rank in (0, 1)], launcher
+    )
+    (place.here / "go").touch()
+    ended = place.ended("out", launcher)
     assert ended.status == 1
-    assert ended.record["failure"]["error"] == f"KeyError: 'rank {ended.record['failure']['rank']}'"
-    files = (place.folder / "out" / "ranks").rglob("stderr.log")
-    told = {path.parent.name: path.read_text().splitlines()[-1:] for path in files}
-    assert [f"KeyError: 'rank {ended.record['failure']['rank']}'"] in told.values()
-    assert set(told) == {"0", "1"}
-    refused = place.start("other", *DIRECT, "--rank-logs")
-    _, talk = refused.communicate()
-    assert refused.returncode == 2
-    assert "direct keeps no rank's output; use --backend accelerate or torchrun" in talk
+    assert "bar of 0" in ended.talk
+    assert "bar of 1" not in ended.talk
+    assert ended.record["failure"]["rank"] == 1
+    assert ended.talk.count("KeyError: 'of rank 1'") == 2  # its traceback, and the sentence on it
+    assert b"KeyError" in ranks[1].read_bytes()
+    assert b"KeyError" not in ranks[0].read_bytes()
+    log = (place.folder / "out" / "log.txt").read_text()
+    assert all(f"{what} of {rank}" in log for what in ("hello", "bar") for rank in (0, 1))
+
+
+def test_without_files_of_their_own_all_ranks_are_shown(place: Place) -> None:
+    place.script.write_text(TELLING.replace("time.sleep(1000)", ""))
+    launcher = place.start("out", *DIRECT, "--no-rank-logs")
+    (place.here / "go").touch()
+    ended = place.ended("out", launcher)
+    assert all(f"bar of {rank}" in ended.talk for rank in (0, 1))
+    assert ended.record["failure"]["rank"] == 1
+    assert not (place.folder / "out" / "ranks").exists()
 
 
 # --- the cards ---
