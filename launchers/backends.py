@@ -30,12 +30,14 @@ ALONE = {
 class Backend:
     """How one program is told to start so many processes here, with so many threads each.
 
-    `module` is its word for Python's ``-m``. `expands`: torch elastic replaces
+    `module` is its word for Python's ``-m``, `restarts` the one for how often it starts the ranks
+    again after a failure, empty where it never does. `expands`: torch elastic replaces
     `$local_rank` and `$$` in what it hands to the ranks.
     """
 
     words: Callable[[int, int], list[str]]
     module: str = "-m"
+    restarts: str = ""
     expands: bool = False
 
 
@@ -68,13 +70,15 @@ def starting(
     threads: int,
     prefix: Sequence[str],
     rendezvous: Mapping[str, str] | None = None,
+    restarts: int = 0,
 ) -> list[str]:
     """The words before the script; `prefix` (``-m module`` and its options) is what runs it.
 
-    `rendezvous` is what torchrun is told instead where this is not the only machine.
+    `rendezvous` is what torchrun is told instead where this is not the only machine. After a
+    failure the back end is to start the ranks again, `restarts` times.
 
     Raises:
-        InputError: this back end starts no such number of processes.
+        InputError: this back end starts no such number of processes, or none again.
 
     """
     backend = BACKENDS[name]
@@ -82,6 +86,13 @@ def starting(
     words = backend.words(world, threads)
     if name == "torchrun" and rendezvous:
         words = _torchrun(world, threads, rendezvous)
+    if backend.restarts:
+        words += [backend.restarts, str(restarts)]
+    elif restarts:
+        able = " or ".join(other for other in OFFERED if BACKENDS[other].restarts)
+        raise InputError(
+            f"--max-restarts {restarts}: {name} starts nothing again; use --backend {able}"
+        )
     return [*words, *mine, *handed_on(name, prefix[1:])]
 
 
@@ -138,7 +149,6 @@ def _torchrun(world: int, threads: int, rendezvous: Mapping[str, str] = ALONE) -
         "--nproc-per-node": str(world),
         "--rdzv-backend": "c10d",
         **rendezvous,
-        "--max-restarts": "0",
     }
     return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
 
@@ -151,7 +161,6 @@ def _slurm(world: int, threads: int) -> list[str]:
         "--rdzv-backend": "c10d",
         "--rdzv-endpoint": Expanded('"$head:$port"'),
         "--rdzv-id": Expanded('"$SLURM_JOB_ID"'),
-        "--max-restarts": "0",
     }
     return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
 
@@ -174,9 +183,9 @@ def _flat(choices: dict[str, str]) -> list[str]:
 
 BACKENDS = {
     "python": Backend(_python),
-    "accelerate": Backend(_accelerate, module="--module", expands=True),
-    "torchrun": Backend(_torchrun, module="--module", expands=True),
-    "slurm": Backend(_slurm, module="--module", expands=True),
+    "accelerate": Backend(_accelerate, "--module", "--max_restarts", expands=True),
+    "torchrun": Backend(_torchrun, "--module", "--max-restarts", expands=True),
+    "slurm": Backend(_slurm, "--module", "--max-restarts", expands=True),
     "direct": Backend(_direct),
 }
 OFFERED = ("accelerate", "torchrun", "direct")

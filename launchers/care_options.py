@@ -62,7 +62,8 @@ OPTIONS = (
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
-        help="Start again after other failures, so many times.",
+        help="Start again after other failures, so many times; on several machines and in emitted "
+        "files torch elastic does.",
     ),
     click.option(
         "--rank-logs/--no-rank-logs",

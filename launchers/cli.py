@@ -30,10 +30,10 @@ from .nodes import Nodes
 from .plan import Plan, solve, solve_shared
 from .precision import CHOICES
 from .record import git_state
-from .recovery import Recovery
+from .recovery import Recovery, resuming
 from .run import LOG, check_folder, default_folder, run, state_folder
 from .settings import Settings, settings
-from .slurm import resuming, submit
+from .slurm import submit
 
 
 def _shared(function: Any) -> Any:
@@ -191,6 +191,10 @@ def launch(
     if exact and path.is_file() and not shared:
         raise InputError(f"--exact: {path} shares no batches out; `ddpfix patch --exact` it first")
     care = machines.care(care)
+    # Where no launcher sees all ranks, torch elastic starts them again.
+    elastic = care.max_restarts if emit or machines.count > 1 else 0
+    if elastic and emit == "accelerate-config":
+        raise InputError("--max-restarts: this config has no word for it; --emit bash does")
     world = devices.world * machines.count
     solved = make_plan(recipe, world, global_batch, per_device, extra, shared=shared)
     more = settings(
@@ -217,10 +221,11 @@ def launch(
             settings=setting.told,
             backend=backend_for(emit, backend),
             nodes=machines,
+            restarts=elastic,
         )
 
     flags, told_flags = declared(path), more.arguments
-    if emit == "sbatch":
+    if emit == "sbatch" or elastic:
         told_flags = resuming(flags, commands.given(extra), told_flags)
     setting = Setting(recipe, solved, extra, flags, told_flags)
     memory = Memory(state_folder(), devices.cards, setting)
@@ -265,7 +270,9 @@ def launch(
         facts=_facts(recipe, devices, solved, more) | {"machines": attrs.asdict(machines)},
         late=lambda: {"git": git_state(path.parent)},
         grace=care.grace,
-        again=Recovery(setting, build, written, memory.keep, care.retry, care.max_restarts),
+        again=Recovery(
+            setting, build, written, memory.keep, care.retry, care.max_restarts - elastic
+        ),
         patience=care.patience,
         rank_logs=care.rank_logs,
         cards=[gpu.index for gpu in devices.cards],

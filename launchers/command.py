@@ -83,6 +83,7 @@ def build(
     settings: Mapping[str, str | None] | None = None,
     backend: str | None = None,
     nodes: Nodes | None = None,
+    restarts: int = 0,
     environ: Mapping[str, str] | None = None,
 ) -> Command:
     """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
@@ -93,8 +94,8 @@ def build(
     the script and its arguments as its own last arguments. `settings` are flags of the plan beyond
     the batch; a switch has None for its value. `backend` is one of `backends.BACKENDS`; see there
     for what is taken without one. On several `nodes` each runs its part of the plan's processes, on
-    as many `cards` of its own. Nothing is
-    started or written.
+    as many `cards` of its own. After a failure the back end itself is to start
+    them again, `restarts` times. Nothing is started or written.
 
     Raises:
         InputError: the script or a data file is missing, `cards` are not one per process, or the
@@ -114,7 +115,7 @@ def build(
     stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
     return Command(
         argv=(
-            *starting(name, here, threads, module_prefix, nodes.rendezvous(plan)),
+            *starting(name, here, threads, module_prefix, nodes.rendezvous(plan), restarts),
             *handed_on(name, [str(script), *arguments]),
         ),
         env=_variables(cards, threads) | nodes.variables(environ),

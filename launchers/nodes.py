@@ -84,15 +84,9 @@ class Nodes:
 
         Less memory on one of them would be another plan than the others'. And a machine without
         rank 0 is often silent to its end, which is no hang unless the user says so.
-
-        Raises:
-            InputError: restarts are asked for.
-
         """
         if self.count == 1:
             return asked
-        if asked.max_restarts:
-            raise InputError(f"--max-restarts is for one machine, not for --nnodes {self.count}")
         return attrs.evolve(asked, hang_after=asked.hang_after or 0.0, retry=False, learned=False)
 
     def rendezvous(self, plan: Plan) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import attrs
@@ -16,7 +16,22 @@ from .run import Next, Outcome
 RESUME = "--resume"
 # Together they tell the checkpoints that `ddpfix patch --with resume` adds; a --resume alone may
 # mean anything.
-RESUMABLE = frozenset({RESUME, "--save_total_limit"})
+KEEP = "--save_total_limit"
+RESUMABLE = frozenset({RESUME, KEEP})
+
+
+def resuming(
+    declared: Collection[str], mine: Collection[str], told: Mapping[str, str | None]
+) -> dict[str, str | None]:
+    """What a script that can go on from checkpoints is told where others may start it again.
+
+    Those are a batch system and torch elastic; the command is then the same each time. Without a
+    limit no checkpoint is written; flags among `mine` are the user's own.
+    """
+    if not set(declared) >= RESUMABLE:
+        return dict(told)
+    added = {RESUME: None, KEEP: "1"}
+    return {**told, **{flag: value for flag, value in added.items() if flag not in mine}}
 
 
 @attrs.define

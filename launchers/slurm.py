@@ -5,29 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
-from .recovery import RESUMABLE, RESUME
 from .run import LOG
 
 JOB = "job.sh"
-
-KEEP = "--save_total_limit"
-
-
-def resuming(
-    declared: Collection[str], mine: Collection[str], told: Mapping[str, str | None]
-) -> dict[str, str | None]:
-    """What a job that may be queued again tells a script that can go on from checkpoints.
-
-    Without a limit such a script writes none; flags among `mine` are the user's own.
-    """
-    if not set(declared) >= RESUMABLE:
-        return dict(told)
-    added = {RESUME: None, KEEP: "1"}
-    return {**told, **{flag: value for flag, value in added.items() if flag not in mine}}
 
 
 def submit(text: str, folder: Path, words: Sequence[str] = ()) -> str:

@@ -25,6 +25,7 @@ from ddpfix.launchers.nodes import Meeting, Nodes, nodes
 from ddpfix.launchers.plan import solve
 from ddpfix.patcher.engine import patch
 from ddpfix.recipes.model import parse
+from faults import TRAIN
 from launched import RECIPE
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -128,7 +129,6 @@ def test_the_command_of_each_machine_is_printed_with_all_that_it_needs(script: P
         ([], "--nnodes 2: pass --output, a folder that all machines share"),
         (["--output", "o", "--backend", "direct"], "--nnodes 2 is for torchrun, direct starts"),
         (["--output", "o", "--emit", "accelerate-config"], "--nnodes 2 is for torchrun, accel"),
-        (["--output", "o", "--max-restarts", "1"], "--max-restarts is for one machine"),
     ],
 )
 def test_what_several_machines_cannot_do_is_refused(
@@ -273,6 +273,35 @@ def test_a_rank_killed_on_one_machine_ends_the_run_on_both(
         assert record["left_behind"] == 0
         assert record["machines"]["count"] == 2
         assert record["machines"]["meeting"]["address"] == ADDRESSES[rank]
+
+
+@needs_two
+def test_a_rank_killed_on_one_machine_is_started_again_to_the_same_parameters(
+    script: Path, machines: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write_text(TRAIN)
+    monkeypatch.setenv("FAULT", "kill:1:3")
+    with Launchers(machines, script, "--max-restarts", "1") as launchers:
+        assert launchers.statuses() == [0, 0], launchers.said
+    assert (script.with_name("here") / "struck").exists()
+    record = json.loads(script.with_name("out").joinpath("node-1/run.json").read_text())
+    assert len(record["attempts"]) == 1
+    assert "--max-restarts 1 " in record["command"]
+    assert "--resume" in record["argv"]
+
+    monkeypatch.delenv("FAULT")
+    alone = script.with_name("alone")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script), "--batch", "8", "--out", str(alone)],
+            env=os.environ | {"HERE": str(script.with_name("here"))} | ranked,
+        )
+        for ranked in ({"RANK": str(rank), "WORLD_SIZE": "2"} for rank in (0, 1))
+    ]
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    made = script.with_name("out") / "made"
+    for name in ("state0.json", "state1.json"):
+        assert json.loads((made / name).read_text()) == json.loads((alone / name).read_text())
 
 
 @needs_two
