@@ -10,10 +10,13 @@ import attrs
 from ..recipes.model import Recipe
 from .plan import Plan
 
+MAX_STEPS = ("--max_steps", "--max_train_steps", "--num_train_steps", "--train_steps")
+"""What scripts call a number of optimizer steps that ends the training; many overwrite it."""
+
 
 @attrs.frozen
 class Horizon:
-    """Optimizer steps of the whole training, and the examples and epochs they come from."""
+    """Optimizer steps of the whole training, and the examples and epochs that they are."""
 
     examples: int
     epochs: float
@@ -25,26 +28,31 @@ class Horizon:
 def horizon(
     recipe: Recipe, plan: Plan, script: Path, mine: Mapping[str, str | None]
 ) -> Horizon | None:
-    """The horizon of the recipe's training, or None where its examples or epochs are not known.
+    """The horizon of the recipe's training, or None where its examples or its end are not known.
 
-    Examples are counted in the training file, a line each; `mine` are the user's own arguments.
+    Examples are counted in the training file, a line each; `mine` are the user's own arguments. A
+    number of steps above 0 goes before epochs, as in the scripts; where a user passes one of which
+    the recipe does not say that the script obeys it, nothing is known.
     """
-    flag = recipe.data.train
-    if flag is None or recipe.flags.epochs is None:
+    flag, ends = recipe.data.train, recipe.flags.max_steps
+    if flag is None or any(name in mine for name in MAX_STEPS if name != ends):
         return None
-    own = recipe.arguments.get(recipe.flags.epochs)
-    epochs = _number(mine.get(recipe.flags.epochs, None if own is None else str(own)))
+    limit, epochs = (_said(recipe, name, mine) for name in (ends, recipe.flags.epochs))
     place = script.parent / recipe.data.folder / recipe.data.files[flag]
     path = Path(mine[flag] or "") if flag in mine else place
     lines = _lines(path)
-    if epochs is None or lines is None:
+    if lines is None or (limit or epochs) is None:
         return None
     examples = int(lines * recipe.data.train_share)
     per_epoch = steps_per_epoch(examples, plan)
-    steps = int(per_epoch * epochs)
+    if limit is not None:
+        epochs = limit / max(1, per_epoch)
+    assert epochs is not None
+    steps = int(per_epoch * epochs if limit is None else limit)
+    by = "" if limit is None else f"by {ends}, "
     part = "" if recipe.data.train_share == 1 else f", of which {recipe.data.train_share:g} is used"
     why = (
-        f"{steps} optimizer steps: {epochs:g} x {per_epoch} for {examples} training examples "
+        f"{steps} optimizer steps: {by}{epochs:g} x {per_epoch} for {examples} training examples "
         f"({lines} lines of {path.name}{part})"
     )
     return Horizon(examples, epochs, per_epoch, steps, why)
@@ -73,6 +81,14 @@ def _lines(path: Path) -> int | None:
             return sum(1 for line in file if line.strip())
     except OSError:
         return None
+
+
+def _said(recipe: Recipe, flag: str | None, mine: Mapping[str, str | None]) -> float | None:
+    """What a flag is given, by the user or else by the recipe."""
+    if flag is None:
+        return None
+    own = recipe.arguments.get(flag)
+    return _number(mine.get(flag, None if own is None else str(own)))
 
 
 def _number(word: str | None) -> float | None:

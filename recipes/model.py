@@ -7,7 +7,8 @@ as well. Its fields::
     aliases               other names that it answers to
     family, script        the family of scripts and the script's usual file name
     [flags]               how the script names what the launcher sets: the batch per process in
-                          training and evaluation, the accumulation, the output folder, and more
+                          training and evaluation, the accumulation, the output folder, and more;
+                          `max_steps` only where it ends the training, as many scripts overwrite it
     [batch]               global batch (examples per optimizer step over all processes), the most
                           a device takes at once, and the evaluation batch per process
     [data]                flag = file, relative to `folder`, which is relative to the script;
@@ -89,6 +90,7 @@ class Flags:
     output: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     learning_rate: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     epochs: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    max_steps: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     sequence_length: str | None = attrs.field(default=None, validator=validators.optional(_flag))
     seed: str | None = attrs.field(default=None, validator=validators.optional(_flag))
 

@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import attrs
 import pytest
 from attrs import evolve
 from command_line import run
@@ -132,6 +133,26 @@ def test_the_horizon_is_that_of_the_users_own_file(tmp_path: Path) -> None:
     found = horizon(load("graphcodebert"), solve(1, 64, 16), script, mine)
     assert found is not None
     assert (found.examples, found.steps) == (640, 10)
+
+
+@pytest.mark.parametrize(
+    ("mine", "steps", "epochs"),
+    [
+        pytest.param({"--max_steps": "8"}, 8, 0.5, id="a number of steps goes before epochs"),
+        pytest.param({"--max_steps": "-1"}, 32, 2, id="one below 1 stands for none"),
+        pytest.param({"--max_steps": "8", "--epoch": "9"}, 8, 0.5, id="also before the user's"),
+    ],
+)
+def test_a_number_of_steps_ends_the_training_where_the_script_obeys_it(
+    mine: dict[str, str | None], steps: int, epochs: float, tmp_path: Path
+) -> None:
+    script, plan = place(tmp_path, 10_000), solve(2, 64, 8)
+    obeying = attrs.evolve(RECIPE, flags=attrs.evolve(RECIPE.flags, max_steps="--max_steps"))
+    found = horizon(obeying, plan, script, mine)
+    assert found is not None
+    assert (found.steps, found.epochs) == (steps, epochs)
+    assert found.why.startswith(f"{steps} optimizer steps: {'by --max_steps, ' * (steps == 8)}")
+    assert horizon(RECIPE, plan, script, mine) is None  # it may overwrite it
 
 
 @pytest.mark.parametrize("mine", [{"--train_data_file": "gone.txt"}, {"--epoch": "x"}], ids=str)
