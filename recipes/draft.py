@@ -11,7 +11,7 @@ import attrs
 
 from ..errors import InputError
 from .model import Value
-from .roles import LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
+from .roles import DATA_FOLDERS, LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
 from .shell_values import Word
 from .started import Argument, Program
 
@@ -39,10 +39,12 @@ class Draft:
     """The fields of a recipe before they are written, each table by itself.
 
     `open` are arguments that could not be taken over, each with its reason; `said` are sentences
-    for whoever asked for the recipe. `remarks` belong to a field, such as "flags.accumulation".
+    for whoever asked for the recipe. `remarks` belong to a field, such as "data.files". `start` is
+    the folder in which the script is started, relative to the shell file's.
     """
 
     script: str
+    start: str = "."
     flags: dict[str, str] = attrs.field(factory=dict)
     batch: dict[str, int] = attrs.field(factory=dict)
     folder: str = "."
@@ -74,8 +76,9 @@ class _Drafting:
     ) -> None:
         self.program, self.source, self.declared = program, source, declared
         self.file = PurePosixPath(source).name
-        self.script = str(program.path)
+        self.script = posixpath.normpath(program.script.text)
         self.result = Draft(self.script)
+        self._folder()
         self.cards = self._cards()
         self._flags()
         self._batch()
@@ -83,6 +86,14 @@ class _Drafting:
         self._data()
         self._arguments()
         self._loose()
+
+    def _folder(self) -> None:
+        self.result.start = self.program.started.folder
+        if self.result.start != ".":
+            self._say(
+                f"it is started in the folder {self.result.start}: launch it there, as relative "
+                "paths among the arguments count from there"
+            )
 
     def _cards(self) -> int:
         """How many the command trained on, as far as that can be read."""
@@ -94,7 +105,7 @@ class _Drafting:
             if program.processes is None and program.single:
                 return 1
             what = program.processes.text if program.processes else "its launcher's settings"
-            self._say(f"how many processes it starts is not known ({what})")
+            self._say(f"how many processes it starts is not known ({what}): read as for one")
             return 1
         visible = program.started.variables.get("CUDA_VISIBLE_DEVICES")
         if visible is not None and not visible.missing:
@@ -179,13 +190,18 @@ class _Drafting:
 
     def _data(self) -> None:
         """The data files, relative to the folder that they share, and that to the script."""
-        result, here = self.result, self.program.started.folder
+        result = self.result
+        folder = next((flag for flag in self.program.flags if bare(flag) in DATA_FOLDERS), "")
         found: dict[str, str] = {}
         for flag, argument in self.program.flags.items():
             word = argument.given
-            if word and len(argument.values) == 1 and not word.missing and is_data(flag, word.text):
-                found[flag] = posixpath.normpath(posixpath.join(here, word.text))
-                self._doubt(word)
+            if not word or len(argument.values) > 1 or word.missing or not is_data(flag, word.text):
+                continue
+            if folder and "/" not in word.text:
+                self._say(f"{flag} {word.text} is taken to be a name below that of {folder}")
+                continue
+            found[flag] = posixpath.normpath(word.text)
+            self._doubt(word)
         if not found:
             return
         relative = [posixpath.dirname(path) for path in found.values() if not posixpath.isabs(path)]

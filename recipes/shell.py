@@ -269,7 +269,7 @@ class _Reading:
 
     def _builtin(self, words: list[Word]) -> bool:
         """Carry out what changes how later commands are read."""
-        if words[0].text == "cd" and len(words) == 2 and not words[1].missing:
+        if words[0].text == "cd" and len(words) == 2:
             self.values.folder = _normal(self.values.folder / words[1].text)
         elif words[0].text == "shift":
             del self.values.arguments[: int(words[1].text) if words[1:] else 1]

@@ -14,9 +14,10 @@ from .draft import Draft
 def toml_text(draft: Draft, origin: str, family: str) -> str:
     """The file's text; `origin` is the shell file with the line of the command."""
     document = tomlkit.document()
+    where = "of that file" if draft.start == "." else f"{draft.start}, seen from that file"
     for line in (
         f"Read from {origin}. What the fields mean: `ddpfix recipes --help`.",
-        "Relative paths among the arguments count from the folder a launch is started in.",
+        f"Launch it in the folder {where}: relative paths among the arguments count from there.",
     ):
         document.add(tomlkit.comment(line))
     document.add("description", tomlkit.string(f"{draft.script}, as {origin} starts it"))

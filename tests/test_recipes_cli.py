@@ -155,6 +155,30 @@ def test_what_is_not_taken_over_is_said_and_stands_in_the_file_as_a_comment(
     assert recipe_of(tmp_path, LAUNCHED, "--", "go").arguments["--lang"] == "go"
 
 
+def test_a_script_that_is_started_in_another_folder_is_to_be_launched_there(
+    tmp_path: Path,
+) -> None:
+    text = "cd code\npython src/train.py --train_file ../data/t.txt --batch_size 2 --bpe ../bpe"
+    (tmp_path / "code" / "src").mkdir(parents=True)
+    (tmp_path / "code" / "src" / "train.py").write_text(SCRIPT)
+    done = new(tmp_path, text)
+    recipe = model.parse(done.stdout, source="new.toml", name="new")
+    assert recipe.script == "src/train.py"
+    assert recipe.data.folder == "../../data"
+    assert "train.py has no flag for the output folder" in done.stderr  # it was read
+    assert "it is started in the folder code: launch it there" in done.stderr
+    assert "# Launch it in the folder code, seen from that file: " in done.stdout
+
+
+def test_bare_names_of_files_are_left_to_the_script_where_it_has_a_data_folder(
+    tmp_path: Path,
+) -> None:
+    text = "python train.py --data_dir ../d --train_file t.txt --dev_file x/d.txt --batch_size 2"
+    recipe = recipe_of(tmp_path, text)
+    assert recipe.arguments == {"--data_dir": "../d", "--train_file": "t.txt"}
+    assert recipe.data == model.Data("x", {"--dev_file": "d.txt"})
+
+
 # The command's beginning -> the global batch, and at most per device, of a batch of 12.
 CARDS = {
     "python run.py": (12, 12),
@@ -179,7 +203,7 @@ SAID = {
     "python run.py": "without CUDA_VISIBLE_DEVICES it takes all cards",
     "CUDA_VISIBLE_DEVICES=0,1\npython run.py": "CUDA_VISIBLE_DEVICES of line 1 is not exported",
     "accelerate launch run.py": "how many processes it starts is not known (its launcher's sett",
-    "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) run.py": "is not known ($(nvidia-smi -L",
+    "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) run.py": "is not known ($(nvidia-smi -L | wc -l)): read",
     "for lr in 1 2; do python run.py --lr $lr": "lr is 1, the first of 2 in line 1",
     "python run.py conf.yaml": "conf.yaml is left out: a recipe has arguments behind flags only",
     "python run.py --output_dir out/$(date)": "where it writes is not known (out/$(date))",
