@@ -8,10 +8,8 @@ from pathlib import Path
 import attrs
 
 from ..recipes.model import Recipe
+from ..recipes.roles import MAX_STEPS, bare
 from .plan import Plan
-
-MAX_STEPS = ("--max_steps", "--max_train_steps", "--num_train_steps", "--train_steps")
-"""What scripts call a number of optimizer steps that ends the training; many overwrite it."""
 
 
 @attrs.frozen
@@ -35,7 +33,7 @@ def horizon(
     the recipe does not say that the script obeys it, nothing is known.
     """
     flag, ends = recipe.data.train, recipe.flags.max_steps
-    if flag is None or any(name in mine for name in MAX_STEPS if name != ends):
+    if flag is None or any(bare(name) in MAX_STEPS and name != ends for name in mine):
         return None
     limit, epochs = (_said(recipe, name, mine) for name in (ends, recipe.flags.epochs))
     place = script.parent / recipe.data.folder / recipe.data.files[flag]

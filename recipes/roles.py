@@ -70,6 +70,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     "seed": ("seed", "random_seed"),
 }
 
+MAX_STEPS = ("max_steps", "max_train_steps", "num_train_steps", "train_steps")
+"""A number of optimizer steps that ends the training. No role, as many scripts overwrite it, which
+no shell file tells: a recipe says with flags.max_steps that its script obeys it."""
+
 PER_PROCESS = ("per_gpu", "per_device", "micro_batch")
 """In the name of a batch flag: it never was the batch of all cards together."""
 

@@ -332,4 +332,4 @@ def test_awkward_values_come_through_the_file(tmp_path: Path) -> None:
 
 
 def test_every_role_is_a_field_of_a_recipes_flags() -> None:
-    assert set(ROLES) == set(model.Flags.__annotations__)
+    assert {*ROLES, "max_steps"} == set(model.Flags.__annotations__)
