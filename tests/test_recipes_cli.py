@@ -203,7 +203,7 @@ SAID = {
     "python run.py": "without CUDA_VISIBLE_DEVICES it takes all cards",
     "CUDA_VISIBLE_DEVICES=0,1\npython run.py": "CUDA_VISIBLE_DEVICES of line 1 is not exported",
     "accelerate launch run.py": "how many processes it starts is not known (its launcher's sett",
-    "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) run.py": "is not known ($(nvidia-smi -L | wc -l)): read",
+    "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) run.py": "wc -l)): read as for one",
     "for lr in 1 2; do python run.py --lr $lr": "lr is 1, the first of 2 in line 1",
     "python run.py conf.yaml": "conf.yaml is left out: a recipe has arguments behind flags only",
     "python run.py --output_dir out/$(date)": "where it writes is not known (out/$(date))",
