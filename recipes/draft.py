@@ -123,10 +123,12 @@ class _Drafting:
         result, flags = self.result, self.program.flags
         for role in ROLES:
             flag = flag_for(role, flags)
-            if flag is None and self.declared is not None:
+            if flag is None and self.declared is not None and role != "max_steps":
                 flag = flag_for(role, self.declared)
             if flag is not None:
                 result.flags[role] = flag
+                if role == "max_steps":  # some scripts have it and set it themselves
+                    self._say(f"{flag} is taken to be obeyed; if not, leave flags.max_steps out")
             elif role in LACKED:
                 if self.declared:
                     self._say(f"{self.script} has no flag for {LACKED[role]}: {WITHOUT[role]}")

@@ -56,6 +56,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     ),
     "learning_rate": ("learning_rate", "lr"),
     "epochs": ("num_train_epochs", "epoch", "epochs", "num_epochs", "train_epochs", "max_epochs"),
+    "max_steps": ("max_steps", "train_steps", "max_train_steps", "num_train_steps"),
     "sequence_length": (
         "block_size",
         "max_seq_length",

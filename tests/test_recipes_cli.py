@@ -205,6 +205,7 @@ SAID = {
     "accelerate launch run.py": "how many processes it starts is not known (its launcher's sett",
     "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) run.py": "wc -l)): read as for one",
     "for lr in 1 2; do python run.py --lr $lr": "lr is 1, the first of 2 in line 1",
+    "python run.py --max_steps 90": "--max_steps is taken to be obeyed; if not, leave flags.max_s",
     "python run.py conf.yaml": "conf.yaml is left out: a recipe has arguments behind flags only",
     "python run.py --output_dir out/$(date)": "where it writes is not known (out/$(date))",
 }
