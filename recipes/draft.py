@@ -13,7 +13,7 @@ from ..errors import InputError
 from .model import Value
 from .roles import DATA_FOLDERS, LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
 from .shell_values import Word
-from .started import Argument, Program
+from .started import Argument, Program, cards, whole_number
 
 SET_BY_LAUNCH = ("train_batch", "eval_batch", "accumulation", "output")
 OF_PROCESSES = re.compile(
@@ -38,9 +38,9 @@ FOLDER = "output"
 class Draft:
     """The fields of a recipe before they are written, each table by itself.
 
-    `open` are arguments that could not be taken over, each with its reason; `said` are sentences
-    for whoever asked for the recipe. `remarks` belong to a field, such as "data.files". `start` is
-    the folder in which the script is started, relative to the shell file's.
+    `left_out` are arguments that could not be taken over, each with its reason; `said` are
+    sentences for whoever asked for the recipe. `remarks` belong to a field, such as "data.files".
+    `start` is the folder in which the script is started, relative to the shell file's.
     """
 
     script: str
@@ -53,7 +53,7 @@ class Draft:
     output: str = FOLDER
     arguments: dict[str, Value] = attrs.field(factory=dict)
     sources: dict[str, str] = attrs.field(factory=dict)
-    open: list[str] = attrs.field(factory=list)
+    left_out: list[str] = attrs.field(factory=list)
     remarks: dict[str, str] = attrs.field(factory=dict)
     said: list[str] = attrs.field(factory=list)
 
@@ -79,7 +79,9 @@ class _Drafting:
         self.script = posixpath.normpath(program.script.text)
         self.result = Draft(self.script)
         self._folder()
-        self.cards = self._cards()
+        self.cards, said = cards(program)
+        for sentence in said:
+            self._say(sentence)
         self._flags()
         self._batch()
         self._output()
@@ -94,30 +96,6 @@ class _Drafting:
                 f"it is started in the folder {self.result.start}: launch it there, as relative "
                 "paths among the arguments count from there"
             )
-
-    def _cards(self) -> int:
-        """How many the command trained on, as far as that can be read."""
-        program, what = self.program, ""
-        processes, machines = (_number(word) for word in (program.processes, program.machines))
-        if program.launcher:
-            if processes is not None:
-                return processes * (machines or 1)
-            if program.processes is None and program.single:
-                return 1
-            what = program.processes.text if program.processes else "its launcher's settings"
-            self._say(f"how many processes it starts is not known ({what}): read as for one")
-            return 1
-        visible = program.started.variables.get("CUDA_VISIBLE_DEVICES")
-        if visible is not None and not visible.missing:
-            return max(1, len([one for one in visible.text.split(",") if one.strip()]))
-        hidden = program.started.kept_back.get("CUDA_VISIBLE_DEVICES")
-        if hidden is not None:
-            self._say(
-                f"CUDA_VISIBLE_DEVICES of line {hidden.line} is not exported, so the script does "
-                "not see it"
-            )
-        self._say("without CUDA_VISIBLE_DEVICES it takes all cards; its batch is read as for one")
-        return 1
 
     def _flags(self) -> None:
         result, flags = self.result, self.program.flags
@@ -171,7 +149,7 @@ class _Drafting:
         flag = self.result.flags.get(role)
         argument = self.program.flags.get(flag or "")
         if argument is not None:
-            number = _number(argument.given)
+            number = whole_number(argument.given)
             if number is None:
                 raise InputError(self._unknown(argument.flag.text))
             return number
@@ -204,15 +182,20 @@ class _Drafting:
                 continue
             found[flag] = posixpath.normpath(word.text)
             self._doubt(word)
-        if not found:
-            return
-        relative = [posixpath.dirname(path) for path in found.values() if not posixpath.isabs(path)]
-        shared = posixpath.commonpath(relative) if relative else "."
-        result.files = {
-            flag: path if posixpath.isabs(path) else posixpath.relpath(path, shared or ".")
-            for flag, path in found.items()
-        }
-        result.folder = posixpath.relpath(shared or ".", posixpath.dirname(self.script) or ".")
+        # With the folders that there are: from `..` alone no path leads back.
+        here = posixpath.abspath(posixpath.join(posixpath.dirname(self.source), result.start))
+        relative = [path for path in found.values() if not posixpath.isabs(path)]
+        folders = [posixpath.dirname(posixpath.join(here, path)) for path in relative]
+        if folders:
+            shared = posixpath.commonpath(folders)
+            script = posixpath.join(here, posixpath.dirname(self.script))
+            result.folder = posixpath.relpath(shared, script)
+            found |= {
+                flag: posixpath.relpath(posixpath.join(here, path), shared)
+                for flag, path in found.items()
+                if path in relative
+            }
+        result.files = found
         training = [flag for flag in found if TRAINING_DATA.match(bare(flag))]
         result.train = next((one for one in training if found[one].endswith(LINES)), None)
         if training and not result.train:
@@ -226,7 +209,7 @@ class _Drafting:
                 continue
             if reason := self._unusable(flag, argument):
                 words = " ".join([flag, *(word.text for word in argument.values)])
-                result.open.append(f"{words}: {reason}")
+                result.left_out.append(f"{words}: {reason}")
                 self._say(f"{words} is left out: {reason}")
                 continue
             word = argument.given
@@ -250,7 +233,7 @@ class _Drafting:
     def _loose(self) -> None:
         if self.program.loose:
             words = " ".join(word.text for word in self.program.loose)
-            self.result.open.append(f"{words}: not behind a flag")
+            self.result.left_out.append(f"{words}: not behind a flag")
             self._say(f"{words} is left out: a recipe has arguments behind flags only")
 
     def _source(self, figure: str, flag: str, more: str = "") -> None:
@@ -293,10 +276,6 @@ class _Drafting:
 
 def _per_process(flag: str) -> bool:
     return any(part in bare(flag) for part in PER_PROCESS)
-
-
-def _number(word: Word | None) -> int | None:
-    return int(word.text) if word and word.text.isdigit() and int(word.text) else None
 
 
 def _value(text: str) -> Value:

@@ -83,7 +83,7 @@ DATA = re.compile(
     r"(?=.*(file|filename|path|data|set|src|tgt))(?!.*(dir|model|output|out_|save|cache|log|trace))"
 )
 DATA_FILE = re.compile(r"[^,\s]+\.(txt|jsonl?|csv|tsv|pkl|pickle|parquet|gz|zip|h5|src|tgt|raw)")
-DATA_FOLDERS = ("data_dir", "data_path", "data_folder", "data_root", "dataset_dir")
+DATA_FOLDERS = ("data_dir", "data_folder", "data_root", "dataset_dir")
 """Flags of a folder to which a script adds the bare names of its data files."""
 TRAINING_DATA = re.compile(r"^(?!.*(eval|dev|valid|test)).*train")
 # What a training file may be that has an example a line.

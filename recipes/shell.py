@@ -7,27 +7,23 @@ and a loop's body once, and what hangs on that is told with the words.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import attrs
 
+from .shell_tests import TESTS, Condition, verdict
 from .shell_values import Value, Values, Word, is_assignment
 from .shell_words import Raw, Sign, divide
 
 OPEN, CLOSE, ENDS = "(", ")", ("\n", ";", "&", "&&", "||", ";;")
+# What is behind a command that works, as they are taken to, is run or not.
+AFTER_COMMAND: Mapping[str, bool | None] = {"&&": True, "||": None}
+AFTER_ASSIGNMENT: Mapping[str, bool | None] = {"&&": True, "||": False}
+UNKNOWN: Mapping[str, bool | None] = {"&&": None, "||": None}
 TO_FILE = (">", ">>", "&>", "&>>", ">|")
 SILENT = ("then", "do", "done", "{", "}", "!", "time", "while", "until")
 DECLARING = ("export", "declare", "local", "readonly", "typeset")
-NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-    "-lt": operator.lt,
-    "-le": operator.le,
-}
 
 
 @attrs.frozen
@@ -64,24 +60,6 @@ def commands(
 
 
 @attrs.define
-class _Condition:
-    """An if or a case: whether the branch that is read now is taken, and was an earlier one."""
-
-    line: int
-    taken: bool | None
-    earlier: bool | None = False
-
-    def next(self, verdict: bool | None, line: int) -> None:
-        """Go on to the next branch, whose own test says `verdict`."""
-        self.line = line
-        if True in (self.earlier, self.taken):
-            self.earlier, self.taken = True, False
-            return
-        self.earlier = None if None in (self.earlier, self.taken) else False
-        self.taken = None if verdict and self.earlier is None else verdict
-
-
-@attrs.define
 class _Simple:
     """One command, before expansion."""
 
@@ -94,11 +72,14 @@ class _Reading:
         self.values = values
         self.functions: dict[str, list[Raw | Sign]] = {}
         self.calls: list[str] = []
-        self.conditions: list[_Condition] = []
+        self.conditions: list[Condition] = []
+        # Whether the command is run, as far as && and || before it say, and what they say next.
+        self.linked: bool | None = True
+        self.after: Mapping[str, bool | None] = AFTER_COMMAND
 
     @property
     def skipping(self) -> bool:
-        return any(condition.taken is False for condition in self.conditions)
+        return False in (self.linked, *(condition.taken for condition in self.conditions))
 
     def run(self, tokens: Sequence[Raw | Sign], arguments: list[Word]) -> Iterator[Started]:
         """The commands of a file or a function, one after the other."""
@@ -107,7 +88,8 @@ class _Reading:
         place = 0
         while place < len(tokens):
             token = tokens[place]
-            undecided = (one.line for one in self.conditions if one.taken is None)
+            undecided = [one.line for one in self.conditions if one.taken is None]
+            undecided += [token.line] if self.linked is None else []
             self.values.branch = tuple(undecided)
             if isinstance(token, Sign):
                 if token.text == OPEN:
@@ -116,6 +98,7 @@ class _Reading:
                     self.values.folder = folders.pop()
                 elif token.text == ";;" and self.conditions:
                     self.conditions[-1].next(None, token.line)
+                self._link(token)
                 place += 1
             elif (behind := self._compound(tokens, place)) is not None:
                 place = behind
@@ -123,9 +106,23 @@ class _Reading:
                 pipeline, place = _pipeline(tokens, place)
                 if self.skipping:
                     self._unset(pipeline)
-                else:
-                    yield from self._pipeline(pipeline)
+                    continue
+                yield from self._pipeline(pipeline)
+                assigns = all(map(is_assignment, pipeline[-1].words))
+                self._done(AFTER_ASSIGNMENT if assigns else AFTER_COMMAND)
         self.values.arguments = outer
+
+    def _link(self, sign: Sign) -> None:
+        """Whether the command behind && or || is run, or a new one begins."""
+        if sign.text in AFTER_COMMAND:
+            self.linked = self.after[sign.text]
+        elif sign.text not in (OPEN, CLOSE):
+            self.linked, self.after = True, AFTER_COMMAND
+
+    def _done(self, after: Mapping[str, bool | None]) -> None:
+        """Remember what a command that was read lets && and || do."""
+        if not self.skipping:
+            self.after = UNKNOWN if self.linked is None else after
 
     def _unset(self, pipeline: list[_Simple]) -> None:
         """What only a branch that is not taken sets holds nothing, rather than what is unknown."""
@@ -145,14 +142,17 @@ class _Reading:
             for condition in self.conditions[-1:]:
                 condition.next(True, token.line)
         elif word == "case":
-            self.conditions.append(_Condition(token.line, None))
+            self.conditions.append(Condition(token.line, None))
             return _behind(tokens, place, "in")
         elif word in ("fi", "esac"):
             del self.conditions[-1:]
         elif word == "for":
             return self._for(tokens, place)
-        elif word == "[[":
-            return _behind(tokens, place, "]]")
+        elif word in TESTS:
+            behind = _behind(tokens, place, TESTS[word])
+            said = verdict(tokens[place:behind], self.values)
+            self._done({"&&": said, "||": None if said is None else not said})
+            return behind
         elif word == "function" or _signs(tokens[place + 1 : place + 3]) == "()":
             return self._function(tokens, place)
         elif word not in SILENT:
@@ -161,46 +161,13 @@ class _Reading:
 
     def _condition(self, tokens: Sequence[Raw | Sign], place: int) -> int:
         behind = _behind(tokens, place, "then")
-        verdict = self._verdict(tokens[place + 1 : behind - 1])
+        said = verdict(tokens[place + 1 : behind - 1], self.values)
         if _bare(tokens[place]) == "if":
-            self.conditions.append(_Condition(tokens[place].line, verdict))
+            self.conditions.append(Condition(tokens[place].line, said))
         elif self.conditions:
-            self.conditions[-1].next(verdict, tokens[place].line)
+            self.conditions[-1].next(said, tokens[place].line)
         # A test that is more than one is read as the commands that it may be.
-        return place + 1 if verdict is None else behind
-
-    def _verdict(self, test: Sequence[Raw | Sign]) -> bool | None:
-        """What a test of known values says, or None."""
-        raws = [token for token in test if isinstance(token, Raw)]
-        signs = [
-            token for token in test if isinstance(token, Sign) and token.text not in ("\n", ";")
-        ]
-        if signs or not raws or (raws[0].bare, raws[-1].bare) not in (("[", "]"), ("[[", "]]")):
-            return None
-        inner = raws[1:-1]
-        if inner and inner[0].bare == "!":
-            said = self._compared(inner[1:])
-            return None if said is None else not said
-        return self._compared(inner)
-
-    def _compared(self, raws: Sequence[Raw]) -> bool | None:
-        if len(raws) == 2 and raws[0].bare in ("-z", "-n"):
-            empty = self.values.unset(raws[1])
-            words = [] if empty else self.values.expanded(raws[1])
-            if any(word.missing for word in words):
-                return None
-            return (raws[0].bare == "-z") == (not "".join(word.text for word in words))
-        if len(raws) != 3:
-            return None
-        left, right = (self.values.expanded(raw) for raw in (raws[0], raws[2]))
-        if any(word.missing or word.doubts for word in (*left, *right)):
-            return None
-        one, other = ("".join(word.text for word in words) for words in (left, right))
-        sign = raws[1].bare
-        if sign in ("=", "==", "!="):
-            return None if set(other) & set("*?[") else (one == other) == (sign != "!=")
-        numbers = all(text.lstrip("-").isdigit() for text in (one, other))
-        return NUMBERS[sign](int(one), int(other)) if sign in NUMBERS and numbers else None
+        return place + 1 if said is None else behind
 
     def _for(self, tokens: Sequence[Raw | Sign], place: int) -> int:
         ends = (i for i in range(place, len(tokens)) if _is(tokens[i], "\n", ";"))
@@ -272,7 +239,8 @@ class _Reading:
         if words[0].text == "cd" and len(words) == 2:
             self.values.folder = _normal(self.values.folder / words[1].text)
         elif words[0].text == "shift":
-            del self.values.arguments[: int(words[1].text) if words[1:] else 1]
+            number = words[1].text if words[1:] else "1"
+            del self.values.arguments[: int(number) if number.isdigit() else 0]
         else:
             return False
         return True

@@ -132,7 +132,9 @@ class Values:
         if elements and elements[1] in self.variables:
             return [_at(word, line) for word in self.variables[elements[1]].words]
         return (
-            [_at(word, line) for word in self.arguments[int(mine[1] or 1) - 1 :]] if mine else None
+            [_at(word, line) for word in self.arguments[max(0, int(mine[1] or 1) - 1) :]]
+            if mine
+            else None
         )
 
     def _joined(self, pieces: Sequence[Piece], line: int) -> Word:

@@ -8,6 +8,7 @@ Source: POSIX.1-2017, Shell Command Language, 2.3 Token Recognition; bash's manu
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator
 
@@ -81,11 +82,12 @@ class _Division:
     def __init__(self, text: str, source: str, first_line: int = 1) -> None:
         self.text, self.source, self.at = text, source, 0
         self.first_line = first_line
+        self.ends = [match.start() for match in re.finditer("\n", text)]
         self.awaited: list[tuple[str, bool]] = []  # here-documents: their ends, whether indented
 
     @property
     def line(self) -> int:
-        return self.text.count("\n", 0, self.at) + self.first_line
+        return bisect.bisect_left(self.ends, self.at) + self.first_line
 
     def tokens(self) -> Iterator[Raw | Sign]:
         while self.at < len(self.text):
@@ -118,7 +120,8 @@ class _Division:
 
     def _skip_document(self, end: str, indented: bool) -> None:
         while self.at < len(self.text):
-            line, _, _ = self.text[self.at :].partition("\n")
+            stop = self.text.find("\n", self.at)
+            line = self.text[self.at : stop if stop >= 0 else None]
             self.at += len(line) + 1
             if (line.lstrip("\t") if indented else line) == end:
                 return
@@ -145,7 +148,8 @@ class _Division:
         return Raw(line, tuple(pieces))
 
     def _array(self) -> Iterator[Raw]:
-        inner = _Division(self._within("(", ")"), self.source, self.line)
+        line = self.line
+        inner = _Division(self._within("(", ")"), self.source, line)
         return (token for token in inner.tokens() if isinstance(token, Raw))
 
     def _pieces(self) -> Iterator[Piece]:
@@ -161,7 +165,7 @@ class _Division:
             yield self._expansion(quoted=False)
         elif char == "\\":
             yield Piece(self._take(ESCAPED)[1:], quoted=True)
-            self.at += self.text[self.at :] == "\\"  # the last character of all
+            self.at += self.at == len(self.text) - 1  # nothing follows the backslash
         else:
             yield Piece(self._take(PLAIN))
 

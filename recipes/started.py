@@ -146,3 +146,29 @@ def chosen(found: Sequence[Program]) -> list[Program]:
     """Those that train, in order; where some are told to by a switch, only those."""
     training = [program for program in found if program.trains]
     return [program for program in training if program.told_to_train] or training
+
+
+def cards(program: Program) -> tuple[int, list[str]]:
+    """How many cards it trains on as far as that can be read, and what had to be supposed."""
+    processes, machines = (whole_number(word) for word in (program.processes, program.machines))
+    if program.launcher:
+        if processes is not None:
+            return processes * (machines or 1), []
+        if program.processes is None and program.single:
+            return 1, []
+        what = program.processes.text if program.processes else "its launcher's settings"
+        return 1, [f"how many processes it starts is not known ({what}): read as for one"]
+    visible = program.started.variables.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not visible.missing:
+        return max(1, len([one for one in visible.text.split(",") if one.strip()])), []
+    said = ["without CUDA_VISIBLE_DEVICES it takes all cards; its batch is read as for one"]
+    hidden = program.started.kept_back.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None:
+        where = f"CUDA_VISIBLE_DEVICES of line {hidden.line}"
+        said.insert(0, f"{where} is not exported, so the script does not see it")
+    return 1, said
+
+
+def whole_number(word: Word | None) -> int | None:
+    """The number, above 0, that a word is."""
+    return int(word.text) if word and word.text.isdecimal() and int(word.text) else None

@@ -46,7 +46,7 @@ def _table(name: str, fields: Mapping[str, Any], draft: Draft) -> Table:
         if remark := draft.remarks.get(f"{name}.{key}"):
             item.comment(remark)
         table.append(_key(key), item)
-    for one in draft.open if name == "arguments" else []:
+    for one in draft.left_out if name == "arguments" else []:
         table.add(tomlkit.comment(f"left out: {one}"))
     return table
 

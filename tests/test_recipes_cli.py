@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -334,3 +335,29 @@ def test_awkward_values_come_through_the_file(tmp_path: Path) -> None:
 
 def test_every_role_is_a_field_of_a_recipes_flags() -> None:
     assert {*ROLES, "max_steps"} == set(model.Flags.__annotations__)
+
+
+def test_on_as_many_cards_the_launch_of_a_new_recipe_is_the_command_of_the_shell_file(
+    tmp_path: Path,
+) -> None:
+    code, data = tmp_path / "code", tmp_path / "data"
+    data.mkdir()
+    code.mkdir()
+    (code / "run.py").touch()
+    for name in ("train.txt", "valid.txt"):
+        (data / name).write_text("x\n")
+    told = (
+        "--do_train --train_file {0}/train.txt --dev_file {0}/valid.txt --lr 5e-5 --name 'a b' "
+        "--train_batch_size {1} --eval_batch_size {2} --gradient_accumulation_steps 2 "
+        "--output_dir {3}"
+    )
+    text = f"CUDA_VISIBLE_DEVICES=0,1 python run.py {told.format('../data', 16, 32, 'out')}"
+    path = code / "mine.toml"
+    assert new(code, text, "--output", str(path)).exit_code == 0
+    options = ("--script", code / "run.py", "--gpus", "2x T4", "--output", tmp_path / "run")
+    done = run("launch", "--recipe", path, "--dry-run", *options)
+    words = shlex.split(done.stdout)
+    launched = commands.given(words[words.index(str(code / "run.py")) + 1 :])
+    # 16 and 32 are those of both cards, which a process has the half of.
+    mine = told.format(data, 8, 16, tmp_path / "run" / "out")
+    assert launched == commands.given(shlex.split(mine))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from ddpfix.errors import InputError
 from ddpfix.recipes.shell import Started, commands
 from ddpfix.recipes.shell_values import Word
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 # Says with which words, where, and on which cards it is started.
 STUB = """#!/bin/bash
@@ -99,6 +102,16 @@ FILES = {
             python run.py --inner $big $empty $nowhere $other
         fi
         python run.py --lr $lr
+        """,
+    "tests before && and ||": """
+        lr=1
+        [ "$1" = go ] && lr=2
+        [[ $1 == java ]] && bs=4 || bs=8
+        [ "$1" = go ] && seed=1 || seed=2
+        [ -n "$EMPTY" ] || empty=filled
+        [ 1 -gt 2 ] && python run.py --no
+        mkdir -p logs && epochs=3
+        python run.py $lr $bs $seed $empty $epochs
         """,
     "a function that is called twice": """
         train() {
@@ -220,6 +233,11 @@ DOUBTED = {
         "2",
         "lr is 2, which line 3 sets under a condition",
     ),
+    "lr=1\n[ -f x ] && lr=2\npython run.py $lr": (
+        "2",
+        "lr is 2, which line 2 sets under a condition",
+    ),
+    "probe || lr=2\npython run.py $lr": ("2", "lr is 2, which line 1 sets under a condition"),
     "if probe; then lr=1; else lr=2; fi; all=x$lr; python run.py $all": (
         "x2",
         "lr is 2, which line 1 sets under a condition",
@@ -265,6 +283,18 @@ def test_the_line_of_a_word_is_its_own_also_where_lines_are_continued() -> None:
         ("--b", 4),
         ("2", 4),
     ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(
+        st.sampled_from("ab1 =$\"'`\\\n;&|(){}[]<>#@:-+/*!") | st.sampled_from("fi"), max_size=40
+    )
+)
+def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+    for part in (text, f"if {text}\nthen python {text}\nfi", f"f() {{ {text}; }}; f {text}"):
+        with contextlib.suppress(InputError):
+            commands(part, "run.sh", arguments=("x",))
 
 
 # Text -> the complaint.
