@@ -54,7 +54,9 @@ class Wish:
         if not self.named:
             return found
         if not found.gpus:
-            raise InputError(f"--gpus {','.join(self.named)}: {found.note}")
+            first = self.named[0]  # A10 and A100 could begin a UUID, too
+            hint = "" if first.isdigit() else f" For cards that are not here say 1x {first}."
+            raise InputError(f"--gpus {','.join(self.named)}: {found.note}{hint}")
         return pick(found, self.named)
 
 
