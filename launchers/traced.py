@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
 
+from .backends import starting
 from .command import STALE, STALE_PREFIXES, Command
 from .run import LOG, Outcome, run
 from .trace.read import RankTrace, read
@@ -63,9 +64,10 @@ def command(
     that every world size deals, while a script on its own draws from torch's global generator. It
     needs no launcher, which would only import torch once more, but the variables that one sets.
     """
-    python = [sys.executable]
-    if world is not None and world > 1:
-        python += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    tracer = prefix(folder, options, sealed=sealed)
+    # Our own back end: torchrun would import torch once more to start these.
+    several = world is not None and world > 1
+    words = starting("direct", world, 1, tracer) if several else [sys.executable, *tracer]
     stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:
@@ -73,16 +75,20 @@ def command(
     if cpu:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return Command(
-        argv=(*python, *prefix(folder, options, sealed=sealed), str(script), *arguments),
+        argv=(*words, str(script), *arguments),
         env=variables,
         unset=tuple(sorted(stale)),
     )
 
 
-def trace(what: Command, folder: Path, *, grace: float = 10.0) -> TracedRun:
+def trace(what: Command, folder: Path) -> TracedRun:
     """Run a traced command quietly, to its end, and read its trace.
 
     Raises InputError when the program cannot be started or left no trace.
     """
-    outcome = run(what, folder, grace=grace, quiet=True)
+    outcome = run(what, folder, grace=10.0, quiet=True)
     return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
+
+
+Start = Callable[[Command, Path], TracedRun]
+"""What makes a traced run, as ``trace`` does."""

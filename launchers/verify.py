@@ -16,7 +16,7 @@ from . import compare, naive, subject
 from .gpus import inventory
 from .script_flags import ScriptFlags, find, replaced, without
 from .subject import Subject
-from .traced import TRACE, TracedRun, command, trace
+from .traced import TRACE, Start, command, trace
 from .verdict import FOREIGN, Evidence, Observed, Row, judge, match, pairs, scores_differ, warnings
 
 LEGACY_FAILURES = ("cannot import name 'AdamW' from 'transformers", "ZeroDivisionError")
@@ -93,6 +93,7 @@ def verify(
     against_naive: bool = False,
     folder: Path | None = None,
     say: Say = lambda _: None,
+    start: Start = trace,
 ) -> Verdict:
     """Judge a patched script against its original, row by row of the contract.
 
@@ -105,7 +106,7 @@ def verify(
     batches that are the whole group's, whether they divide or not. ``against_naive`` judges the
     two usual edits by sed instead of the patched script. ``folder`` (new or empty) keeps all runs;
     else they are temporary. Scripts run in the
-    current directory, from copies. ``say`` is told what happens.
+    current directory, from copies. ``say`` is told what happens; ``start`` makes the runs.
 
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
     the script fails alone, original and patched.
@@ -147,6 +148,7 @@ def verify(
             naive=against_naive,
             exact=exact,
             say=say,
+            start=start,
         )
         evidence = _collect(stage, world_sizes, accumulations, cut=bool(max_eval_batches))
         return _verdict(evidence, what, stage.notes)
@@ -167,6 +169,7 @@ class _Stage:
     naive: bool
     exact: bool
     say: Say
+    start: Start
     notes: list[str] = field(factory=list)
 
     def run(
@@ -237,7 +240,7 @@ class _Stage:
             # Sets in an order of their own would be a difference that is nobody's fault.
             what = attrs.evolve(what, env=what.env | {"PYTHONHASHSEED": "0"})
         self.say(f"running {name} …")
-        done: TracedRun = trace(what, own)
+        done = self.start(what, own)
         output = own / "output"
         if wrote.exists():
             wrote.rename(output)

@@ -16,17 +16,20 @@ import runpy
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from attrs import frozen
-from ddpfix.launchers.command import STALE, STALE_PREFIXES
+from ddpfix.launchers.command import STALE, STALE_PREFIXES, Command
+from ddpfix.launchers.run import LOG, Outcome
 from ddpfix.launchers.trace.read import RankTrace, read
+from ddpfix.launchers.traced import TracedRun, prefix
 
 HANG = "120"  # seconds without any event
 SHARED = (
-    "ddpfix.launchers.trace.__main__",
+    "ddpfix.launchers.trace.sealed",
     "peft",  # which transformers asks whether a model is one of its
     "sklearn.metrics",  # by which family A scores
     "torch._dynamo",  # which the first optimizer imports
@@ -93,18 +96,35 @@ class Forge:
 
     def run(self, jobs: Sequence[Job]) -> list[Run]:
         """Make runs at the same time, and read their traces."""
+        answer = self._ask([_words(job) for job in jobs])
+        return [
+            Run(job.folder, tuple(statuses), tuple(read(job.folder / "trace")))
+            for job, statuses in zip(jobs, answer, strict=True)
+        ]
+
+    def trace(self, what: Command, folder: Path) -> TracedRun:
+        """What ``launchers.traced.trace`` makes of a command, without the time of its imports."""
+        began = time.monotonic()
+        ((*statuses,),) = self._ask([_words_of(what, folder)])
+        seconds = time.monotonic() - began
+        done = Run(folder, tuple(statuses), tuple(read(folder / "trace")))
+        (folder / LOG).write_text(done.log)
+        failed = next(filter(None, statuses), 0)
+        cause = f"killed by {signal.Signals(-failed).name}" if failed < 0 else f"status {failed}"
+        status = failed if failed >= 0 else 128 - failed
+        return TracedRun(Outcome(status, cause, seconds, 0), done.ranks, folder)
+
+    def _ask(self, jobs: list[dict[str, Any]]) -> list[list[int]]:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         for job in jobs:
-            job.folder.mkdir(parents=True)
-        self._server.stdin.write(json.dumps([_words(job) for job in jobs]) + "\n")
+            Path(job["folder"]).mkdir(parents=True)
+        self._server.stdin.write(json.dumps(jobs) + "\n")
         self._server.stdin.flush()
         answer = self._server.stdout.readline()
         assert answer, "the process that forks has ended"
-        return [
-            Run(job.folder, tuple(statuses), tuple(read(job.folder / "trace")))
-            for job, statuses in zip(jobs, json.loads(answer), strict=True)
-        ]
+        statuses: list[list[int]] = json.loads(answer)
+        return statuses
 
 
 def _words(job: Job) -> dict[str, Any]:
@@ -114,6 +134,24 @@ def _words(job: Job) -> dict[str, Any]:
         "prelude": str(job.prelude) if job.prelude else None,
         "world": job.world,
         "argv": [*options, *job.options, str(job.script), *job.arguments],
+        "sealed": False,
+        "variables": {},
+    }
+
+
+def _words_of(what: Command, folder: Path) -> dict[str, Any]:
+    """What a command says that starts ranks by our own back end, or a process on its own."""
+    argv = list(what.argv)
+    tracers = {sealed: prefix(folder, sealed=sealed)[1] for sealed in (False, True)}
+    (sealed,) = (key for key, module in tracers.items() if module in argv)
+    world = int(argv[argv.index("--processes") + 1]) if "--processes" in argv else None
+    return {
+        "folder": str(folder),
+        "prelude": None,
+        "world": world,
+        "argv": argv[argv.index(tracers[sealed]) + 1 :],
+        "sealed": sealed,
+        "variables": what.env,
     }
 
 
@@ -130,13 +168,13 @@ def serve() -> None:
         ranks: dict[int, tuple[int, int]] = {}  # process -> job and rank
         stores: list[int] = []  # processes
         for number, job in enumerate(jobs):
-            variables: dict[str, str] = {}
+            variables: dict[str, str] = job["variables"]
             if job["world"] is not None:
                 port, process = store()
                 stores.append(process)
-                variables = {"MASTER_PORT": str(port), "MASTER_ADDR": "127.0.0.1"}
+                variables |= {"MASTER_PORT": str(port), "MASTER_ADDR": "127.0.0.1"}
             for rank in range(job["world"] or 1):
-                if variables:
+                if job["world"] is not None:
                     world = str(job["world"])
                     variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                     variables |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
@@ -186,7 +224,7 @@ def child(job: dict[str, Any], rank: int, variables: dict[str, str]) -> int:
 
 def become(job: dict[str, Any], rank: int, variables: dict[str, str]) -> NoReturn:
     """Go on as a rank of a job, to its end."""
-    from ddpfix.launchers.trace.__main__ import main
+    from ddpfix.launchers.trace.sealed import main, seal
 
     with (Path(job["folder"]) / f"rank{rank}.log").open("wb") as log:
         os.dup2(log.fileno(), 1)
@@ -197,6 +235,8 @@ def become(job: dict[str, Any], rank: int, variables: dict[str, str]) -> NoRetur
     if job["prelude"]:
         os.environ["SEEN"] = str(Path(job["folder"]) / f"seen{rank}.json")
         runpy.run_path(job["prelude"])
+    if job["sealed"]:
+        seal()
     main(job["argv"])
 
 

@@ -330,7 +330,7 @@ SABOTAGES = {
                 "    if is_main_process() and args.local_rank != -1:\n        logger.info('done')\n        torch.distributed.barrier()\n    return global_step\n",
             ),
         ),
-        timeout=10,
+        timeout=5,
     ),
     "an early stop on one rank": Sabotage(
         "C6",
@@ -341,7 +341,7 @@ SABOTAGES = {
                 "                global_step += 1\n                if global_step == 4 and args.local_rank == 1:\n                    return global_step\n",
             ),
         ),
-        timeout=10,
+        timeout=5,
     ),
     "a seed of its own on each rank before data are sampled": Sabotage(
         "C3",

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from ddpfix.launchers.verify import verify
+from forked import Forge
 from sabotage import SABOTAGES, spoil, write
 
 
 @pytest.mark.parametrize("name", SABOTAGES)
-def test_sabotage_is_caught_and_named(name: str, tmp_path: Path) -> None:
+def test_sabotage_is_caught_and_named(name: str, tmp_path: Path, forge: Forge) -> None:
     sabotage = SABOTAGES[name]
     script, arguments = write(tmp_path)
     spoil(script, sabotage)
@@ -22,6 +23,7 @@ def test_sabotage_is_caught_and_named(name: str, tmp_path: Path) -> None:
         world_sizes=sabotage.worlds,
         accumulations=sabotage.accumulations,
         timeout=sabotage.timeout,
+        start=forge.trace,
     )
     row = verdict.row(sabotage.row)
     assert row.status == "broken", verdict.rows
