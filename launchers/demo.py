@@ -22,7 +22,7 @@ from ..recipes.model import load
 from . import command as commands
 from . import compare
 from .plan import solve
-from .traced import TracedRun, command, prefix, trace
+from .traced import Start, TracedRun, command, prefix, trace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,14 +91,17 @@ def _folder(output: Path | None) -> Iterator[Path]:
 
 
 def story(
-    folder: Path, kind: Kind, variant: str, talk: Console
+    folder: Path, kind: Kind, variant: str, talk: Console, *, start: Start = trace
 ) -> tuple[list[Line], list[Comparison]]:
-    """The steps of the demo in ``folder``; returns the closing table's content."""
+    """The steps of the demo in ``folder``; returns the closing table's content.
+
+    ``start`` makes the runs.
+    """
     with _step(talk, "A legacy script, a tiny model and tiny data"):
         script = copy_family("bigclonebench", folder / "code")
         model = build_model(folder / "model", kind)
         data = build_clone_data(folder / "data", train=TRAIN, valid=VALID, test=TEST)
-    stage = Stage(folder, script, model, data, kind, f"{variant}-bigclonebench")
+    stage = Stage(folder, script, model, data, kind, f"{variant}-bigclonebench", start)
 
     with _step(talk, "The untouched script under `accelerate launch` on 2 processes"):
         raw = stage.launch("untouched", accumulation=1)
@@ -143,6 +146,7 @@ class Stage:
     data: Path
     kind: Kind
     recipe: str
+    start: Start
 
     def output(self, name: str) -> Path:
         """Where the run ``name`` leaves checkpoints and predictions."""
@@ -170,7 +174,7 @@ class Stage:
             extra=self.arguments(name, plan.per_device, accumulation),
             module_prefix=prefix(run_folder, ["--no-dropout", "--threads", "1", *options]),
         )
-        return trace(what, run_folder)
+        return self.start(what, run_folder)
 
     def group_of_one(self, name: str, accumulation: int) -> TracedRun:
         """One process in a process group of one, with dropout off."""
@@ -178,7 +182,7 @@ class Stage:
         arguments = self.arguments(name, GLOBAL_BATCH // accumulation, accumulation)
         options = ["--no-dropout", "--threads", "1"]
         what = command(self.script, arguments, run_folder, world=1, options=options)
-        return trace(what, run_folder)
+        return self.start(what, run_folder)
 
 
 @contextlib.contextmanager

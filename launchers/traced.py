@@ -66,8 +66,8 @@ def command(
     """
     tracer = prefix(folder, options, sealed=sealed)
     # Our own back end: torchrun would import torch once more to start these.
-    several = world is not None and world > 1
-    words = starting("direct", world, 1, tracer) if several else [sys.executable, *tracer]
+    count = world or 1
+    words = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
     stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:

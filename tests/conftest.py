@@ -16,7 +16,21 @@ for _name in ("SIGINT", "SIGHUP"):
     if signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
         signal.signal(getattr(signal, _name), signal.default_int_handler)
 
+# Minutes of processes each: what is begun last leaves a worker idle if it takes long.
+LONG = (
+    *("test_main_job", "test_trace", "test_verify", "test_exact", "test_capability_resume"),
+    *("test_nodes", "test_faults_family", "test_verify_sabotage", "test_capability_loader"),
+    *("test_capability_amp", "test_capability_compile", "test_capability_lora"),
+    *("test_capability_checkpointing", "test_fixtures", "test_shapes", "test_faults"),
+    *("test_launch", "test_emit", "test_packaging", "test_slurm", "test_pre_commit"),
+)
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long; pytest-xdist keeps the order, where told so."""
+    rank = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
 
 
 def build_nvml(folder: Path, *flags: str) -> Path:

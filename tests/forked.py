@@ -27,6 +27,7 @@ from ddpfix.launchers.run import LOG, Outcome
 from ddpfix.launchers.trace.read import RankTrace, read
 from ddpfix.launchers.traced import TracedRun, prefix
 
+COUNTS = ("--processes", "--num_processes")  # of our own back end and of accelerate
 HANG = "120"  # seconds without any event
 SHARED = (
     "ddpfix.launchers.trace.sealed",
@@ -140,15 +141,15 @@ def _words(job: Job) -> dict[str, Any]:
 
 
 def _words_of(what: Command, folder: Path) -> dict[str, Any]:
-    """What a command says that starts ranks by our own back end, or a process on its own."""
+    """What a command says that starts ranks, or one process."""
     argv = list(what.argv)
     tracers = {sealed: prefix(folder, sealed=sealed)[1] for sealed in (False, True)}
     (sealed,) = (key for key, module in tracers.items() if module in argv)
-    world = int(argv[argv.index("--processes") + 1]) if "--processes" in argv else None
+    worlds = [int(argv[argv.index(flag) + 1]) for flag in COUNTS if flag in argv]
     return {
         "folder": str(folder),
         "prelude": None,
-        "world": world,
+        "world": worlds[0] if worlds else None,
         "argv": argv[argv.index(tracers[sealed]) + 1 :],
         "sealed": sealed,
         "variables": what.env,
@@ -224,7 +225,8 @@ def child(job: dict[str, Any], rank: int, variables: dict[str, str]) -> int:
 
 def become(job: dict[str, Any], rank: int, variables: dict[str, str]) -> NoReturn:
     """Go on as a rank of a job, to its end."""
-    from ddpfix.launchers.trace.sealed import main, seal
+    from ddpfix.launchers.trace.__main__ import main
+    from ddpfix.launchers.trace.sealed import seal
 
     with (Path(job["folder"]) / f"rank{rank}.log").open("wb") as log:
         os.dup2(log.fileno(), 1)

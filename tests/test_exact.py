@@ -462,9 +462,16 @@ def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:
     assert script.read_text() == text
 
 
-def test_verify_holds_ranks_to_the_untouched_script(tmp_path: Path) -> None:
+def test_verify_holds_ranks_to_the_untouched_script(tmp_path: Path, forge: Forge) -> None:
     script, arguments = write(tmp_path, train=29)  # 8, 8, 8 and 5 examples
-    verdict = verify(script, arguments, exact=True, world_sizes=(3,), accumulations=(1, 4))
+    verdict = verify(
+        script,
+        arguments,
+        exact=True,
+        world_sizes=(3,),
+        accumulations=(1, 4),
+        start=forge.trace,
+    )
     assert {row.code for row in verdict.rows if row.status != "holds"} == set()
     assert verdict.row("C3").evidence.startswith("3 runs of 8 steps held to the untouched script")
     assert "with weight 0, in 8 steps" in verdict.row("C3").evidence
@@ -475,13 +482,19 @@ def test_verify_holds_ranks_to_the_untouched_script(tmp_path: Path) -> None:
     ]
 
 
-def test_verify_does_not_let_padding_pass(tmp_path: Path) -> None:
+def test_verify_does_not_let_padding_pass(tmp_path: Path, forge: Forge) -> None:
     script, arguments = write(tmp_path, train=29)
     original = tmp_path / "run.py.orig"
     original.write_bytes(script.read_bytes())
     patch(script).write()
     verdict = verify(
-        script, arguments, original=original, exact=True, world_sizes=(2,), accumulations=(1,)
+        script,
+        arguments,
+        original=original,
+        exact=True,
+        world_sizes=(2,),
+        accumulations=(1,),
+        start=forge.trace,
     )
     assert verdict.row("C3").status == "broken"
 

@@ -10,21 +10,33 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers import compare, demo
+from ddpfix.launchers.command import Command
 from ddpfix.launchers.trace.events import Collective
 from ddpfix.launchers.trace.read import RankTrace, read
-from ddpfix.launchers.traced import TracedRun, command, trace
+from ddpfix.launchers.traced import TracedRun, trace
 from ddpfix.patcher.engine import patch
+from forked import Forge, Job
 from rich.console import Console
 
 VARIANTS = list(demo.VARIANTS.items())
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=[name for name, _ in VARIANTS])
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the demo's story has run for one variant."""
+def told(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forge: Forge
+) -> Path:
+    """A folder in which the demo's story has run for one variant.
+
+    Of its four launches one is the real accelerate's, which tells none of them from another.
+    """
     variant, kind = request.param
+
+    def start(what: Command, run_folder: Path) -> TracedRun:
+        launched = (variant, run_folder.name) == ("codegpt", "two-1")
+        return (trace if launched else forge.trace)(what, run_folder)
+
     folder = tmp_path_factory.mktemp(variant)
-    lines, _ = demo.story(folder, kind, variant, Console(file=io.StringIO()))
+    lines, _ = demo.story(folder, kind, variant, Console(file=io.StringIO()), start=start)
     assert [line for line in lines if not line.holds] == []
     assert len(lines) == 12
     return folder
@@ -112,16 +124,9 @@ def test_ranks_end_their_group_and_exit_0(told: Path) -> None:
         assert rank.group_destroyed
 
 
-def alone(folder: Path, name: str, script: Path, arguments: list[str], *options: str) -> TracedRun:
-    what = command(
-        script, arguments, folder / name, world=None, options=["--threads", "1", *options]
-    )
-    return trace(what, folder / name)
-
-
 @pytest.mark.parametrize(("variant", "kind"), VARIANTS, ids=[name for name, _ in VARIANTS])
 def test_one_process_with_dropout_computes_bit_for_bit_what_the_untouched_script_did(
-    tmp_path: Path, variant: str, kind: demo.Kind
+    tmp_path: Path, variant: str, kind: demo.Kind, forge: Forge
 ) -> None:
     model = build_model(tmp_path / "model", kind)
     data = build_clone_data(tmp_path / "data", train=20, valid=7, test=5)
@@ -132,9 +137,12 @@ def test_one_process_with_dropout_computes_bit_for_bit_what_the_untouched_script
     def arguments(output: str) -> list[str]:
         return clone_arguments(model, data, tmp_path / output, kind, batch=3)
 
-    first = alone(tmp_path, "first", original, arguments("a"), "--shim-legacy")
-    second = alone(tmp_path, "second", patched, arguments("b"))
-    assert [first.outcome.status, second.outcome.status] == [0, 0]
+    jobs = [
+        Job(tmp_path / "first", original, arguments("a"), None, ["--shim-legacy"]),
+        Job(tmp_path / "second", patched, arguments("b")),
+    ]
+    first, second = forge.run(jobs)
+    assert [first.statuses, second.statuses] == [(0,), (0,)]
     (before,), (after,) = first.ranks, second.ranks
     assert len(before.steps) == 2 * 7
     assert [s.loss for s in after.steps] == [s.loss for s in before.steps]

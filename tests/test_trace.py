@@ -478,7 +478,7 @@ def test_a_hang_names_the_place_of_both_ranks_and_leaves_no_process(tmp_path: Pa
     done = execute(
         [
             *starting("direct", 2, 1, ("-m", TRACER, "--out", str(tmp_path / "trace"))),
-            *("--phase-timeout", "10", name),  # longer than torch takes to be imported
+            *("--phase-timeout", "20", name),  # longer than torch takes to be imported
         ],
         tmp_path,
     )
