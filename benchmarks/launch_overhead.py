@@ -6,7 +6,9 @@ Each round starts every command once, the launched one beside the printed one, b
 by turns, so that what else the machine does meets both alike; ratios and differences are medians of
 the rounds' own. The processor time that launch adds, on all cores and to its end, is told beside
 them, as other load hardly changes that. Byte code is kept, as that of an installed package is. On
-the CPU no NVML is asked, which takes a time of its own where there are cards.
+the CPU no NVML is asked, which takes a time of its own where there are cards. Torchrun's rendezvous
+waits up to 0.3 s at random before it begins (next_rendezvous in dynamic_rendezvous.py of torch), so
+few rounds say little of it.
 
 A table goes to stderr and JSON to stdout; the exit status is 1 where a target is missed.
 """
@@ -62,7 +64,7 @@ folder = "made"
 def main() -> None:
     """Print table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as work:
         seconds, processor = measure(Path(work), rounds)

@@ -25,19 +25,23 @@ ALONE = {
 }
 """The rendezvous of a machine with nobody but itself."""
 
+RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""What torchrun needs in its environment to start ranks again. Else they meet in the store that the
+ranks before them met in, may find their addresses, and wait for them; so it is with the static
+rendezvous of accelerate, which has no way out (seen with torch 2.13; pytorch/pytorch#135712)."""
+
 
 @attrs.frozen
 class Backend:
     """How one program is told to start so many processes here, with so many threads each.
 
-    `module` is its word for Python's ``-m``, `restarts` the one for how often it starts the ranks
-    again after a failure, empty where it never does. `expands`: torch elastic replaces
-    `$local_rank` and `$$` in what it hands to the ranks.
+    `module` is its word for Python's ``-m``, `restarts`: it can start the ranks again after a
+    failure. `expands`: torch elastic replaces `$local_rank` and `$$` in what it hands to the ranks.
     """
 
     words: Callable[[int, int], list[str]]
     module: str = "-m"
-    restarts: str = ""
+    restarts: bool = False
     expands: bool = False
 
 
@@ -87,12 +91,9 @@ def starting(
     if name == "torchrun" and rendezvous:
         words = _torchrun(world, threads, rendezvous)
     if backend.restarts:
-        words += [backend.restarts, str(restarts)]
+        words += ["--max-restarts", str(restarts)]
     elif restarts:
-        able = " or ".join(other for other in OFFERED if BACKENDS[other].restarts)
-        raise InputError(
-            f"--max-restarts {restarts}: {name} starts nothing again; use --backend {able}"
-        )
+        raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
     return [*words, *mine, *handed_on(name, prefix[1:])]
 
 
@@ -183,9 +184,9 @@ def _flat(choices: dict[str, str]) -> list[str]:
 
 BACKENDS = {
     "python": Backend(_python),
-    "accelerate": Backend(_accelerate, "--module", "--max_restarts", expands=True),
-    "torchrun": Backend(_torchrun, "--module", "--max-restarts", expands=True),
-    "slurm": Backend(_slurm, "--module", "--max-restarts", expands=True),
+    "accelerate": Backend(_accelerate, "--module", expands=True),
+    "torchrun": Backend(_torchrun, "--module", restarts=True, expands=True),
+    "slurm": Backend(_slurm, "--module", restarts=True, expands=True),
     "direct": Backend(_direct),
 }
 OFFERED = ("accelerate", "torchrun", "direct")

@@ -193,8 +193,6 @@ def launch(
     care = machines.care(care)
     # Where no launcher sees all ranks, torch elastic starts them again.
     elastic = care.max_restarts if emit or machines.count > 1 else 0
-    if elastic and emit == "accelerate-config":
-        raise InputError("--max-restarts: this config has no word for it; --emit bash does")
     world = devices.world * machines.count
     solved = make_plan(recipe, world, global_batch, per_device, extra, shared=shared)
     more = settings(
@@ -226,7 +224,7 @@ def launch(
 
     flags, told_flags = declared(path), more.arguments
     if emit == "sbatch" or elastic:
-        told_flags = resuming(flags, commands.given(extra), told_flags)
+        told_flags = resuming(flags, {*recipe.arguments, *commands.given(extra)}, told_flags)
     setting = Setting(recipe, solved, extra, flags, told_flags)
     memory = Memory(state_folder(), devices.cards, setting)
     asked = per_device is not None or commands.fixed_by(recipe, extra) != (None, None)

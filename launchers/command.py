@@ -16,7 +16,7 @@ import attrs
 
 from ..errors import InputError
 from ..recipes.model import Recipe
-from .backends import Expanded, chosen, handed_on, starting
+from .backends import RESTARTING, Expanded, chosen, handed_on, starting
 from .nodes import Nodes
 from .plan import Plan
 
@@ -118,7 +118,11 @@ def build(
             *starting(name, here, threads, module_prefix, nodes.rendezvous(plan), restarts),
             *handed_on(name, [str(script), *arguments]),
         ),
-        env=_variables(cards, threads) | nodes.variables(environ),
+        env={
+            **_variables(cards, threads),
+            **nodes.variables(environ),
+            **(RESTARTING if restarts else {}),
+        },
         unset=tuple(sorted(stale)),
         replaced=tuple(replaced),
     )

@@ -26,12 +26,12 @@ def resuming(
     """What a script that can go on from checkpoints is told where others may start it again.
 
     Those are a batch system and torch elastic; the command is then the same each time. Without a
-    limit no checkpoint is written; flags among `mine` are the user's own.
+    limit no checkpoint is written; flags among `mine` are said already, by the user or the recipe.
     """
     if not set(declared) >= RESUMABLE:
         return dict(told)
     added = {RESUME: None, KEEP: "1"}
-    return {**told, **{flag: value for flag, value in added.items() if flag not in mine}}
+    return {flag: value for flag, value in added.items() if flag not in mine} | {**told}
 
 
 @attrs.define

@@ -1,12 +1,15 @@
-"""Family A, launched: a rank is out of memory in mid-run, and it ends as if nothing was."""
+"""Family A, launched: something happens to a rank in mid-run, and it ends as if nothing was."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import subprocess
 from typing import Any
 
+import pytest
 import torch
+from click.testing import CliRunner
+from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import build_clone_data, build_model, copy_family
 from ddpfix.patcher.capabilities import chosen
 from ddpfix.patcher.engine import patch
@@ -47,67 +50,101 @@ folder = "made"
 "--save_total_limit" = 2
 """
 
-# Runs run.py beside it. With more than one example at a time, rank 1 is out of memory in its third
-# optimizer step.
+# Runs run.py beside it. In the third optimizer step of rank 1: with more than one example at a time
+# it is out of memory; or it is killed, once.
 DISTURBED = """
-import os, runpy, sys
+import os, runpy, signal, sys
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 steps = 0
 batch = int(sys.argv[sys.argv.index("--train_batch_size") + 1])
+fault, struck = os.environ.get("FAULT"), os.path.join(os.environ["HERE"], "struck")
 
 
 def disturb(*_):
     global steps
     steps += 1
-    if steps == 3 and batch > 1:
+    if steps != 3:
+        return
+    if fault == "memory" and batch > 1:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    if fault == "kill" and not os.path.exists(struck):
+        open(struck, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-if os.environ.get("FAULT") and os.environ["RANK"] == "1":
+if fault and os.environ["RANK"] == "1":
     register_optimizer_step_pre_hook(disturb)
 runpy.run_path(os.path.join(os.path.dirname(__file__), "run.py"), run_name="__main__")
 """
+DIRECT = ("--backend", "direct")
 
 
-def final(folder: Path) -> dict[str, Any]:
-    """The last checkpoint of a run."""
-    path = max((folder / "made" / "resumable").glob("step-*.pt"))
-    state: dict[str, Any] = torch.load(path, weights_only=True)
-    assert state["finished"]
-    return state
-
-
-def test_out_of_memory_it_ends_with_the_parameters_of_an_undisturbed_run(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    script = copy_family("bigclonebench", tmp_path / "script")
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Where the patched script has been launched once, undisturbed."""
+    folder = tmp_path_factory.mktemp("family")
+    place = Place(folder)
+    script = copy_family("bigclonebench", folder / "script")
     result = patch(script, capabilities=chosen(["resume"]))
     assert (result.refusal, result.lacking) == ("", ())
     result.write()
     place.script = script.with_name("disturbed.py")
     place.script.write_text(DISTURBED)
     # Without dropout, whose draws depend on how a batch is split.
-    model = build_model(tmp_path / "model", "gpt2", dropout=0.0)
-    build_clone_data(tmp_path / "data", train=24, valid=2, test=2)
-    (tmp_path / "own.toml").write_text(RECIPE.replace("MODEL", str(model)))
+    model = build_model(folder / "model", "gpt2", dropout=0.0)
+    build_clone_data(folder / "data", train=24, valid=2, test=2)
+    (folder / "own.toml").write_text(RECIPE.replace("MODEL", str(model)))
+    assert place.launch("undisturbed", *DIRECT).status == 0
+    return place
 
-    backend = ("--backend", "direct")
-    assert place.launch("undisturbed", *backend).status == 0
-    ended = place.launch("disturbed", *backend, fault="memory")
+
+def final(place: Place, name: str) -> dict[str, torch.Tensor]:
+    """The parameters in the last checkpoint of a run."""
+    path = max((place.folder / name / "made" / "resumable").glob("step-*.pt"))
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    assert state["finished"]
+    assert state["step"] == 6
+    weights: dict[str, torch.Tensor] = state["parts"]["model"]
+    return weights
+
+
+def test_out_of_memory_it_ends_with_the_parameters_of_an_undisturbed_run(place: Place) -> None:
+    ended = place.launch("memory", *DIRECT, fault="memory")
     assert ended.status == 0, ended.talk
     assert [attempt["exit_status"] for attempt in ended.attempts] == [1, 0]
     assert "Rank 1 failed first: torch.OutOfMemoryError" in ended.talk
     plans = [ended.record["plan"], *(attempt["plan"] for attempt in ended.attempts[1:])]
     assert [plan["per_device"] for plan in plans] == [2, 1]
     assert {plan["global_batch"] for plan in plans} == {8}
-    log = (tmp_path / "disturbed" / "log.txt").read_text()
+    log = (place.folder / "memory" / "log.txt").read_text()
     assert re.search(r"going on from .*/step-000002\.pt", log)
     assert "--resume" not in ended.record["argv"]
 
-    one, other = final(tmp_path / "undisturbed"), final(tmp_path / "disturbed")
-    assert one["step"] == other["step"] == 6
-    weights = one["parts"]["model"]
-    assert weights.keys() == other["parts"]["model"].keys()
+    weights, others = final(place, "undisturbed"), final(place, "memory")
+    assert weights.keys() == others.keys()
     for name, tensor in weights.items():
-        torch.testing.assert_close(other["parts"]["model"][name], tensor, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(others[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_killed_and_started_again_by_torch_elastic_it_ends_with_the_same_parameters(
+    place: Place,
+) -> None:
+    words = ["--recipe", place.folder / "own.toml", "--script", place.script, "--cpu"]
+    words += ["--output", place.folder / "killed", "--backend", "torchrun"]
+    words += ["--max-restarts", "1", "--emit", "bash"]
+    emitted = CliRunner().invoke(ddpfix, ["launch", *map(str, words)])
+    assert emitted.exit_code == 0, emitted.stderr
+    file = place.folder / "killed.sh"
+    file.write_text(emitted.stdout)
+    done = subprocess.run(
+        ["bash", file], env=place.environ | {"FAULT": "kill"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (place.here / "struck").exists()
+    assert re.search(r"going on from .*/step-000002\.pt", done.stdout)
+
+    weights, others = final(place, "undisturbed"), final(place, "killed")
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(others[name], tensor) for name, tensor in weights.items())

@@ -204,11 +204,6 @@ MINE = """\
 [rank1]:   File "/x/run.py", line 5, in train
 [rank1]: KeyError: 'label'
 """
-CHAIN = """\
-[rank1]:
-[rank1]: During handling of the above exception, another exception occurred:
-[rank1]:
-"""
 ROOT = """\
 Root Cause (first observed failure):
 [0]:
@@ -296,3 +291,16 @@ def test_losses_are_read_from_lines_too() -> None:
     heard = Heard()
     heard.take(1, b"loss = 3e-05\nloss function\nepoch 1 step 2 loss 0.25\neval_loss: 7.0\n")
     assert [loss for _, _, loss in heard.losses] == [3e-05, 0.25]
+
+
+def test_tracebacks_of_ranks_that_write_at_once_are_told_apart() -> None:
+    own = MINE.replace("[rank1]: ", "")
+    told = [own.replace("label", f"label {rank}").encode() for rank in (0, 1)]
+    heard = Heard()
+    for start in range(0, len(told[0]), 7):
+        for rank, text in enumerate(told):
+            heard.take(2, text[start : start + 7], rank)
+    heard.take(2, b"ddpfix: rank 1 ended with exit status 1; the other ranks are stopped")
+    failure = first_failure(heard.output())
+    assert failure.sentence == "Rank 1 failed first: KeyError: 'label 1'"
+    assert failure.traceback == told[1].decode().rstrip()

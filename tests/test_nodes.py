@@ -279,7 +279,11 @@ def test_a_rank_killed_on_one_machine_ends_the_run_on_both(
 def test_a_rank_killed_on_one_machine_is_started_again_to_the_same_parameters(
     script: Path, machines: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script.write_text(TRAIN)
+    # Who is started again has to find the others of its own start, as any training has.
+    script.write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        f"{TRAIN}\ndist.barrier()\ndist.destroy_process_group()\n"
+    )
     monkeypatch.setenv("FAULT", "kill:1:3")
     with Launchers(machines, script, "--max-restarts", "1") as launchers:
         assert launchers.statuses() == [0, 0], launchers.said
@@ -290,6 +294,7 @@ def test_a_rank_killed_on_one_machine_is_started_again_to_the_same_parameters(
     assert "--resume" in record["argv"]
 
     monkeypatch.delenv("FAULT")
+    script.write_text(TRAIN)
     alone = script.with_name("alone")
     ranks = [
         subprocess.Popen(
