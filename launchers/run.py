@@ -209,6 +209,7 @@ class _Attempt:
             waiting: list[Callable[[], None]] = [under_way]
             while child.poll() is None:
                 tee.pump(_POLL)
+                tee.look(child.pid)
                 stop.escalate()
                 watchdog.look()
                 if waiting and time.monotonic() > self._heard.began + _UNDER_WAY:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from .ranks import Rank, rank_of
+from .ranks import Ranks
 from .streams import Pipe, Told
 
 _WAIT = 0.1  # seconds for the rest to arrive
@@ -92,7 +92,7 @@ class Tee:
     ) -> None:
         self._selector = selectors.DefaultSelector()
         self._logs, self._listen = logs, listen
-        self._ranks: dict[int, Rank | None] = {}
+        self._ranks = Ranks()
         kind = Pipe if logs.ranks is None else Told
         streams: tuple[Pipe | Told, ...] = (kind(), kind())
         self.ends = tuple(stream.theirs for stream in streams)
@@ -129,7 +129,7 @@ class Tee:
             if not chunk:
                 self._close(key.fileobj)
                 continue
-            rank = None if writer is None else self._rank(writer)
+            rank = None if writer is None else self._ranks.of(writer)
             self._listen(number, chunk, rank.rank if rank else None)
             if rank:
                 self._logs.write_own(rank.rank, chunk)
@@ -139,10 +139,10 @@ class Tee:
                     sinks.remove(sink)
         return bool(ready)
 
-    def _rank(self, writer: int) -> Rank | None:
-        if writer not in self._ranks:
-            self._ranks[writer] = rank_of(writer)
-        return self._ranks[writer]
+    def look(self, starter: int) -> None:
+        """Get to know the ranks that process `starter` has started."""
+        if self._logs.ranks is not None:
+            self._ranks.look(starter)
 
     def drain(self) -> None:
         """Copy the rest. All writers have ended, so what the pipes hold is all there will be."""

@@ -194,7 +194,7 @@ def marked(run_id: str) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], bool], launcher: subprocess.Popen[str]) -> None:
+def until(condition: Callable[[], bool], launcher: subprocess.Popen[Any]) -> None:
     """Wait for the condition, but no longer than the launcher lives."""
     while not condition():
         assert launcher.poll() is None, "ended too early"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ddpfix.launchers.command import Command
+from ddpfix.launchers.ranks import Rank, Ranks, rank_of
 from ddpfix.launchers.run import run
 from ddpfix.launchers.watchdog import Patience
 from faults import Place, marked, until
@@ -246,6 +248,21 @@ def test_each_rank_has_a_file_of_its_own_and_the_first_one_is_shown(
     assert b"KeyError" not in ranks[0].read_bytes()
     log = (place.folder / "out" / "log.txt").read_text()
     assert all(f"{what} of {rank}" in log for what in ("hello", "bar") for rank in (0, 1))
+
+
+def test_a_rank_is_known_after_its_end_though_it_wrote_nothing_before() -> None:
+    ranks = Ranks()
+    rank = subprocess.Popen(
+        [sys.executable, "-c", "input()"],
+        env=os.environ | {"RANK": "3", "LOCAL_RANK": "1"},
+        stdin=subprocess.PIPE,
+    )
+    until(lambda: rank_of(rank.pid) is not None, rank)  # before, it has our environment
+    ranks.look(os.getpid())
+    rank.kill()
+    rank.communicate()
+    assert ranks.of(rank.pid) == Rank(3, local=1)
+    assert Ranks().of(rank.pid) is None
 
 
 def test_without_files_of_their_own_all_ranks_are_shown(place: Place) -> None:

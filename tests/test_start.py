@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from command_line import LEGACY, run
+from launched import RECIPE
 
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
+# What only some launches need, or those alone that have started their ranks.
+UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
+UNUSED += ["ddpfix.launchers.simulated", "ddpfix.launchers.meeting", "ddpfix.launchers.failure"]
 
 
 def start(
@@ -72,6 +76,19 @@ def test_a_check_of_plain_paths_imports_little(tmp_path: Path) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ddpfix.patcher.engine" in imported
     assert imported.isdisjoint(HEAVY)
+
+
+def test_a_launch_on_the_cpu_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "run.py").touch()
+    (tmp_path / "own.toml").write_text(RECIPE)
+    words = ["launch", "--recipe", "./own.toml", "--cpu", "--dry-run"]
+    command = [sys.executable, "-X", "importtime", "-m", "ddpfix", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--multi_gpu" in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "ddpfix.launchers.command" in imported
+    assert imported.isdisjoint(UNUSED)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
