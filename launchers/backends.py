@@ -35,7 +35,7 @@ rendezvous of accelerate, which has no way out (seen with torch 2.13; pytorch/py
 class Backend:
     """How one program is told to start so many processes here, with so many threads each.
 
-    `module` is its word for Python's ``-m``, `restarts`: it can start the ranks again after a
+    `module` is its word for Python's ``-m``. `restarts`: it can start the ranks again after a
     failure. `expands`: torch elastic replaces `$local_rank` and `$$` in what it hands to the ranks.
     """
 

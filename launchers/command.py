@@ -94,8 +94,8 @@ def build(
     the script and its arguments as its own last arguments. `settings` are flags of the plan beyond
     the batch; a switch has None for its value. `backend` is one of `backends.BACKENDS`; see there
     for what is taken without one. On several `nodes` each runs its part of the plan's processes, on
-    as many `cards` of its own. After a failure the back end itself is to start
-    them again, `restarts` times. Nothing is started or written.
+    as many `cards` of its own. After a failure the back end itself is to start the
+    ranks again, `restarts` times. Nothing is started or written.
 
     Raises:
         InputError: the script or a data file is missing, `cards` are not one per process, or the

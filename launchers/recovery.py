@@ -31,7 +31,7 @@ def resuming(
     if not set(declared) >= RESUMABLE:
         return dict(told)
     added = {RESUME: None, KEEP: "1"}
-    return {flag: value for flag, value in added.items() if flag not in mine} | {**told}
+    return {flag: value for flag, value in added.items() if flag not in mine} | dict(told)
 
 
 @attrs.define
