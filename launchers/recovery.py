@@ -67,7 +67,7 @@ class Recovery:
     def _lower(self, outcome: Outcome) -> Next | None:
         assert outcome.failure is not None
         if not self.retry:
-            _say("Out of memory; without --no-retry less would be tried")
+            _say("Out of memory; on one machine, without --no-retry, less would be tried")
             return None
         step = down(self.setting, outcome.failure)
         if step is None:
