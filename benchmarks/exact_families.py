@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 
 from ddpfix.launchers import compare
-from ddpfix.launchers.verdict import LOSS_TOLERANCE, NORM_TOLERANCE, WEIGHT_TOLERANCE
+from ddpfix.launchers.tolerances import FP32
 from exact_runs import FIXTURES, parameters_apart
 from forked import Forge, Run
 
 WORLDS, ACCUMULATIONS = (1, 2, 3), (1, 2, 4)
-STEPS = {"loss": LOSS_TOLERANCE, "norm": NORM_TOLERANCE, "lr": 0.0}
-TOLERANCES = STEPS | {"parameters": WEIGHT_TOLERANCE}
+STEPS = {"loss": FP32.loss, "norm": FP32.norm, "lr": 0.0}
+TOLERANCES = STEPS | {"parameters": FP32.weights}
 
 
 def main() -> None:

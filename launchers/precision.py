@@ -51,10 +51,9 @@ def decide(
         InputError: bf16 or fp16 are asked for, and the script has no flag for it.
 
     """
-    if FLAG in mine:
-        names = {value: name for name, value in VALUES.items()}
-        value = mine[FLAG] or ""
-        return Precision(names.get(value, value), "as passed to the script", told=True)
+    passed = named(mine)
+    if passed is not None:
+        return Precision(passed, "as passed to the script", told=True)
     told = FLAG in flags
     if asked != "auto":
         if not told and asked != "fp32":
@@ -67,6 +66,15 @@ def decide(
         able = f"the script has no {FLAG}, which `ddpfix patch --with amp` adds"
         return Precision("fp32", f"{able}; the cards could do {name}", told=False)
     return Precision(name, why, told)
+
+
+def named(mine: Mapping[str, str | None]) -> str | None:
+    """The precision that arguments for a script name, or their word for it; None without any."""
+    if FLAG not in mine:
+        return None
+    names = {value: name for name, value in VALUES.items()}
+    value = mine[FLAG] or ""
+    return names.get(value, value)
 
 
 def _best(cards: Sequence[Gpu]) -> tuple[str, str]:

@@ -112,9 +112,16 @@ def replaced(arguments: Sequence[str], flag: str, value: str) -> list[str]:
     return result if met else [*result, flag, value]
 
 
-def without(arguments: Sequence[str], switch: str) -> list[str]:
-    """``arguments`` less a flag that takes no value."""
-    return [word for word in arguments if word != switch]
+def without(arguments: Sequence[str], flag: str, *, takes_value: bool = False) -> list[str]:
+    """``arguments`` less a flag, with the value behind it where it takes one."""
+    result: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == flag and takes_value:
+            next(words, None)
+        elif word != flag and not word.startswith(f"{flag}="):
+            result.append(word)
+    return result
 
 
 def _either(names: Sequence[str], mine: dict[str, str | None], text: str) -> str | None:

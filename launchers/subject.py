@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from attrs import frozen
 
 from ..errors import InputError
-from ..patcher.engine import patch
+from ..patcher.capabilities import Capability, all_capabilities, chosen
+from ..patcher.capabilities.flags import Flag
+from ..patcher.engine import Patch, patch
 from ..patcher.findings import Severity
 from ..patcher.sources import decode
+from .declared import declared
+from .script_flags import without
 from .verdict import Row
 
 _HIDDEN = {"__pycache__", ".git"}
@@ -22,13 +27,22 @@ _HIDDEN = {"__pycache__", ".git"}
 class Subject:
     """Copies to run: ``patched`` is judged, ``original`` (None where there is none) is its model.
 
-    ``said`` tells in a sentence what was taken for what. ``patching`` is the row of C9.
+    ``said`` tells in a sentence what was taken for what. ``patching`` is the row of C9. ``lacking``
+    are flags that capabilities add, and that the original does not have.
     """
 
     original: Path | None
     patched: Path
     said: str
     patching: Row
+    lacking: tuple[Flag, ...] = ()
+
+    def shared(self, arguments: Sequence[str]) -> list[str]:
+        """``arguments`` less those that the original does not know."""
+        result = list(arguments)
+        for flag in self.lacking:
+            result = without(result, flag.spelling, takes_value=flag.kind != "bool")
+        return result
 
 
 def prepare(
@@ -39,15 +53,18 @@ def prepare(
     *,
     as_is: bool = False,
     exact: bool = False,
+    wanted: Sequence[str] = (),
 ) -> Subject:
     """Copy a script and what lies beside it below ``folder``, with its original.
 
     That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
     `ddpfix patch` would change, the script itself: then its patched copy is judged. ``as_is``: the
     script is judged without an original, whatever the patcher thinks of it. ``exact``: patched
-    means by ``patch --exact``.
-    Raises InputError when a script cannot be read, is refused by the patcher, or git has none.
+    means by ``patch --exact``; ``wanted``: by ``patch --with`` those capabilities.
+    Raises InputError when a script cannot be read, is refused by the patcher, or git has none, or
+    when a capability is unknown or cannot be added.
     """
+    patched = partial(_patched, exact=exact, capabilities=chosen(wanted))
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy(script, folder / "patched")
@@ -57,22 +74,34 @@ def prepare(
         if rev is not None:
             _at_revision(script, rev, model)
         source = f"{script} at {rev}" if rev is not None else str(original)
-        return Subject(
-            model, judged, f"original: {source}; judged: {script}", patching(judged, model, exact)
-        )
+        said = f"original: {source}; judged: {script}"
+        return Subject(model, judged, said, patching(judged, model, patched), _lacking(model))
     if as_is:
         said = f"judged: {script} as it is, without an original"
-        return Subject(None, judged, said, patching(judged, None))
-    change = patch(judged, exact=exact)
+        return Subject(None, judged, said, patching(judged, None, patched))
+    change = patched(judged)
     if change.refusal:
         raise InputError(f"{script}: {change.refusal}")
+    for finding in change.lacking:
+        raise InputError(f"{script}: {finding.code} cannot be added: {finding.because}")
     if not change.changes:
         said = f"{script} needs no patch, and no original is given (--original or --rev)"
-        return Subject(None, judged, said, patching(judged, None))
+        return Subject(None, judged, said, patching(judged, None, patched))
     model = copy(script, folder / "original")
     change.write()
     said = f"original: {script}; judged: a copy of it, patched for this run"
-    return Subject(model, judged, said, patching(judged, model, exact))
+    return Subject(model, judged, said, patching(judged, model, patched), _lacking(model))
+
+
+def _patched(script: Path, *, exact: bool, capabilities: Sequence[Capability]) -> Patch:
+    return patch(script, exact=exact, capabilities=capabilities)
+
+
+def _lacking(original: Path) -> tuple[Flag, ...]:
+    """Flags of capabilities that a script does not have."""
+    known = declared(original)
+    flags = [flag for capability in all_capabilities() for flag in capability.flags]
+    return tuple(flag for flag in flags if flag.spelling not in known)
 
 
 def copy(script: Path, folder: Path, *, as_name: str | None = None) -> Path:
@@ -132,9 +161,12 @@ def _git_bytes(home: Path, script: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
-def patching(judged: Path, original: Path | None, exact: bool = False) -> Row:
-    """C9: patching the original gives what is judged; a second patch and a check are silent."""
-    second = patch(judged, exact=exact)
+def patching(judged: Path, original: Path | None, patched: Callable[[Path], Patch] = patch) -> Row:
+    """C9: patching the original gives what is judged; a second patch and a check are silent.
+
+    ``patched`` patches as the judged script is said to be.
+    """
+    second = patched(judged)
     if second.changes:
         return Row("C9", "broken", f"patching again changes {len(second.changes)} files")
     left = [finding for finding in second.found if finding.severity is Severity.ERROR]
@@ -143,7 +175,7 @@ def patching(judged: Path, original: Path | None, exact: bool = False) -> Row:
         return Row("C9", "broken", f"check finds {first.code} line {first.line}: {first.because}")
     if original is None:
         return Row("C9", "unproven", "no original to compare the lines with")
-    change = patch(original, exact=exact)
+    change = patched(original)
     texts = {each.source.path.resolve(): each.source.encode(each.text) for each in change.changes}
     edited = []
     for path in sorted(original.parent.rglob("*.py")):
@@ -165,8 +197,8 @@ def patching(judged: Path, original: Path | None, exact: bool = False) -> Row:
     return Row(
         "C9",
         "holds",
-        f"exactly what `ddpfix patch{' --exact' if exact else ''}` announces; {same} of "
-        f"{len(set(lines))} distinct lines untouched; a second patch changes nothing{note}",
+        f"exactly what `ddpfix patch` announces; {same} of {len(set(lines))} distinct lines "
+        f"untouched; a second patch changes nothing{note}",
     )
 
 

@@ -24,12 +24,10 @@ from attrs import field, frozen
 
 from . import compare
 from .run import LOG, Outcome
+from .tolerances import FP32, Tolerances
 from .trace.events import Closed, Collective, Exit, Metric, Parameters
 from .trace.read import RankTrace, disagreement
 
-LOSS_TOLERANCE = 1e-6  # these three are relative, for fp32
-NORM_TOLERANCE = 1e-5
-WEIGHT_TOLERANCE = 1e-5
 ROUNDING = 1.01e-4
 """How far two losses may be apart that are logged with four decimals: one in the last."""
 
@@ -117,8 +115,9 @@ class Evidence:
     """All runs that a verdict rests on.
 
     ``original`` is None where it was not or could not be run, for the reason ``no_original``.
-    ``groups`` holds the group of one first: the reference for all others. ``again``: for a name in
-    ``groups`` whose weights differ by padding, a group of one that predicted with its checkpoint.
+    ``groups`` holds the group of one first: the reference for all others, ``held_to`` how far they
+    may be apart. ``again``: for a name in ``groups`` whose weights differ rightfully, a group of
+    one that predicted with its checkpoint.
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
     ``untouched``: the original alone without dropout, to which every group is then held step by
     step.
@@ -135,6 +134,7 @@ class Evidence:
     again: dict[str, Observed] = field(factory=dict)
     skipped: tuple[str, ...] = ()
     untouched: Observed | None = None
+    held_to: Tolerances = FP32
 
     @property
     def reference(self) -> Observed:
@@ -237,7 +237,7 @@ def trains_the_same(evidence: Evidence) -> Row:
     if len(evidence.groups) == 1 and evidence.untouched is None:
         unproven.append("no run to hold against the group of one")
     for run, base in pairs(evidence):
-        found = match(base, run)
+        found = match(base, run, evidence.held_to)
         if found.problem:
             problems.append((run.name, found.problem))
         elif found.unproven:
@@ -261,7 +261,8 @@ def trains_the_same(evidence: Evidence) -> Row:
         f"{max(found.norm for found in matches):.1e} in the gradient norm"
         + (f", {max(weights):.1e} in the final parameters" if weights else "")
     )
-    return Row("C3", "holds", "; ".join([sentence, *said]))
+    said = [evidence.held_to.said, *said]
+    return Row("C3", "holds", "; ".join([sentence, *filter(None, said)]))
 
 
 def pairs(evidence: Evidence) -> Iterator[tuple[Observed, Observed]]:
@@ -280,7 +281,7 @@ def pairs(evidence: Evidence) -> Iterator[tuple[Observed, Observed]]:
         yield run, (same_world or groups)[0]
 
 
-def match(base: Observed, run: Observed) -> Match:
+def match(base: Observed, run: Observed, held_to: Tolerances) -> Match:
     """Compare the examples, losses, norms and final parameters of two runs of one global batch.
 
     Steps are held to the tolerances up to the first padded one. From then on the weights differ
@@ -296,14 +297,14 @@ def match(base: Observed, run: Observed) -> Match:
         padded, padding, problem = _same_examples(*drawn, run)
     strict = padded - 1 if padded else min(len(first), len(second))
     one, other = first[:strict], second[:strict]
-    problem = problem or _off(one, other, base.name)
+    problem = problem or _off(one, other, base.name, held_to)
     if not problem and len(first) != len(second):
         if run.ended_well and base.ended_well:
             problem = f"{len(second)} optimizer steps, {base.name} takes {len(first)}"
         else:
             return Match(unproven=f"ended after {len(second)} of {len(first)} steps", padded=padded)
     weights = None if padded or problem else parameters_apart(base, run)
-    if weights is not None and not weights <= WEIGHT_TOLERANCE:
+    if weights is not None and not weights <= held_to.weights:
         problem = f"the final parameters are {weights:.1e} off those of {base.name}"
     return Match(
         steps=len(second),
@@ -316,15 +317,33 @@ def match(base: Observed, run: Observed) -> Match:
     )
 
 
+def parted(evidence: Evidence, run: Observed) -> bool:
+    """Whether a run's weights may differ from the reference's by more than rounding in fp32.
+
+    That is by padding, or where low precision rounds. Scores are then comparable for equal weights
+    only.
+    """
+    low = evidence.held_to != FP32
+    return low or bool(match(evidence.reference, run, evidence.held_to).padded)
+
+
 def _off(
-    one: Sequence[compare.StepNumbers], other: Sequence[compare.StepNumbers], name: str
+    one: Sequence[compare.StepNumbers],
+    other: Sequence[compare.StepNumbers],
+    name: str,
+    held_to: Tolerances,
 ) -> str:
     """The first step that is beyond the tolerances, and by how much; empty where none is."""
     beyond = [
-        (compare.first_beyond(one, other, quantity, tolerance), what, quantity)
+        (
+            compare.first_beyond(one[:1], other[:1], quantity, min(held_to.first, tolerance))
+            or compare.first_beyond(one, other, quantity, tolerance),
+            what,
+            quantity,
+        )
         for what, quantity, tolerance in (
-            ("loss", "loss", LOSS_TOLERANCE),
-            ("gradient norm", "norm", NORM_TOLERANCE),
+            ("loss", "loss", held_to.loss),
+            ("gradient norm", "norm", held_to.norm),
         )
     ]
     for number, what, quantity in sorted((b for b in beyond if b[0]), key=lambda b: b[0]):
@@ -452,10 +471,10 @@ def scores_once(evidence: Evidence) -> Row:
         different = scores_differ(reference, run)
         if not different:
             continue
-        if match(reference, run).padded:
+        if parted(evidence, run):
             again = evidence.again.get(run.name)
             if again is None or not again.ended_well or not _texts(again.output):
-                unproven.append(f"{run.name}: {different}, but so do the weights since the padding")
+                unproven.append(f"{run.name}: {different}, but so do the weights, rightfully")
                 continue
             # Not its metrics: without training, a set that is sampled is another one.
             different = _files_differ(again, run)

@@ -13,13 +13,20 @@ from attrs import field, frozen
 
 from ..errors import InputError
 from . import compare, naive, subject
+from .command import given
 from .gpus import inventory
+from .precision import named
 from .script_flags import ScriptFlags, find, replaced, without
 from .subject import Subject
+from .tolerances import FP32, TOLERANCES, Tolerances
 from .traced import TRACE, Start, command, trace
-from .verdict import FOREIGN, Evidence, Observed, Row, judge, match, pairs, scores_differ, warnings
+from .verdict import FOREIGN, Evidence, Observed, Row, judge, pairs, parted, scores_differ, warnings
 
-LEGACY_FAILURES = ("cannot import name 'AdamW' from 'transformers", "ZeroDivisionError")
+LEGACY_FAILURES = (
+    "cannot import name 'AdamW' from 'transformers",
+    "ZeroDivisionError",
+    "the number of sizes provided (4) must be greater or equal",  # a mask of token pairs
+)
 """Failures of an untouched script that ``--shim-legacy`` of the tracer takes away."""
 
 Say = Callable[[str], None]
@@ -80,6 +87,7 @@ def verify(
     rev: str | None = None,
     as_is: bool = False,
     exact: bool = False,
+    wanted: Sequence[str] = (),
     world_sizes: Sequence[int] = (1, 2),
     accumulations: Sequence[int] = (1, 2),
     global_batch: int | None = None,
@@ -103,16 +111,21 @@ def verify(
     of these with each of ``accumulations``, with dropout off. ``timeout`` in seconds without any
     event is a hang. ``as_is``: judge the script without an original. ``exact``: judge what
     ``patch --exact`` makes of it, of which every group has to follow the untouched script alone, in
-    batches that are the whole group's, whether they divide or not. ``against_naive`` judges the
-    two usual edits by sed instead of the patched script. ``folder`` (new or empty) keeps all runs;
-    else they are temporary. Scripts run in the
-    current directory, from copies. ``say`` is told what happens; ``start`` makes the runs.
+    batches that are the whole group's, whether they divide or not. ``wanted`` are capabilities that
+    patching adds, by name; flags of theirs among ``arguments`` are for the groups, as the original
+    has none of them, and ``--amp`` says by which tolerances groups are held. ``against_naive``
+    judges the two usual edits by sed instead of the patched script. ``folder`` (new or empty) keeps
+    all runs; else they are temporary. Scripts run in the current directory, from copies. ``say`` is
+    told what happens; ``start`` makes the runs.
 
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
     the script fails alone, original and patched.
     """
-    if exact and (as_is or against_naive):
-        raise InputError("--exact holds to the untouched script: leave --as-is and the like out")
+    held_to = _tolerances(arguments)
+    if exact and (as_is or against_naive or held_to != FP32):
+        raise InputError(
+            "--exact holds to the untouched script: leave --as-is, --amp and the like out"
+        )
     with _place(folder) as place:
         what = subject.prepare(
             Path(script),
@@ -121,6 +134,7 @@ def verify(
             rev,
             as_is=as_is,
             exact=exact,
+            wanted=wanted,
         )
         if exact and what.original is None:
             raise InputError(f"{script}: --exact needs the untouched script: --original or --rev")
@@ -147,11 +161,20 @@ def verify(
             cpu=len(inventory().usable) < max(world_sizes),
             naive=against_naive,
             exact=exact,
+            held_to=held_to,
             say=say,
             start=start,
         )
         evidence = _collect(stage, world_sizes, accumulations, cut=bool(max_eval_batches))
         return _verdict(evidence, what, stage.notes)
+
+
+def _tolerances(arguments: Sequence[str]) -> Tolerances:
+    """Those of the precision that the arguments ask for. Raises InputError for an unknown one."""
+    name = named(given(arguments))
+    if name is not None and name not in TOLERANCES:
+        raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
+    return TOLERANCES[name or FP32.precision]
 
 
 @frozen
@@ -168,6 +191,7 @@ class _Stage:
     cpu: bool
     naive: bool
     exact: bool
+    held_to: Tolerances
     say: Say
     start: Start
     notes: list[str] = field(factory=list)
@@ -257,7 +281,9 @@ class _Stage:
         """The script on its own, as the user has it: dropout on, no process group."""
         seed = ["--seed", str(self.seed if self.seed is not None else 0)]
         shims = ["--shim-legacy"] if shim else []
-        return self.run(name, script, None, 1, [*seed, *shims], sealed=sealed)
+        return self.run(
+            name, script, None, 1, [*seed, *shims], sealed=sealed, change=self.subject.shared
+        )
 
     def group(self, world: int, accumulation: int, shim: bool) -> Observed:
         """The judged script in a process group, with nothing random but the seeds."""
@@ -267,7 +293,16 @@ class _Stage:
     def untouched(self, script: Path, shim: bool) -> Observed:
         """The original on its own, with nothing random but the seeds, as groups are run."""
         name = "original without dropout" if self.alike else "original, seeded alike"
-        return self.run(name, script, None, 1, self.as_groups(shim), sealed=False, cards=True)
+        return self.run(
+            name,
+            script,
+            None,
+            1,
+            self.as_groups(shim),
+            sealed=False,
+            change=self.subject.shared,
+            cards=True,
+        )
 
     def as_groups(self, shim: bool) -> list[str]:
         seed = ["--seed", str(self.seed)] if self.seed is not None else []
@@ -276,8 +311,6 @@ class _Stage:
 
 def replaced_value(arguments: Sequence[str], flag: str) -> str:
     """The value of a flag that is known to be among ``arguments``."""
-    from .command import given
-
     return given(arguments)[flag] or ""
 
 
@@ -316,6 +349,7 @@ def _collect(
         cut=cut,
         skipped=tuple(missed),
         untouched=untouched,
+        held_to=stage.held_to,
     )
     return attrs.evolve(evidence, again=_score_again(stage, evidence))
 
@@ -330,8 +364,8 @@ def _original(stage: _Stage) -> tuple[Observed | None, str, bool]:
     shim = not run.ended_well and any(words in failure for words in LEGACY_FAILURES)
     if shim:
         stage.notes.append(
-            f"the original does not run here as it is ({failure}); it ran with transformers.AdamW "
-            "and a count of one card supplied"
+            f"the original does not run here as it is ({failure}); it ran with transformers.AdamW, "
+            "a count of one card and masks of token pairs supplied"
         )
         run = stage.alone("original shimmed", script, shim=True, sealed=False)
         run = attrs.evolve(run, name="original")
@@ -381,7 +415,7 @@ def plan_splits(
 
 
 def _score_again(stage: _Stage, evidence: Evidence) -> dict[str, Observed]:
-    """Groups of one that score checkpoints whose weights differ from the reference by padding.
+    """Groups of one that score checkpoints whose weights differ from the reference rightfully.
 
     Only so are metrics and predictions comparable there: of the same weights.
     """
@@ -391,7 +425,7 @@ def _score_again(stage: _Stage, evidence: Evidence) -> dict[str, Observed]:
         return found
     for run, _ in pairs(evidence):
         good = run.ended_well and reference.ended_well
-        if good and scores_differ(reference, run) and match(reference, run).padded:
+        if good and scores_differ(reference, run) and parted(evidence, run):
             found[run.name] = stage.run(
                 f"{run.name}, scored by one",
                 stage.subject.patched,

@@ -40,6 +40,14 @@ _AT_LEAST_1 = click.IntRange(min=1)
     is_flag=True,
     help="Hold `patch --exact` to the untouched script's own steps in one process.",
 )
+@click.option(
+    "--with",
+    "wanted",
+    multiple=True,
+    metavar="NAMES",
+    help="Patch with these capabilities, as `patch --with`; groups get their flags, and --amp bf16 "
+    "is held to the tolerances of bf16.",
+)
 @click.option("--world-sizes", type=_Counts(), default="1,2,4", show_default=True)
 @click.option(
     "--accumulation",
@@ -85,6 +93,7 @@ def verify(
     arguments: tuple[str, ...],
     original: Path | None,
     rev: str | None,
+    wanted: tuple[str, ...],
     accumulation: tuple[int, ...],
     against_naive: bool,
     keep: Path | None,
@@ -102,6 +111,7 @@ def verify(
     """
     from rich.console import Console
 
+    from ..patcher.selection import split
     from .verify import verify as judge
 
     if (original is not None) + (rev is not None) + options["as_is"] > 1:
@@ -116,6 +126,7 @@ def verify(
             arguments,
             original=original,
             rev=rev,
+            wanted=split(wanted),
             accumulations=accumulation,
             against_naive=naive,
             folder=place,

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--out", required=True, metavar="DIR", help="folder for rank{RANK}.jsonl")
     add("--no-dropout", action="store_true", help="every dropout is the identity")
-    add("--shim-legacy", action="store_true", help="transformers.AdamW; one card where is none")
+    add("--shim-legacy", action="store_true", help="what scripts of 2020 need today")
     add("--threads", type=_positive, metavar="N", help="threads of BLAS and torch")
     add("--seed", type=int, metavar="N", help="seed random, numpy and torch before the script does")
     add("--max-steps", type=_positive, metavar="N", help="no training after N optimizer steps")

@@ -1,6 +1,7 @@
 """What an untouched script of 2020 needs to run today, and nothing else.
 
-It imports AdamW from transformers, which no longer has it, and divides by the number of cards.
+It imports AdamW from transformers, which no longer has it, divides by the number of cards, and has
+attention masks of token pairs, which transformers took in three dimensions.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from .sites import Sites
 
 
 def install(after_import: AfterImport, sites: Sites) -> None:
-    """Provide transformers.AdamW where it is missing, and one card to the script where is none."""
+    """Provide transformers.AdamW where it is missing, one card where is none, masks of pairs."""
     after_import.call("torch", functools.partial(_one_card, sites))
     # transformers puts a lazy module in its own place, more than once: only its class is stable.
     after_import.call("transformers.utils.import_utils", _lazy_module)
     after_import.call("transformers.optimization", _optimization)
+    after_import.call("transformers.masking_utils", _pairwise_masks)
 
 
 def _lazy_module(import_utils: Any) -> None:
@@ -68,6 +70,25 @@ def adamw() -> type[Any]:
             super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     return AdamW
+
+
+def _pairwise_masks(module: Any) -> None:
+    """Let masks (batch, query, key) of 0 and 1 be added to the scores, as transformers 4 did.
+
+    Source: transformers 4, ``PreTrainedModel.get_extended_attention_mask``.
+    """
+    # Models have imported what calls this, but it is looked up in every call.
+    original = getattr(module, "_preprocess_mask_arguments", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def preprocess(config: Any, inputs_embeds: Any, attention_mask: Any, *rest: Any) -> Any:
+        if len(getattr(attention_mask, "shape", ())) == 3:
+            attention_mask = (1.0 - attention_mask[:, None].float()) * -10000.0
+        return original(config, inputs_embeds, attention_mask, *rest)
+
+    module._preprocess_mask_arguments = preprocess
 
 
 def _one_card(sites: Sites, torch: Any) -> None:

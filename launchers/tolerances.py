@@ -1,0 +1,43 @@
+"""How far two runs that do the same may be apart, by the precision that they compute in."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+@frozen
+class Tolerances:
+    """Relative differences of a step's loss and gradient norm, and of the final parameters.
+
+    Another split of a batch adds the same numbers in another order. What that costs is a few units
+    in the last place of what products are rounded to; training on feeds it back. ``first`` is for
+    loss and norm of the first step, which starts from equal parameters.
+    """
+
+    precision: str
+    first: float
+    loss: float
+    norm: float
+    weights: float
+
+    @property
+    def said(self) -> str:
+        """A remark for a table, empty for fp32: its tolerances are the promise itself."""
+        if self == FP32:
+            return ""
+        return (
+            f"in {self.precision} the first step may be {self.first:.1e} apart in both; later "
+            f"ones, from rounded parameters, {self.loss:.1e} in the loss, {self.norm:.1e} in the "
+            f"norm; parameters {self.weights:.1e}"
+        )
+
+
+FP32 = Tolerances("fp32", first=1e-5, loss=1e-6, norm=1e-5, weights=1e-5)
+
+# One unit in the last place of bfloat16, with its 8 significant bits, is 2**-7. What follows the
+# first step is measured: benchmarks/verify_families.py, at 100 times the usual learning rates.
+BF16 = Tolerances("bf16", first=2**-7, loss=2**-5, norm=2**-3, weights=2**-5)
+# float16 has 11 bits, but on a CPU bfloat16 stands in for it.
+FP16 = Tolerances("fp16", first=2**-7, loss=2**-5, norm=2**-3, weights=2**-5)
+
+TOLERANCES = {each.precision: each for each in (FP32, BF16, FP16)}

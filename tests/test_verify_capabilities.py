@@ -1,0 +1,79 @@
+"""`verify --with`: capabilities are judged too, in low precision by tolerances of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ddpfix.errors import InputError
+from ddpfix.launchers import compare, subject
+from ddpfix.launchers.declared import declared
+from ddpfix.launchers.script_flags import without
+from ddpfix.launchers.tolerances import BF16, FP32
+from ddpfix.launchers.verify import verify
+from forked import Forge
+from sabotage import write
+
+
+def test_bf16_is_held_to_its_own_tolerances_and_lone_runs_stay_in_fp32(
+    tmp_path: Path, forge: Forge
+) -> None:
+    script, arguments = write(tmp_path)
+    words = [*arguments, "--amp", "bf16"]
+    verdict = verify(
+        script,
+        words,
+        wanted=["amp"],
+        world_sizes=(1, 2),
+        accumulations=(1,),
+        start=forge.trace,
+    )
+    statuses = {row.code: row.status for row in verdict.rows}
+    assert {code for code, status in statuses.items() if status == "holds"} == {
+        *("C1", "C2", "C3", "C4", "C5", "C6", "C8", "C9")
+    }, verdict.rows
+    assert "in bf16 the first step may be 7.8e-03 apart" in verdict.row("C3").evidence
+    told = {run.name: "--amp" in run.ranks[0].start.argv for run in verdict.runs}
+    assert told == {"original": False, "patched": False, "x1": True, "x2": True}
+    one, two = (compare.steps(run.ranks) for run in verdict.evidence.groups)
+    off = compare.deviation(one, two, "loss").largest
+    assert FP32.loss < off < BF16.loss, "fp32 would have been off by less"
+
+
+def test_flags_of_capabilities_are_kept_from_an_original_that_lacks_them(tmp_path: Path) -> None:
+    script, _ = write(tmp_path)
+    what = subject.prepare(script, tmp_path / "copies", None, None, wanted=["amp", "resume"])
+    assert what.original is not None
+    assert {"--amp", "--resume"} <= declared(what.patched)
+    words = ["--seed=1", "--amp", "bf16", "--resume", "--epoch", "2"]
+    assert what.shared(words) == ["--seed=1", "--epoch", "2"]
+    assert what.patching.status == "holds"
+
+
+def test_a_flag_goes_with_its_value_however_it_is_written() -> None:
+    words = ["--amp", "bf16", "--amp=fp16", "--amplify", "2", "--fast"]
+    assert without(words, "--amp", takes_value=True) == ["--amplify", "2", "--fast"]
+    assert without(words, "--fast") == words[:-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "complaint"),
+    [
+        ({"wanted": ["lora"]}, [], "lora cannot be added: "),
+        ({"wanted": ["speed"]}, [], "no capability speed; there are "),
+        ({"exact": True}, ["--amp", "bf16"], "leave --as-is, --amp and the like out"),
+        ({}, ["--amp", "fp8"], "--amp fp8: it takes no, bf16 or fp16"),
+    ],
+    ids=[
+        "a capability that the script cannot have",
+        "a capability that there is not",
+        "steps that have to be exact in low precision",
+        "a precision that there is not",
+    ],
+)
+def test_refused_is(
+    options: dict[str, object], words: list[str], complaint: str, tmp_path: Path
+) -> None:
+    script, arguments = write(tmp_path)
+    with pytest.raises(InputError, match=complaint):
+        verify(script, [*arguments, *words], **options)  # type: ignore[arg-type]
