@@ -20,7 +20,7 @@ from ddpfix.fixtures.tiny import Kind
 
 FAMILY = Path(tiny.__file__).parent / "bigclonebench"
 KINDS: tuple[Kind, ...] = ("gpt2", "roberta")
-SIZES = {"train": 48, "valid": 13, "test": 13}
+SIZES: dict[str, Any] = {"train": 48, "valid": 13, "test": 13}
 
 # What the script found on the machine it was written for: AdamW in transformers, one GPU.
 PERIOD = """
