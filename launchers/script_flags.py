@@ -113,15 +113,14 @@ def replaced(arguments: Sequence[str], flag: str, value: str) -> list[str]:
 
 
 def without(arguments: Sequence[str], flag: str, *, takes_value: bool = False) -> list[str]:
-    """``arguments`` less a flag, with the value behind it where it takes one."""
-    result: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if word == flag and takes_value:
-            next(words, None)
-        elif word != flag and not word.startswith(f"{flag}="):
-            result.append(word)
-    return result
+    """``arguments`` less a flag, with the value behind it where it takes one and has one."""
+    return [
+        word
+        for before, word in zip(["", *arguments], arguments, strict=False)
+        if word != flag
+        and not word.startswith(f"{flag}=")
+        and not (takes_value and before == flag and not word.startswith("--"))
+    ]
 
 
 def _either(names: Sequence[str], mine: dict[str, str | None], text: str) -> str | None:

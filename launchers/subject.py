@@ -11,7 +11,7 @@ from pathlib import Path
 from attrs import frozen
 
 from ..errors import InputError
-from ..patcher.capabilities import Capability, all_capabilities, chosen
+from ..patcher.capabilities import all_capabilities, chosen
 from ..patcher.capabilities.flags import Flag
 from ..patcher.engine import Patch, patch
 from ..patcher.findings import Severity
@@ -64,7 +64,7 @@ def prepare(
     Raises InputError when a script cannot be read, is refused by the patcher, or git has none, or
     when a capability is unknown or cannot be added.
     """
-    patched = partial(_patched, exact=exact, capabilities=chosen(wanted))
+    patched = partial(patch, exact=exact, capabilities=chosen(wanted))
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy(script, folder / "patched")
@@ -91,10 +91,6 @@ def prepare(
     change.write()
     said = f"original: {script}; judged: a copy of it, patched for this run"
     return Subject(model, judged, said, patching(judged, model, patched), _lacking(model))
-
-
-def _patched(script: Path, *, exact: bool, capabilities: Sequence[Capability]) -> Patch:
-    return patch(script, exact=exact, capabilities=capabilities)
 
 
 def _lacking(original: Path) -> tuple[Flag, ...]:

@@ -35,7 +35,8 @@ class Tolerances:
 FP32 = Tolerances("fp32", first=1e-5, loss=1e-6, norm=1e-5, weights=1e-5)
 
 # One unit in the last place of bfloat16, with its 8 significant bits, is 2**-7. What follows the
-# first step is measured: benchmarks/verify_families.py, at 100 times the usual learning rates.
+# first step is measured: benchmarks/verify_families.py, at 100 times the usual learning rates
+# and more.
 BF16 = Tolerances("bf16", first=2**-7, loss=2**-5, norm=2**-3, weights=2**-5)
 # float16 has 11 bits, but on a CPU bfloat16 stands in for it.
 FP16 = Tolerances("fp16", first=2**-7, loss=2**-5, norm=2**-3, weights=2**-5)

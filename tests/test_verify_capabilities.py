@@ -51,7 +51,7 @@ def test_flags_of_capabilities_are_kept_from_an_original_that_lacks_them(tmp_pat
 
 
 def test_a_flag_goes_with_its_value_however_it_is_written() -> None:
-    words = ["--amp", "bf16", "--amp=fp16", "--amplify", "2", "--fast"]
+    words = ["--amp", "bf16", "--amp=fp16", "--amplify", "2", "--amp", "--fast"]
     assert without(words, "--amp", takes_value=True) == ["--amplify", "2", "--fast"]
     assert without(words, "--fast") == words[:-1]
 
