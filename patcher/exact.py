@@ -201,13 +201,13 @@ def refuse_the_unequal(unit: Unit) -> None:
     for module in unit.modules:
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
-        for call in contrasts(unit, module):
+        for loss in contrasts(unit, module):
             why = "the loss compares each example with its whole batch, of which a rank has a part"
-            raise refusal(module, call, why)
+            raise refusal(module, loss, why)
 
 
-def contrasts(unit: Unit, module: Module) -> Iterator[ast.Call]:
-    """Calls that score examples against all of their batch: with their own numbers for labels."""
+def contrasts(unit: Unit, module: Module) -> Iterator[ast.expr]:
+    """Losses that score examples against all of their batch: with their own numbers for labels."""
     evaluating = {evaluation.function for evaluation in unit.evaluations} - {None}
     for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
         scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
@@ -217,8 +217,8 @@ def contrasts(unit: Unit, module: Module) -> Iterator[ast.Call]:
             LOSS.search(module.text(call.func)) or any(products(module, scores))
         ):
             yield call
-    for call, _ in masked(module):
-        yield call
+    for product, _ in masked(module):
+        yield product.node
 
 
 def refuse_divisions(unit: Unit) -> None:

@@ -75,6 +75,16 @@ def on_any_rank(test):
     return any(answers)
 
 
+def with_other_ranks(vectors, rows):
+    """Rows that belong to vectors, and behind them the other ranks'; without gradients as given."""
+    if not torch.distributed.is_initialized() or not vectors.requires_grad:
+        return rows
+    shares = [torch.empty_like(rows) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(shares, rows.contiguous())
+    rank = torch.distributed.get_rank()
+    return torch.cat((*shares[rank:], *shares[:rank]))
+
+
 class WithOtherRanks(torch.autograd.Function):
     """Vectors and behind them the other ranks', through all of which gradients flow."""
 

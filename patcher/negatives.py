@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 
 from .module import Module
-from .syntax import everywhere, within
+from .record import record
+from .syntax import Function, everywhere, within
 
+TURNS = ("t", "T", "transpose", "mT")
 ROWS_BY_COLUMNS = r"(\w)(\w),(?!\1)(\w)\2->\1\3"
 
 
@@ -22,45 +24,60 @@ def is_own_number(module: Module, labels: ast.expr) -> bool:
     return False
 
 
-def products(module: Module, scores: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Products of all pairs in what ``scores`` is made of, and the vectors of their columns."""
+@record
+class Product:
+    """All pairs' scores: the expression ``node``, the vectors of its rows and of its columns."""
+
+    node: ast.expr
+    rows: ast.expr
+    columns: ast.expr
+
+
+def products(module: Module, scores: ast.expr) -> Iterator[Product]:
+    """Products of all pairs in what ``scores`` is made of."""
     values = [scores]
     for name in everywhere(scores, ast.Name):
         value = module.definition(name, name)
         if value is not None:
             values.append(value)
     for value in values:
-        for call in everywhere(value, ast.Call):
-            last = module.last_name(call.func)
-            if last == "einsum" and len(call.args) == 3:
-                rule = call.args[0]
-                text = str(rule.value) if isinstance(rule, ast.Constant) else ""
-                if re.fullmatch(ROWS_BY_COLUMNS, text.replace(" ", "")):
-                    yield call, call.args[2]
-            elif last in ("mm", "matmul") and call.args:
-                columns = turned(call.args[-1])
-                if columns is not None:
-                    yield call, columns
-            elif last == "sum" and isinstance(call.func, ast.Attribute):
-                columns = spread(call.func.value)
-                if columns is not None:
-                    yield call, columns
-        for node in everywhere(value, ast.BinOp):
-            columns = turned(node.right) if isinstance(node.op, ast.MatMult) else None
-            if columns is not None:
-                yield node, columns
+        yield from products_in(module, value)
+
+
+def products_in(module: Module, value: ast.AST) -> Iterator[Product]:
+    """Products of all pairs below a node."""
+    for call in everywhere(value, ast.Call):
+        last = module.last_name(call.func)
+        if last == "einsum" and len(call.args) == 3:
+            rule = call.args[0]
+            text = str(rule.value) if isinstance(rule, ast.Constant) else ""
+            if re.fullmatch(ROWS_BY_COLUMNS, text.replace(" ", "")):
+                yield Product(call, call.args[1], call.args[2])
+        elif last in ("mm", "matmul") and call.args:
+            columns = turned(call.args[-1])
+            rows = call.args[0] if len(call.args) == 2 else getattr(call.func, "value", None)
+            if columns is not None and rows is not None:
+                yield Product(call, rows, columns)
+        elif last == "sum" and isinstance(call.func, ast.Attribute):
+            sides = spread(call.func.value)
+            if sides is not None:
+                yield Product(call, *sides)
+    for node in everywhere(value, ast.BinOp):
+        columns = turned(node.right) if isinstance(node.op, ast.MatMult) else None
+        if columns is not None:
+            yield Product(node, node.left, columns)
 
 
 def turned(node: ast.expr) -> ast.expr | None:
     """``x`` of ``x.t()``, ``x.T`` and ``x.transpose(0, 1)``."""
     inner = node.func if isinstance(node, ast.Call) else node
-    if isinstance(inner, ast.Attribute) and inner.attr in ("t", "T", "transpose", "mT"):
+    if isinstance(inner, ast.Attribute) and inner.attr in TURNS:
         return inner.value
     return None
 
 
-def spread(node: ast.expr) -> ast.expr | None:
-    """``y`` of ``x[:, None, :] * y[None, :, :]``."""
+def spread(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """``x`` and ``y`` of ``x[:, None, :] * y[None, :, :]``."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return None
     sides = {}
@@ -68,23 +85,57 @@ def spread(node: ast.expr) -> ast.expr | None:
         if isinstance(side, ast.Subscript) and isinstance(side.slice, ast.Tuple):
             first = side.slice.elts[0]
             sides["rows" if isinstance(first, ast.Slice) else "columns"] = side.value
-    return sides.get("columns") if len(sides) == 2 else None
+    return (sides["rows"], sides["columns"]) if len(sides) == 2 else None
 
 
-def masked(module: Module) -> Iterator[tuple[ast.Call, ast.Compare]]:
+@record
+class Mask:
+    """A comparison ``node`` of every label with every other, and where the labels come from."""
+
+    node: ast.expr
+    labels: tuple[ast.expr, ast.expr]
+
+
+def masked(module: Module) -> Iterator[tuple[Product, Mask]]:
     """Products in a forward whose pairs a mask of equal labels sorts, and the mask."""
-    for call in module.calls_to("mm", "matmul"):
-        function = module.function(call)
-        if function is None or function.name != "forward" or not call.args:
-            continue
-        if turned(call.args[-1]) is None:
-            continue
-        for test in within(function.body, ast.Compare):
-            sides = (test.left, test.comparators[0])
-            if isinstance(test.ops[0], ast.Eq) and all(
-                isinstance(side, ast.Subscript)
-                and isinstance(side.slice, ast.Tuple)
-                and any(isinstance(e, ast.Constant) and e.value is None for e in side.slice.elts)
-                for side in sides
-            ):
-                yield call, test
+    for function in module.all_functions:
+        mask = next(masks(function), None) if function.name == "forward" else None
+        product = next(products_in(module, function), None) if mask else None
+        if mask and product:
+            yield product, mask
+
+
+def masks(function: Function) -> Iterator[Mask]:
+    """Comparisons of every label with every other."""
+    for test in within(function.body, ast.Compare):
+        if isinstance(test.ops[0], ast.Eq):
+            yield from every_pair(test, test.left, test.comparators[0])
+    for call in within(function.body, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "eq":
+            sides = (call.func.value, *call.args)[-2:]  # torch.eq(a, b) and a.eq(b)
+            yield from every_pair(call, *sides)
+
+
+def every_pair(node: ast.expr, left: ast.expr, right: ast.expr) -> Iterator[Mask]:
+    """The mask that a comparison makes, where it is of all pairs."""
+    longer = [is_lengthened(left), is_lengthened(right)]
+    bases = base(left), base(right)
+    names = [each.id for each in bases if isinstance(each, ast.Name)]
+    if all(longer) or (any(longer) and len(names) == 2 and len(set(names)) == 1):
+        yield Mask(node, bases)
+
+
+def is_lengthened(node: ast.expr) -> bool:
+    """``x[:, None]``, ``x.unsqueeze(1)`` and ``x.T``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+        return any(isinstance(e, ast.Constant) and e.value is None for e in node.slice.elts)
+    return (
+        turned(node) is not None or getattr(getattr(node, "func", None), "attr", "") == "unsqueeze"
+    )
+
+
+def base(node: ast.expr) -> ast.expr:
+    """``x`` of ``x[:, None]``, ``x.unsqueeze(0)`` and ``x.T``."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node

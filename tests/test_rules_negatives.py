@@ -25,6 +25,25 @@ def training(*lines: str) -> str:
     return TRAIN.format(lines="\n        ".join(lines))
 
 
+def loss_of(parameters: str, *lines: str) -> str:
+    """A script whose loss is a function of its own."""
+    body = "\n    ".join(lines)
+    return f"{training('loss = contrast(text, code)')}def contrast({parameters}):\n    {body}\n"
+
+
+def masked(mask: str, *lines: str) -> str:
+    """A script with a loss over pairs of equal labels, as a module."""
+    body = "\n        ".join([*lines, f"same = {mask}", "scores = x @ x.t() / self.temperature"])
+    return f"""{training("loss = contrast(text, tags)")}
+class Contrast(torch.nn.Module):
+    def forward(self, x, labels):
+        {body}
+        return (scores.log_softmax(1) * same).sum(1).mean()
+"""
+
+
+BOTH = "        labels = with_other_ranks(x, labels)\n        x = WithOtherRanks.apply(x)\n"
+ENTROPY = "cross_entropy(scores, torch.arange(len(scores))) + entropy(scores.t(), labels)"
 LABELS = "torch.arange(text.size(0), device=scores.device)"
 LOSS = f"loss = loss_fct(scores, {LABELS})"
 NOOP = [
@@ -71,6 +90,26 @@ def test_gathered(old: str, new: str) -> None:
         assert f"scores = {new}\n" in fixed("DF307", named)
 
 
+WHOLE = [
+    ("both directions", loss_of("a, b, t=0.1", "scores = a @ b.t() / t", f"return {ENTROPY}"),
+        "    a = WithOtherRanks.apply(a)\n    b = WithOtherRanks.apply(b)\n    scores = a"),
+    ("normalised vectors", loss_of("a, b", "pass", "x = b / b.norm(dim=1, keepdim=True)",
+        "scores = a @ x.t()", f"return {ENTROPY}"), "    pass\n    a = WithOtherRanks.apply(a)\n"
+        "    b = WithOtherRanks.apply(b)\n    x = "),
+    ("a mask by torch.eq", masked("torch.eq(labels, labels.T)", "labels = labels.view(-1, 1)"),
+        BOTH + "        labels = labels.view(-1, 1)\n"),
+    ("a mask by unsqueeze", masked("labels.unsqueeze(0) == labels.unsqueeze(1)"), BOTH),
+    ("a mask by None", masked("labels[None, :].eq(labels[:, None])"), BOTH),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "new"), [pytest.param(t, n, id=name) for name, t, n in WHOLE])
+def test_a_loss_of_its_own_is_given_the_whole_batch(text: str, new: str) -> None:
+    after = fixed("DF307", text)
+    assert new in after
+    assert found("DF307", after) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -81,6 +120,21 @@ def test_gathered(old: str, new: str) -> None:
         pytest.param(
             training("loss = loss_fct(text @ model(batch).t(), torch.arange(4))"),
             id="vectors without a name",
+        ),
+        pytest.param(
+            training("scores = (text @ code.t()).t()", LOSS), id="columns are the examples"
+        ),
+        pytest.param(
+            loss_of("a, b", "scores = a @ b.t()", f"return {ENTROPY}, scores"),
+            id="a function that returns the scores too",
+        ),
+        pytest.param(
+            loss_of("a, b, weights", "scores = a @ b.t()", f"return ({ENTROPY} * weights).mean()"),
+            id="a function that is given weights of examples",
+        ),
+        pytest.param(
+            loss_of("a, b", "a = model(a)", "scores = a @ b.t()", f"return {ENTROPY}"),
+            id="a function that computes the vectors",
         ),
         pytest.param(
             training("loss = model(batch)")
@@ -108,10 +162,13 @@ def test_it_is_a_note() -> None:
 SCRIPT = """\
 import json, os, sys
 import torch
+from torch.nn import functional as F
 
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 torch.manual_seed(0)
 data = torch.randn(8, 3)
+
+{loss}
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -120,9 +177,7 @@ class Model(torch.nn.Module):
 
     def forward(self, x):
         code, text = self.code(x), self.text(x)
-        scores = torch.einsum("ab,cb->ac", text, code)
-        loss = torch.nn.functional.cross_entropy(
-            scores, torch.arange(x.size(0), device=scores.device))
+        {call}
         return loss
 
 model = inner = Model()
@@ -136,29 +191,65 @@ with torch.no_grad():  # ranks may evaluate different numbers of batches
     for batch in range(rank):
         inner(data[:3])
 grads = torch.cat([p.grad.flatten() for p in inner.parameters()]).tolist()
-open(f"{sys.argv[1]}.{rank}", "w").write(json.dumps([loss.item(), grads]))
+open(f"{{sys.argv[1]}}.{{rank}}", "w").write(json.dumps([loss.item(), grads]))
 if world > 1:
     torch.distributed.destroy_process_group()
 """
+ONE_DIRECTION = """
+        scores = torch.einsum("ab,cb->ac", text, code)
+        loss = F.cross_entropy(scores, torch.arange(x.size(0), device=scores.device))
+"""
+BOTH_DIRECTIONS = """
+class Contrast(torch.nn.Module):
+    def forward(self, code, text):
+        code = F.normalize(code, dim=-1)
+        scores = text @ code.t() / 0.1
+        labels = torch.arange(scores.size(0))
+        return F.cross_entropy(scores, labels) + F.cross_entropy(scores.t(), labels)
+"""
+# The mean is over those that have another of their label: a number that differs from rank to rank.
+BY_LABELS = """
+class Contrast(torch.nn.Module):
+    def forward(self, features, labels):
+        features = F.normalize(features, dim=1)
+        others = ~torch.eye(len(features), dtype=torch.bool)
+        labels = labels.contiguous().view(-1, 1)
+        same = torch.eq(labels, labels.T) & others
+        scores = torch.matmul(features, features.T) / 0.5
+        scores = scores - torch.logsumexp(scores.masked_fill(~others, -1e9), 1, keepdim=True)
+        found = same.sum(1)
+        return -((scores * same).sum(1)[found > 0] / found[found > 0]).mean()
+"""
+LOSSES = [
+    ("in one direction", "", ONE_DIRECTION.strip(), "WithOtherRanks.apply(code))"),
+    ("in both directions", BOTH_DIRECTIONS, "loss = Contrast()(code, text)",
+        "text = WithOtherRanks.apply(text)"),
+    ("by labels", BY_LABELS, "loss = Contrast()(code + text, (x[:, 0] * 2).round().long())",
+        "labels = with_other_ranks(features, labels)"),
+]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("loss", "call", "edit"), [pytest.param(*rest, id=name) for name, *rest in LOSSES]
+)
 def test_two_ranks_have_the_loss_and_gradients_of_one_at_the_global_batch(
-    tmp_path: Path, forge: Forge
+    loss: str, call: str, edit: str, tmp_path: Path, forge: Forge
 ) -> None:
-    new = fixed("DF307", SCRIPT)
-    assert "WithOtherRanks.apply(code)" in new
+    text = SCRIPT.format(loss=loss, call=call)
+    new = fixed("DF307", text)
+    assert edit in new
     results: dict[str, list[tuple[float, list[float]]]] = {}
-    for name, text, world in (("alone", SCRIPT, None), ("old", SCRIPT, 2), ("new", new, 2)):
+    for name, source, world in (("alone", text, None), ("old", text, 2), ("new", new, 2)):
         script = tmp_path / f"{name}.py"
-        script.write_text(text)
+        script.write_text(source)
         (run,) = forge.run([Job(tmp_path / name, script, [str(tmp_path / name)], world=world)])
         assert set(run.statuses) == {0}, run.log
         files = sorted(tmp_path.glob(f"{name}.[01]"))
         results[name] = [json.loads(path.read_text()) for path in files]
-    ((loss, gradient),) = results["alone"]
+    ((alone, gradient),) = results["alone"]
     losses = {name: sum(r[0] for r in ranks) / len(ranks) for name, ranks in results.items()}
-    assert losses["new"] == pytest.approx(loss, rel=1e-6)
-    assert losses["old"] != pytest.approx(loss, rel=1e-2)
+    assert losses["new"] == pytest.approx(alone, rel=1e-6)
+    assert losses["old"] != pytest.approx(alone, rel=1e-2)
     assert len(results["new"]) == 2
     for _, found_gradient in results["new"]:
         assert found_gradient == pytest.approx(gradient, rel=1e-5, abs=1e-7)

@@ -8,8 +8,11 @@ At run time  With N ranks each example meets 1/N of the negatives of the global 
              accumulation. Nothing crashes.
 Example      scores = torch.einsum("ab,cb->ac", nl_vec, code_vec)
              loss = loss_fct(scores, torch.arange(code_vec.size(0), device=scores.device))
-Fix          Gather the vectors of all ranks, this rank's own first, so that the labels stay. Loss
-             and gradients are then those of one process at the global batch, without accumulation.
+Fix          Gather the vectors of all ranks, this rank's own first, so that the labels stay. A loss
+             in a function of its own, in both directions or by labels, is given all ranks' vectors
+             and labels. Loss and gradients are then those of one process at the global batch.
+             With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
+             where per-device batch x world size is the same.
 Fix safety   Unsafe: every rank must pass the line equally often with as many examples, as they do
              under torch's DistributedSampler and not under --exact, and evaluation must not track
              gradients. A lone process computes what it did. torch.distributed.nn.functional's
@@ -21,68 +24,77 @@ Source       torch.autograd.Function (gradients of all ranks' losses are added u
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
 from ..module import Module
 from ..negatives import is_own_number, masked, products
-from ..syntax import everywhere, within
+from ..syntax import Function, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
-HELPER = "WithOtherRanks"  # of inserts.py
 GROUPED = ("init_process_group", "DistributedDataParallel", "DataParallel")
+GATHERING = ("gather", VECTORS.lower())
+DEEPEST = 5  # names that one and the same vectors go by
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
     if not unit.train_loops or not any(module.calls_to(*GROUPED) for module in unit.modules):
         return
-    training = [loop.module.function(loop.steps) for loop in unit.train_loops]
     for module in unit.modules:
+        edited: set[Function | None] = set()
         for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
             scores = call.args[0] if len(call.args) == 2 else None
             if scores is None or not is_own_number(module, call.args[1]):
                 continue
             function = module.function(call)
-            if function not in training and getattr(function, "name", "") != "forward":
-                continue
             product = next(products(module, scores), None)
-            if product is not None and not is_of_all_ranks(module, product[1]):
-                where, others = product
-                yield Finding(
-                    module,
-                    call,
-                    f"line {where.lineno} scores against {module.text(others)} of this rank's "
-                    "batch only",
-                    gathering(module, call, where, others),
-                )
-        for call, test in masked(module):
-            because = f"line {test.lineno} sorts the pairs of this rank's batch only"
-            yield Finding(module, call, because)
+            if product is None or not is_trained_on(unit, module, function):
+                continue
+            if is_of_all_ranks(module, product.columns):
+                continue
+            edits = columns_gathered(module, call, product)
+            if not edits and function not in edited:
+                edits = all_gathered(module, function, product)
+                edited.add(function)
+            vectors = module.text(product.columns)
+            because = (
+                f"line {product.node.lineno} scores against {vectors} of this rank's batch only"
+            )
+            yield Finding(module, call, because, edits)
+        for product, mask in masked(module):
+            function = module.function(product.node)
+            if not is_of_all_ranks(module, product.columns):
+                because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
+                edits = all_gathered(module, function, product, mask.labels)
+                yield Finding(module, product.node, because, edits)
+
+
+def is_trained_on(unit: Unit, module: Module, function: Function | None) -> bool:
+    """Whether a step computes it: in the loop's function, a forward, or in what the step calls."""
+    loops = unit.train_loops
+    if getattr(function, "name", "") == "forward":
+        return True
+    if any(loop.module.function(loop.steps) is function for loop in loops):
+        return True
+    if function is None or any(each.function is function for each in unit.evaluations):
+        return False
+    return any(
+        loop.steps in where.ancestors(call)
+        for where, call in unit.callers(function)
+        for loop in loops
+    )
 
 
 def is_of_all_ranks(module: Module, vectors: ast.expr) -> bool:
     """Whether something was gathered into them."""
-    value = module.definition(vectors, vectors) or vectors
-    names = [module.dotted(call.func).lower() for call in everywhere(value, ast.Call)]
-    return any("gather" in name or HELPER.lower() in name for name in names)
-
-
-def gathering(
-    module: Module, call: ast.Call, product: ast.expr, others: ast.expr
-) -> tuple[Edit, ...]:
-    """Edits that score against all ranks' vectors; none where the scores are used elsewhere."""
-    if not isinstance(others, ast.Name):
-        return ()
-    stmt = module.statement(product)
-    if stmt is not module.statement(call):
-        if not isinstance(stmt, ast.Assign) or stmt.value is not product:
-            return ()
-        name = stmt.targets[0]
-        for use in within(module.scope_statements(call), ast.Name):
-            if not isinstance(name, ast.Name) or use.id != name.id:
-                continue
-            read = isinstance(use.ctx, ast.Load) and call not in module.ancestors(use)
-            if read and getattr(module.parents[use], "attr", "") not in ("device", "shape", "size"):
-                return ()
-    return (Rewrite(others, f"{HELPER}.apply({others.id})"), Define(HELPER))
+    for _ in range(DEEPEST):
+        calls = [module.dotted(call.func).lower() for call in everywhere(vectors, ast.Call)]
+        if any(word in name for name in calls for word in GATHERING):
+            return True
+        name = unchanged_rows(module, vectors)
+        value = module.definition(name, name)
+        if value is None:
+            return False
+        vectors = value
+    return False
