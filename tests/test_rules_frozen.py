@@ -1,0 +1,146 @@
+"""DF308: what is frozen when DDP wraps is synchronised once it is thawed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from forked import Forge, Job
+from test_rules import added_and_removed
+
+TRAIN = """\
+import torch
+def train(model):
+    {first}
+    model = torch.nn.parallel.DistributedDataParallel(model{options})
+    {second}
+    for epoch in range(4):
+        {inside}
+        for batch in loader:
+            model(batch).backward()
+            optimizer.step()
+"""
+LOOP = "for p in model.encoder.parameters(): p.requires_grad = "
+LOOKS = ", find_unused_parameters=True"
+
+
+def script(
+    first: str = "pass", second: str = "pass", inside: str = "pass", options: str = ""
+) -> str:
+    return TRAIN.format(first=first, second=second, inside=inside, options=options)
+
+
+THAWED = [
+    "+frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]",
+    "+for parameter in frozen:",
+    "+parameter.requires_grad_(True)  # else ranks would never synchronise them",
+    "+parameter.requires_grad_(False)",
+]
+WRAP = "model = torch.nn.parallel.DistributedDataParallel(model"
+FIX = [
+    ("a loop over parameters", script(f"{LOOP}False", inside=f"{LOOP}True", options=LOOKS),
+        THAWED),
+    ("a part of the model at once", script("model.encoder.requires_grad_(False)",
+        inside="model.module.encoder.requires_grad_()", options=LOOKS), THAWED),
+    ("a function that is told which", script("switch(model, False)",
+        inside="switch(model, epoch > 2)", options=LOOKS)
+        + f"def switch(model, on):\n    {LOOP}on\n", THAWED),
+    ("unused parameters are not looked for", script(second=f"{LOOP}epoch > 1",
+        inside=f"{LOOP}epoch > 1"), [f"-{WRAP})", f"+{WRAP}{LOOKS})"]),
+    ("a graph that is called static", script(inside=f"{LOOP}epoch > 1",
+        options=", static_graph=True"), [f"-{WRAP}, static_graph=True)", f"+{WRAP}{LOOKS})"]),
+    ("unused parameters are ruled out", script(inside=f"{LOOP}epoch > 1",
+        options=", find_unused_parameters=False"), [f"+{WRAP}{LOOKS})"]),
+    ("the name is taken", script(f"frozen = 3\n    {LOOP}False", inside=f"{LOOP}True",
+        options=LOOKS), ["+for parameter in frozen_parameters:"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
+def test_repaired(text: str, diff: list[str]) -> None:
+    after = fixed("DF308", text)
+    lines = added_and_removed(text, after)
+    assert [line for line in diff if line not in lines] == []
+    assert found("DF308", after) == []
+
+
+def test_what_is_frozen_in_training_alone_is_no_reason_to_thaw_before_it() -> None:
+    text = script(inside=f"{LOOP}epoch > 1")
+    assert "frozen = " not in fixed("DF308", text)
+
+
+NOOP = [
+    ("frozen for good", script(f"{LOOP}False")),
+    ("frozen on the way", script(inside=f"{LOOP}False", options=LOOKS)),
+    ("trained from the start", script(inside=f"{LOOP}True")),
+    ("an input that gets a gradient", script(f"{LOOP}False", inside="delta.requires_grad_(True)")),
+    ("no ranks", script(f"{LOOP}False", inside=f"{LOOP}True")
+        .replace("DistributedDataParallel", "DataParallel")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF308", text)] == []
+
+
+def test_a_wrapper_without_a_name_is_reported() -> None:
+    text = script(f"{LOOP}False", inside=f"{LOOP}True", options=LOOKS)
+    text = text.replace("    model = torch", "    return torch")
+    (finding,) = found("DF308", text)
+    assert finding.edits == ()
+    assert "line 7 thaws parameters in training" in finding.because
+
+
+SCRIPT = """\
+import json, os, sys
+import torch
+
+rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+torch.manual_seed(0)
+data = torch.randn(3, 8, 3)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = torch.nn.Linear(3, 5), torch.nn.Linear(5, 1)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.encoder(x)))
+
+model = inner = Model()
+inner.encoder.requires_grad_(False)
+if world > 1:
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(inner.parameters(), lr=0.1, weight_decay=0.1)
+for epoch in range(3):
+    if epoch == 1:
+        inner.encoder.requires_grad_(True)
+    for batch in [data[epoch, rank * 8 // world : (rank + 1) * 8 // world]]:
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+weights = torch.cat([p.detach().flatten() for p in inner.parameters()]).tolist()
+open(f"{sys.argv[1]}.{rank}", "w").write(json.dumps(weights))
+if world > 1:
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_ranks_thaw_to_the_weights_of_one(tmp_path: Path, forge: Forge) -> None:
+    weights: dict[str, list[list[float]]] = {}
+    new = fixed("DF308", SCRIPT)
+    for name, text, world in (("alone", SCRIPT, None), ("old", SCRIPT, 2), ("new", new, 2)):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        (run,) = forge.run([Job(tmp_path / name, path, [str(tmp_path / name)], world=world)])
+        assert set(run.statuses) == {0}, run.log
+        files = sorted(tmp_path.glob(f"{name}.[01]"))
+        weights[name] = [json.loads(file.read_text()) for file in files]
+    (alone,) = weights["alone"]
+    assert weights["new"] == [pytest.approx(alone, rel=1e-5)] * 2
+    first, second = weights["old"]
+    assert first != pytest.approx(second, rel=1e-3), "they would have drifted apart"
