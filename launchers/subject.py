@@ -28,7 +28,8 @@ class Subject:
     """Copies to run: ``patched`` is judged, ``original`` (None where there is none) is its model.
 
     ``said`` tells in a sentence what was taken for what. ``patching`` is the row of C9. ``lacking``
-    are flags that capabilities add, and that the original does not have.
+    are flags that capabilities have added, and that the original does not have. ``contrasts``: its
+    loss holds each example against the others of its batch.
     """
 
     original: Path | None
@@ -36,6 +37,7 @@ class Subject:
     said: str
     patching: Row
     lacking: tuple[Flag, ...] = ()
+    contrasts: bool = False
 
     def shared(self, arguments: Sequence[str]) -> list[str]:
         """``arguments`` less those that the original does not know."""
@@ -53,6 +55,7 @@ def prepare(
     *,
     as_is: bool = False,
     exact: bool = False,
+    unsafe: bool = False,
     wanted: Sequence[str] = (),
 ) -> Subject:
     """Copy a script and what lies beside it below ``folder``, with its original.
@@ -60,11 +63,12 @@ def prepare(
     That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
     `ddpfix patch` would change, the script itself: then its patched copy is judged. ``as_is``: the
     script is judged without an original, whatever the patcher thinks of it. ``exact``: patched
-    means by ``patch --exact``; ``wanted``: by ``patch --with`` those capabilities.
+    means by ``patch --exact``; ``unsafe``: by ``patch --unsafe-fixes``; ``wanted``: by ``patch
+    --with`` those capabilities.
     Raises InputError when a script cannot be read, is refused by the patcher, or git has none, or
     when a capability is unknown or cannot be added.
     """
-    patched = partial(patch, exact=exact, capabilities=chosen(wanted))
+    patched = partial(patch, exact=exact, unsafe=unsafe, capabilities=chosen(wanted))
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy(script, folder / "patched")
@@ -75,7 +79,7 @@ def prepare(
             _at_revision(script, rev, model)
         source = f"{script} at {rev}" if rev is not None else str(original)
         said = f"original: {source}; judged: {script}"
-        return Subject(model, judged, said, patching(judged, model, patched), _lacking(model))
+        return _compared(model, judged, said, patched)
     if as_is:
         said = f"judged: {script} as it is, without an original"
         return Subject(None, judged, said, patching(judged, None, patched))
@@ -90,14 +94,23 @@ def prepare(
     model = copy(script, folder / "original")
     change.write()
     said = f"original: {script}; judged: a copy of it, patched for this run"
-    return Subject(model, judged, said, patching(judged, model, patched), _lacking(model))
+    return _compared(model, judged, said, patched)
 
 
-def _lacking(original: Path) -> tuple[Flag, ...]:
-    """Flags of capabilities that a script does not have."""
-    known = declared(original)
+def _compared(model: Path, judged: Path, said: str, patched: Callable[[Path], Patch]) -> Subject:
+    """A script and its original."""
+    contrasts = bool(patch(model, chosen=["DF307"]).found)
+    if contrasts and patch(judged, chosen=["DF307"]).found:
+        said += "; its loss knows the rank's own batch only, which --unsafe-fixes changes (DF307)"
+    row = patching(judged, model, patched)
+    return Subject(model, judged, said, row, _lacking(model, judged), contrasts)
+
+
+def _lacking(original: Path, judged: Path) -> tuple[Flag, ...]:
+    """Flags of capabilities that a script does not have, and the judged one has."""
+    added = declared(judged) - declared(original)
     flags = [flag for capability in all_capabilities() for flag in capability.flags]
-    return tuple(flag for flag in flags if flag.spelling not in known)
+    return tuple(flag for flag in flags if flag.spelling in added)
 
 
 def copy(script: Path, folder: Path, *, as_name: str | None = None) -> Path:

@@ -121,6 +121,8 @@ class Evidence:
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
     ``untouched``: the original alone without dropout, to which every group is then held step by
     step.
+    ``contrasts``: the loss holds an example against the others of its micro-batch, so that a group
+    is held to the group of one with its accumulation.
     ``flags`` is C8's row and ``patching`` C9's, which need no run.
     """
 
@@ -135,11 +137,19 @@ class Evidence:
     skipped: tuple[str, ...] = ()
     untouched: Observed | None = None
     held_to: Tolerances = FP32
+    contrasts: bool = False
 
     @property
     def reference(self) -> Observed:
         """The run that all groups are held to."""
         return self.untouched or self.groups[0]
+
+    def reference_of(self, run: Observed) -> Observed:
+        """The run whose training and scores a group has to share."""
+        if not self.contrasts or self.untouched is not None:
+            return self.reference
+        alike = (other for other in self.groups if other.accumulation == run.accumulation)
+        return next(other for other in alike if other.world == 1 or other is run)
 
 
 def judge(evidence: Evidence) -> list[Row]:
@@ -261,6 +271,8 @@ def trains_the_same(evidence: Evidence) -> Row:
         f"{max(found.norm for found in matches):.1e} in the gradient norm"
         + (f", {max(weights):.1e} in the final parameters" if weights else "")
     )
+    if evidence.contrasts:
+        said.append("examples are held against their micro-batch: each accumulation is for itself")
     said = [evidence.held_to.said, *said]
     return Row("C3", "holds", "; ".join([sentence, *filter(None, said)]))
 
@@ -270,11 +282,15 @@ def pairs(evidence: Evidence) -> Iterator[tuple[Observed, Observed]]:
 
     That is the untouched script, if it is what counts. Else it is, for all groups but the first,
     the run of the same world with another accumulation, for then padding is the same too, or the
-    group of one.
+    group of one; of contrasts, the group of one with the same accumulation.
     """
     groups = evidence.groups
     if evidence.untouched is not None:
         yield from ((run, evidence.untouched) for run in groups)
+        return
+    if evidence.contrasts:
+        bases = ((run, evidence.reference_of(run)) for run in groups)
+        yield from ((run, base) for run, base in bases if base is not run)
         return
     for number, run in enumerate(groups[1:], 1):
         same_world = [other for other in groups[:number] if other.world == run.world]
@@ -324,7 +340,7 @@ def parted(evidence: Evidence, run: Observed) -> bool:
     only.
     """
     low = evidence.held_to != FP32
-    return low or bool(match(evidence.reference, run, evidence.held_to).padded)
+    return low or bool(match(evidence.reference_of(run), run, evidence.held_to).padded)
 
 
 def _off(
@@ -466,9 +482,10 @@ def scores_once(evidence: Evidence) -> Row:
         if not run.ended_well:
             unproven.append(f"{run.name} did not end well: {run.why}")
     for run, _ in pairs(evidence):
-        if evidence.cut or not (run.ended_well and reference.ended_well):
+        base = evidence.reference_of(run)
+        if evidence.cut or not (run.ended_well and base.ended_well):
             continue
-        different = scores_differ(reference, run)
+        different = scores_differ(base, run)
         if not different:
             continue
         if parted(evidence, run):

@@ -87,6 +87,7 @@ def verify(
     rev: str | None = None,
     as_is: bool = False,
     exact: bool = False,
+    unsafe: bool = False,
     wanted: Sequence[str] = (),
     world_sizes: Sequence[int] = (1, 2),
     accumulations: Sequence[int] = (1, 2),
@@ -111,12 +112,15 @@ def verify(
     of these with each of ``accumulations``, with dropout off. ``timeout`` in seconds without any
     event is a hang. ``as_is``: judge the script without an original. ``exact``: judge what
     ``patch --exact`` makes of it, of which every group has to follow the untouched script alone, in
-    batches that are the whole group's, whether they divide or not. ``wanted`` are capabilities that
-    patching adds, by name; flags of theirs among ``arguments`` are for the groups, as the original
-    has none of them, and ``--amp`` says by which tolerances groups are held. ``against_naive``
-    judges the two usual edits by sed instead of the patched script. ``folder`` (new or empty) keeps
-    all runs; else they are temporary. Scripts run in the current directory, from copies. ``say`` is
-    told what happens; ``start`` makes the runs.
+    batches that are the whole group's, whether they divide or not. ``unsafe``: patch also makes the
+    changes that need a judgement. ``wanted`` are capabilities that patching adds, by name; flags of
+    theirs among ``arguments`` are for the groups, as the original has none of them, and ``--amp``
+    says by which tolerances groups are held. ``against_naive`` judges the two usual edits by sed
+    instead of the patched script. ``folder`` (new or empty) keeps all runs; else they are
+    temporary. Scripts run in the current directory, from copies. ``say`` is told what happens;
+    ``start`` makes the runs.
+    Where the loss holds examples against the others of a micro-batch, a group follows the group of
+    one that has as many of them at once, with its accumulation.
 
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
     the script fails alone, original and patched.
@@ -134,6 +138,7 @@ def verify(
             rev,
             as_is=as_is,
             exact=exact,
+            unsafe=unsafe,
             wanted=wanted,
         )
         if exact and what.original is None:
@@ -330,7 +335,13 @@ def _collect(
         if original is None or stage.subject.original is None:
             raise InputError(f"--exact: nothing to hold the ranks to: {no_original}")
         untouched = stage.untouched(stage.subject.original, shim)
-    splits, skipped = plan_splits(stage.flags, world_sizes, accumulations, exact=stage.exact)
+    splits, skipped = plan_splits(
+        stage.flags,
+        world_sizes,
+        accumulations,
+        exact=stage.exact,
+        contrasts=stage.subject.contrasts,
+    )
     groups: list[Observed] = []
     missed: list[str] = []
     for world, accumulation in splits:
@@ -350,6 +361,7 @@ def _collect(
         skipped=tuple(missed),
         untouched=untouched,
         held_to=stage.held_to,
+        contrasts=stage.subject.contrasts,
     )
     return attrs.evolve(evidence, again=_score_again(stage, evidence))
 
@@ -380,11 +392,13 @@ def plan_splits(
     accumulations: Sequence[int],
     *,
     exact: bool = False,
+    contrasts: bool = False,
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """The groups to run, as (world size, accumulation), and which were left out and why.
 
     The group of one comes first; accumulations are varied at the largest world that they fit.
-    ``exact``: only the accumulation has to divide the global batch.
+    ``exact``: only the accumulation has to divide the global batch. ``contrasts``: a group of one
+    has each accumulation too, for others to follow.
     """
     worlds = sorted({1, *world_sizes})
     skipped = []
@@ -406,6 +420,7 @@ def plan_splits(
             continue
         fitting = [world for world in worlds if fits(world, accumulation)]
         if fitting:
+            splits += [(1, accumulation)] if contrasts and fitting[-1] > 1 else []
             splits.append((fitting[-1], accumulation))
         else:
             skipped.append(
@@ -420,10 +435,10 @@ def _score_again(stage: _Stage, evidence: Evidence) -> dict[str, Observed]:
     Only so are metrics and predictions comparable there: of the same weights.
     """
     found: dict[str, Observed] = {}
-    reference = evidence.groups[0]
     if evidence.cut or stage.exact or "--do_train" not in stage.arguments:
         return found
     for run, _ in pairs(evidence):
+        reference = evidence.reference_of(run)
         good = run.ended_well and reference.ended_well
         if good and scores_differ(reference, run) and parted(evidence, run):
             found[run.name] = stage.run(

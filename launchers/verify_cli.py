@@ -41,6 +41,12 @@ _AT_LEAST_1 = click.IntRange(min=1)
     help="Hold `patch --exact` to the untouched script's own steps in one process.",
 )
 @click.option(
+    "--unsafe-fixes",
+    "unsafe",
+    is_flag=True,
+    help="Patch with the changes that need a judgement, too.",
+)
+@click.option(
     "--with",
     "wanted",
     multiple=True,

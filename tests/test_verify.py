@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from ddpfix import fixtures
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers import compare, script_flags, subject
+from ddpfix.launchers.run import Outcome
 from ddpfix.launchers.traced import command, trace
-from ddpfix.launchers.verdict import different_files, one_class
+from ddpfix.launchers.verdict import Evidence, Observed, Row, different_files, one_class, pairs
 from ddpfix.launchers.verify import Verdict, plan_splits, verify
 from ddpfix.patcher.engine import patch
 from forked import Forge
 from sabotage import SABOTAGES, spoil, write
 
+SHAPES = Path(fixtures.__file__).parent / "shapes"
 PROVEN = {f"C{number}" for number in range(1, 10)}
 
 
@@ -177,6 +181,29 @@ def test_family_a_holds_for_1_2_3_and_4_processes(tmp_path: Path, forge: Forge) 
     assert worlds == [(1, 1), (2, 1), (3, 1), (4, 1)]
     for run in verdict.evidence.groups:
         assert (len(run.ranks), len(compare.steps(run.ranks))) == (run.world, 8)
+
+
+def test_negatives_of_all_ranks_hold_with_the_unsafe_fixes(tmp_path: Path, forge: Forge) -> None:
+    script = tmp_path / "code" / "run.py"
+    script.parent.mkdir()
+    shutil.copyfile(SHAPES / "two_encoders.py", script)
+    arguments = ["--output_dir", str(tmp_path / "out"), "--train_batch_size", "8"]
+    verdict = verify(script, arguments, unsafe=True, accumulations=(1,), start=forge.trace)
+    holds = {c for c, status in statuses(verdict).items() if status == "holds"}
+    assert holds == PROVEN - {"C7"}, verdict.rows
+    assert "examples are held against their micro-batch" in verdict.row("C3").evidence
+
+
+def test_what_holds_examples_against_each_other_follows_one_process_with_as_many_at_once() -> None:
+    flags = script_flags.ScriptFlags("--out", "--batch", "--accumulate", global_batch=24)
+    splits, _ = plan_splits(flags, (2, 3), (1, 4), contrasts=True)
+    assert splits == [(1, 1), (2, 1), (3, 1), (1, 4), (3, 4)]
+    nowhere, nothing = Path(), Outcome(0, "", 1.0, 0)
+    groups = [Observed(f"{w}x{a}", w, a, nothing, (), *[nowhere] * 3) for w, a in splits]
+    row = Row("C8", "holds", "")
+    evidence = Evidence(None, "", groups[0], tuple(groups), row, row, contrasts=True)
+    followed = [(run.name, base.name) for run, base in pairs(evidence)]
+    assert followed == [("2x1", "1x1"), ("3x1", "1x1"), ("3x4", "1x4")]
 
 
 def test_an_original_that_does_not_import_leaves_c2_unproven_and_exits_2(tmp_path: Path) -> None:
