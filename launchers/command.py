@@ -148,6 +148,8 @@ def script_arguments(
     defaults = _defaults(recipe, script, plan, run_folder, mine)
     for flag, value in itertools.chain(defaults, (settings or {}).items()):
         words = [flag] if value is None else [flag, value]
+        if recipe.joined and value is not None:
+            words = [f"{flag}={value}"]
         if flag in mine:
             replaced.append(shlex.join(words))
         else:

@@ -134,9 +134,10 @@ def _checkpointing(now: Setting) -> Step | None:
 def _number_allowed(now: Setting) -> Step | None:
     for flag, least in now.recipe.out_of_memory.items():
         number = _number(now.value(flag))
-        if number and number // 2 >= least and flag in now.declared:
-            said = f"{flag} {number // 2} instead of {number}, as the recipe allows: from the start"
-            return Step(now.giving({flag: number // 2}), said, anew=True)
+        less = max((number or 0) // 2, least)
+        if number and less < number and flag in now.declared:
+            said = f"{flag} {less} instead of {number}, as the recipe allows: from the start"
+            return Step(now.giving({flag: less}), said, anew=True)
     return None
 
 

@@ -42,10 +42,12 @@ def decide(
     cards: Sequence[Gpu],
     flags: frozenset[str],
     mine: Mapping[str, str | None],
+    own: str = "",
 ) -> Precision:
     """The precision for `script`, which declares `flags`, on `cards`; without any, on the CPU.
 
-    `asked` is one of CHOICES; `mine` are the user's own arguments for the script, which win.
+    `asked` is one of CHOICES; `mine` are the user's own arguments for the script, which win. `own`
+    is what the script computes in whatever it is told, where it does.
 
     Raises:
         InputError: bf16 or fp16 are asked for, and the script has no flag for it.
@@ -54,6 +56,8 @@ def decide(
     passed = named(mine)
     if passed is not None:
         return Precision(passed, "as passed to the script", told=True)
+    if own and asked in ("auto", own):
+        return Precision(own, "by the script itself", told=False)
     told = FLAG in flags
     if asked != "auto":
         if not told and asked != "fp32":

@@ -73,7 +73,8 @@ def settings(
     """
     mine = {} if mine is None else mine
     flags = declared(script)
-    chosen = precisions.decide(script, precision, cards, flags, mine)
+    own = recipe.model.precision if recipe.model else ""
+    chosen = precisions.decide(script, precision, cards, flags, mine, own)
     workers = workers_per_process(plan.world, cores) if WORKERS_FLAG in flags else None
     arguments: dict[str, str | None] = {
         flag: None if value is True else str(value)

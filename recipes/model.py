@@ -16,10 +16,12 @@ as well. Its fields::
                           `train` is the flag of the training file, with an example a line, and
                           `train_share` the part of its lines that the script trains on
     [output]              the folder the script writes to, relative to the run folder
+    joined                true for a script that reads "--flag=value" only, and no "--flag value"
     [arguments]           the script's other arguments, in order; true stands for a bare switch
     [if_declared]         arguments for a script that declares the flag, and for no other
     [out_of_memory]       flags whose numbers may be halved, in this order, when nothing else helps
-                          a run that is out of memory, and the least of each
+                          a run that is out of memory, and the least of each, which it gets instead
+                          where the half is less
     [model]               the model that is trained, in numbers: network.py beside this file
     [sources]             where a figure comes from: "batch.global_batch" or a flag = words
 """
@@ -144,6 +146,7 @@ class Recipe:
     model: Network | None = None
     sources: dict[str, str] = attrs.field(factory=dict, validator=_sources)
     aliases: tuple[str, ...] = ()
+    joined: bool = False
     name: str = ""
 
 
@@ -248,7 +251,12 @@ def _as_field(complaint: str) -> str:
     return f"field {path.lstrip('.')}: {what}" if path.lstrip(".") else what
 
 
-_KINDS: dict[type, str] = {str: "a string", int: "a whole number", float: "a number with a point"}
+_KINDS: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number with a point",
+    bool: "true or false",
+}
 
 
 def _strict(kind: type) -> Callable[[Any, Any], Any]:

@@ -47,7 +47,7 @@ def _rows(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, dict):
         for key, one in value.items():
             yield (key if name in ("arguments", "if_declared") else f"{name} {key}"), one
-    elif value not in (None, (), ""):
+    elif value is not False and value not in (None, (), ""):
         yield name, list(value) if isinstance(value, tuple) else value
 
 

@@ -40,7 +40,7 @@ folder = "made"
 [arguments]
 "--block" = 400
 [out_of_memory]
-"--lora_r" = 4
+"--lora_r" = 5
 "--block" = 100
 """
 
@@ -88,9 +88,9 @@ def test_batch_then_checkpointing_then_what_the_recipe_allows_each_to_its_least(
         "--block 400 --batch 2 --eval_batch 4 --accumulation 4 --out /r/made --lora_r 8",
         f"--block 400 --batch 1 {rest} --lora_r 8",
         f"--block 400 --batch 1 {rest} {CHECKPOINTING} --lora_r 8",
-        f"anew: --block 400 --batch 1 {rest} {CHECKPOINTING} --lora_r 4",
-        f"anew: --block 200 --batch 1 {rest} {CHECKPOINTING} --lora_r 4",
-        f"anew: --block 100 --batch 1 {rest} {CHECKPOINTING} --lora_r 4",
+        f"anew: --block 400 --batch 1 {rest} {CHECKPOINTING} --lora_r 5",
+        f"anew: --block 200 --batch 1 {rest} {CHECKPOINTING} --lora_r 5",
+        f"anew: --block 100 --batch 1 {rest} {CHECKPOINTING} --lora_r 5",
     ]
 
 

@@ -79,6 +79,13 @@ def test_what_the_user_passes_to_the_script_is_the_precision() -> None:
     assert passed == Precision("fp32", "as passed to the script", told=True)
 
 
+def test_what_the_script_computes_in_by_itself_is_the_precision_and_not_told() -> None:
+    own = Precision("bf16", "by the script itself", told=False)
+    assert decide(RUN, "auto", [TURING], AMP, {}, "bf16") == own
+    assert decide(RUN, "bf16", [HOPPER], frozenset(), {}, "bf16") == own
+    assert decide(RUN, "fp16", [HOPPER], AMP, {}, "bf16").name == "fp16"
+
+
 def test_a_precision_that_the_script_cannot_be_told_is_refused() -> None:
     with pytest.raises(InputError, match=r"--precision bf16: run\.py has no --amp; `ddpfix patch"):
         decide(RUN, "bf16", [HOPPER], frozenset(), mine={})
