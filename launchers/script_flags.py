@@ -33,6 +33,7 @@ ACCUMULATION = (
     "--gradient-accumulation-steps",
     "--accumulation_steps",
     "--grad_accum_steps",
+    "--grad_accum",
 )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
+from pathlib import Path
+from typing import Any
 
 from ddpfix.patcher.engine import one_round
 from ddpfix.patcher.facts import Unit
@@ -10,6 +13,7 @@ from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.module import Module
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.sources import Source
+from forked import Forge, Job
 
 RULES = {rule.code: rule for rule in all_rules()}
 
@@ -21,6 +25,15 @@ def module(text: str) -> Module:
 def found(code: str, text: str) -> list[Finding]:
     """Findings of one rule in a script."""
     return list(RULES[code].findings(Unit(module(text))))
+
+
+def written(forge: Forge, folder: Path, name: str, text: str, world: int | None) -> list[Any]:
+    """What each rank of a script writes as JSON to the file of its argument, a dot and its rank."""
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    (run,) = forge.run([Job(folder / name, path, [str(folder / name)], world=world)])
+    assert set(run.statuses) == {0}, run.log
+    return [json.loads((folder / f"{name}.{rank}").read_text()) for rank in range(world or 1)]
 
 
 def fixed(code: str, text: str) -> str:

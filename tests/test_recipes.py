@@ -20,7 +20,9 @@ FIXTURES = HERE.parent / "fixtures"
 def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name: str) -> None:
     recipe = model.load(name)
     script = (FIXTURES / recipe.family / recipe.script).read_text()
-    accepted = set(re.findall(r"add_argument\(\s*['\"](--\w+)", script))
+    accepted = set(re.findall(r"add_argument\(\s*['\"](--[\w-]+)", script))
+    if "@dataclass" in script:  # of which each field is a flag
+        accepted |= {f"--{name}" for name in re.findall(r"(?m)^    (\w+): \w+ = ", script)}
     flags = recipe.flags
     named: list[str | None] = [flags.train_batch, flags.eval_batch, flags.accumulation]
     named += [flags.output, flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
@@ -45,7 +47,22 @@ def test_the_two_legacy_recipes_of_family_a_differ_in_the_model_and_the_cap_alon
 
 
 # Recipe -> global batch, at most per device, evaluation batch, and arguments.
+ANCHOR: dict[str, object] = {"--lora-rank": 32, "--lora-alpha": 64, "--projection-dim": 768}
 FIGURES: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
+    "anchor-xlmr-large": ((512, 256, 256), ANCHOR),
+    "anchor-xlmr-xl": ((384, 192, 192), ANCHOR),
+    "anchor-xlmr-xxl": ((256, 128, 128), ANCHOR),
+    "code-detector": (
+        (256, 128, 256),
+        {
+            "--epochs": 10,
+            "--freeze_epochs": 2,
+            "--learning_rate": "3e-5",
+            "--num_workers": 8,
+            "--prefetch_factor": 2,
+            "--warmup_steps": 1000,
+        },
+    ),
     "codegpt-bigclonebench": (
         (64, 8, 32),
         {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
-from forked import Forge, Job
+from cases import fixed, found, written
+from forked import Forge
 from test_rules import added_and_removed
 
 TRAIN = """\
@@ -131,16 +130,8 @@ if world > 1:
 
 
 def test_two_ranks_thaw_to_the_weights_of_one(tmp_path: Path, forge: Forge) -> None:
-    weights: dict[str, list[list[float]]] = {}
     new = fixed("DF308", SCRIPT)
-    for name, text, world in (("alone", SCRIPT, None), ("old", SCRIPT, 2), ("new", new, 2)):
-        path = tmp_path / f"{name}.py"
-        path.write_text(text)
-        (run,) = forge.run([Job(tmp_path / name, path, [str(tmp_path / name)], world=world)])
-        assert set(run.statuses) == {0}, run.log
-        files = sorted(tmp_path.glob(f"{name}.[01]"))
-        weights[name] = [json.loads(file.read_text()) for file in files]
-    (alone,) = weights["alone"]
-    assert weights["new"] == [pytest.approx(alone, rel=1e-5)] * 2
-    first, second = weights["old"]
+    (alone,) = written(forge, tmp_path, "alone", SCRIPT, None)
+    assert written(forge, tmp_path, "new", new, 2) == [pytest.approx(alone, rel=1e-5)] * 2
+    first, second = written(forge, tmp_path, "old", SCRIPT, 2)
     assert first != pytest.approx(second, rel=1e-3), "they would have drifted apart"

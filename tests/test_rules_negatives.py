@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import fixed, found, written
 from ddpfix.patcher.findings import Safety, Severity
-from forked import Forge, Job
+from forked import Forge
 
 TRAIN = """\
 import torch
@@ -238,19 +237,12 @@ def test_two_ranks_have_the_loss_and_gradients_of_one_at_the_global_batch(
     text = SCRIPT.format(loss=loss, call=call)
     new = fixed("DF307", text)
     assert edit in new
-    results: dict[str, list[tuple[float, list[float]]]] = {}
-    for name, source, world in (("alone", text, None), ("old", text, 2), ("new", new, 2)):
-        script = tmp_path / f"{name}.py"
-        script.write_text(source)
-        (run,) = forge.run([Job(tmp_path / name, script, [str(tmp_path / name)], world=world)])
-        assert set(run.statuses) == {0}, run.log
-        files = sorted(tmp_path.glob(f"{name}.[01]"))
-        results[name] = [json.loads(path.read_text()) for path in files]
-    ((alone, gradient),) = results["alone"]
-    losses = {name: sum(r[0] for r in ranks) / len(ranks) for name, ranks in results.items()}
-    assert losses["new"] == pytest.approx(alone, rel=1e-6)
-    assert losses["old"] != pytest.approx(alone, rel=1e-2)
-    assert len(results["new"]) == 2
-    for _, found_gradient in results["new"]:
+    ((alone, gradient),) = written(forge, tmp_path, "alone", text, None)
+    old, gathered = (
+        written(forge, tmp_path, name, source, 2) for name, source in (("old", text), ("new", new))
+    )
+    assert sum(loss for loss, _ in gathered) / 2 == pytest.approx(alone, rel=1e-6)
+    assert sum(loss for loss, _ in old) / 2 != pytest.approx(alone, rel=1e-2)
+    for _, found_gradient in gathered:
         assert found_gradient == pytest.approx(gradient, rel=1e-5, abs=1e-7)
-    assert results["old"][0][1] != pytest.approx(gradient, rel=1e-2, abs=1e-3)
+    assert old[0][1] != pytest.approx(gradient, rel=1e-2, abs=1e-3)
