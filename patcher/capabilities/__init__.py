@@ -2,8 +2,9 @@
 
 A capability's module has ``ORDER`` (a later one builds on what an earlier one left), ``FLAGS``, a
 docstring that is its manual, and ``findings(unit)``: places that still lack it, with the edits that
-add it, or without edits and with the reason why it cannot be added. It is found by looking and not
-by registering, and asked again after each round of edits, so it proposes nothing that is there.
+add it; or, returned without edits or raised as a CannotError, the reason why it cannot be added. It
+is found by looking and not by registering, and asked again after each round of edits, so it
+proposes nothing that is there.
 Every flag is off by default, and then the script computes bit for bit what it did.
 """
 
@@ -18,6 +19,7 @@ from ...errors import InputError
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..record import changed, record
+from .cannot import CannotError
 from .flags import Flag
 
 SECTIONS = ("What", "Flags", "Without", "Fix safety", "Source")
@@ -36,8 +38,14 @@ class Capability:
 
     def findings(self, unit: Unit) -> Iterator[Finding]:
         """What the script lacks of it, under the capability's name."""
-        none = Finding(unit.script, unit.script.tree.body[0], "the script does not train")
-        for finding in self.run(unit) if unit.train_loops else [none]:
+        try:
+            if not unit.train_loops:
+                first = unit.script.tree.body[0]
+                raise CannotError(unit.script, first, "the script does not train")
+            found = list(self.run(unit))
+        except CannotError as error:
+            found = [error.finding]
+        for finding in found:
             safety = Safety.SAFE if finding.edits else Safety.REPORT
             yield changed(finding, code=self.name, severity=Severity.NOTE, safety=safety)
 

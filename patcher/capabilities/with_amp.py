@@ -35,6 +35,7 @@ from ..scaling import (
 )
 from ..syntax import everywhere, keyword, within
 from ..train_loops import TrainLoop
+from .cannot import CannotError
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import Made, Wrapped, class_of, made, parts, wraps
 
@@ -59,38 +60,22 @@ if {flag}:
 PROBABILITIES = ("BCELoss", "binary_cross_entropy")  # which torch refuses in low precision
 
 
-class LackingError(Exception):
-    """Why mixed precision cannot be added, and what stands in its way."""
-
-    def __init__(self, module: Module, at: ast.stmt | ast.expr, because: str) -> None:
-        super().__init__(because)
-        self.finding = Finding(module, at, because)
-
-
 def findings(unit: Unit) -> Iterator[Finding]:
-    try:
-        yield from wanted(unit)
-    except LackingError as error:
-        yield error.finding
-
-
-def wanted(unit: Unit) -> list[Finding]:
-    """All that is not there yet. Raises LackingError where it cannot all be added."""
     first = unit.script.tree.body[0]
     loops = [loop for loop in unit.train_loops if unit.is_live(loop.module, loop.steps)]
     if not loops:
-        raise LackingError(unit.script, first, "nothing shows a loop that trains")
+        raise CannotError(unit.script, first, "nothing shows a loop that trains")
     option = unit.options.get("amp")
     if option is not None and not takes_bf16(option.call):
         module = next(m for m in unit.modules if option.call in m.parents)
-        raise LackingError(module, option.call, "--amp is a flag of the script's own")
+        raise CannotError(module, option.call, "--amp is a flag of the script's own")
     flags = lacking(unit, FLAGS)
     if flags is None:
-        raise LackingError(unit.script, first, "no command line that could take --amp")
+        raise CannotError(unit.script, first, "no command line that could take --amp")
     found = [*flags, *models(unit)]
     for loop in loops:
         found += scaled(unit, loop)
-    return found
+    yield from found
 
 
 def takes_bf16(call: ast.Call) -> bool:
@@ -114,11 +99,11 @@ def models(unit: Unit) -> list[Finding]:
         places = [(w.module, beside_wraps(w), w.name, "before") for w in wraps(unit)]
     if not places:
         because = "nothing shows where the trained model is made"
-        raise LackingError(unit.script, unit.script.tree.body[0], because)
+        raise CannotError(unit.script, unit.script.tree.body[0], because)
     for module, stmt, target, where in places:
         args = arguments_at(unit, module, stmt)
         if not args:
-            raise LackingError(module, stmt, "the arguments do not reach the making of the model")
+            raise CannotError(module, stmt, "the arguments do not reach the making of the model")
         done = any(
             call.args
             and module.text(call.args[0]) == target
@@ -151,7 +136,7 @@ def targets(unit: Unit, one: Made) -> list[str]:
     found = [f"{one.name}.{part}" for part in parts(unit, one)]
     if not found:
         because = f"{own[1].name} takes the logarithm of a probability, 0 in low precision"
-        raise LackingError(own[0], own[1], because)
+        raise CannotError(own[0], own[1], because)
     return found
 
 
@@ -186,7 +171,7 @@ def scaled(unit: Unit, loop: TrainLoop) -> list[Finding]:
     module = loop.module
     args = arguments_at(unit, module, loop.steps)
     if not args:
-        raise LackingError(module, loop.steps, "the arguments do not reach the loop that trains")
+        raise CannotError(module, loop.steps, "the arguments do not reach the loop that trains")
     own = [
         (where, call)
         for where in unit.modules
@@ -196,7 +181,7 @@ def scaled(unit: Unit, loop: TrainLoop) -> list[Finding]:
     if own:
         return unified(unit, loop, args, own)
     if SCALER in names_taken(loop):
-        raise LackingError(module, loop.steps, f"{SCALER} is another thing here")
+        raise CannotError(module, loop.steps, f"{SCALER} is another thing here")
     steps = steps_of(loop)
     optimizers = [module.text(stepped(step)) for step in steps]
     made = f"torch.amp.GradScaler({device_at(unit, args)}, enabled={args}.amp == 'fp16')"
@@ -249,15 +234,15 @@ def steps_of(loop: TrainLoop) -> list[ast.Expr]:
         if "opt" in text.rpartition(".")[2].lower() or text in zeroed:
             found.append(stmt)
     if not found:
-        raise LackingError(module, loop.steps, "the optimizer steps elsewhere")
+        raise CannotError(module, loop.steps, "the optimizer steps elsewhere")
     block = module.body(found[0])
     around = [up for up in module.ancestors(found[0]) if loop.steps in module.ancestors(up)]
     if any(not is_step(stmt) for stmt in found):
-        raise LackingError(module, found[0], "a scaler takes no step with a closure")
+        raise CannotError(module, found[0], "a scaler takes no step with a closure")
     if any(stmt not in block for stmt in found) or len({*map(module.text, found)}) < len(found):
-        raise LackingError(module, found[-1], "the optimizer steps in several places")
+        raise CannotError(module, found[-1], "the optimizer steps in several places")
     if any(isinstance(up, ast.For | ast.While) for up in around):
-        raise LackingError(module, found[0], "optimizers step in a loop of their own")
+        raise CannotError(module, found[0], "optimizers step in a loop of their own")
     return found
 
 
@@ -267,12 +252,12 @@ def scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
     for call in loop.backwards:
         assert isinstance(call.func, ast.Attribute)
         if call.args or keyword(call, "create_graph"):
-            raise LackingError(module, call, "this backward pass takes no scaled loss")
+            raise CannotError(module, call, "this backward pass takes no scaled loss")
         loss = call.func.value
         yield Rewrite(loss, f"{SCALER}.scale({module.text(loss)})")
     for node in within(loop.steps, ast.Attribute):
         if node.attr == "grad":
-            raise LackingError(module, node, f"{module.text(node)} would be read scaled")
+            raise CannotError(module, node, f"{module.text(node)} would be read scaled")
 
 
 def unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
@@ -280,11 +265,11 @@ def unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
     module = loop.module
     for clip in loop.clips:
         if len(steps) > 1:
-            raise LackingError(module, clip, "gradients of several optimizers are clipped")
+            raise CannotError(module, clip, "gradients of several optimizers are clipped")
         if clip.lineno > steps[0].lineno or not tests(loop, steps[0]) <= tests(loop, clip):
-            raise LackingError(module, clip, "gradients are clipped between steps")
+            raise CannotError(module, clip, "gradients are clipped between steps")
         if clip not in module.body(loop.clips[0]):
-            raise LackingError(module, clip, "gradients are clipped in several places")
+            raise CannotError(module, clip, "gradients are clipped in several places")
     for clip in loop.clips[:1]:
         yield Insert(clip, f"{SCALER}.unscale_({module.text(stepped(steps[0]))})")
 
@@ -321,7 +306,7 @@ def unified(
         if text.rpartition(".")[2] != name or name not in unit.options
     ]
     for where, call in strange:
-        raise LackingError(where, call, "mixed precision of its own, by no flag")
+        raise CannotError(where, call, "mixed precision of its own, by no flag")
     found = [*one_flag(unit, name), *kept(loop)]
     for where, call in own:
         stmt = where.statement(call)

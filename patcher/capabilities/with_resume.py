@@ -32,6 +32,7 @@ from ..record import record
 from ..scaling import is_schedule
 from ..syntax import Function, bound_names, everywhere, keyword, within
 from ..train_loops import TrainLoop
+from .cannot import CannotError
 from .carried import Carried, carried
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import models_of
@@ -52,14 +53,6 @@ FOUND, CHOSEN = "resumable_checkpoints", "resumable_steps"
 CALL, WIDTH = "\n" + " " * len(f"{NAME}.save("), 72  # where arguments go on, and end
 OUTPUTS = ("output_dir", "out_dir", "save_dir", "output_path", "checkpoint_dir", "model_dir")
 LOOKS = ("exists", "isdir", "isfile", "listdir")
-
-
-class CannotError(Exception):
-    """Training cannot be made resumable; the reason, and the place that shows it."""
-
-    def __init__(self, because: str, at: ast.stmt) -> None:
-        super().__init__(because)
-        self.because, self.at = because, at
 
 
 @record
@@ -91,12 +84,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     (loop,) = loops
     added = bool(loop.module.calls_to(HELPER))
-    try:
-        training = None if added else understood(unit, loop)
-        known_flags(unit)
-    except CannotError as error:
-        yield Finding(loop.module, error.at, error.because)
-        return
+    training = None if added else understood(unit, loop)
+    known_flags(unit)
     flags = lacking(unit, FLAGS)
     if flags is None:
         yield Finding(where, first, "no command line that could take its flags")
@@ -116,7 +105,9 @@ def known_flags(unit: Unit) -> None:
         action = keyword(option.call, "action")
         if action is None or ast.unparse(action.value) != "'store_true'":
             module = next(m for m in unit.modules if option.call in m.parents)
-            raise CannotError("--resume means something else here", module.statement(option.call))
+            raise CannotError(
+                module, module.statement(option.call), "--resume means something else here"
+            )
 
 
 # ---- what the script shows
@@ -126,35 +117,41 @@ def understood(unit: Unit, loop: TrainLoop) -> Training:
     """What is to be saved and gone through. Raises CannotError with what stands in the way."""
     module, steps = loop.module, loop.steps
     if not isinstance(steps, ast.For):
-        raise CannotError("its steps are a while loop, which may take batches from anywhere", steps)
+        raise CannotError(
+            module, steps, "its steps are a while loop, which may take batches from anywhere"
+        )
     if loop.loader is None:
-        raise CannotError("no one DataLoader that the steps go through is known", steps)
+        raise CannotError(module, steps, "no one DataLoader that the steps go through is known")
     epochs, outer = loops_around(module, steps)
     function = module.function(steps)
     if function is not None:
         callers = [(w, call) for w, call in unit.callers(function) if unit.is_live(w, call)]
         if len(callers) > 1:
-            raise CannotError(f"{function.name}(), which trains, is called in two places", steps)
+            raise CannotError(
+                module, steps, f"{function.name}(), which trains, is called in two places"
+            )
         if any(in_loop(where, call) for where, call in callers):
-            raise CannotError(f"{function.name}(), which trains, is called in a loop", steps)
+            raise CannotError(
+                module, steps, f"{function.name}(), which trains, is called in a loop"
+            )
     args = arguments_at(unit, module, steps)
     output = next((name for name in OUTPUTS if unit.has_argument(name)), "")
     if not (args and output):
-        raise CannotError("no arguments with an output folder reach the loop", steps)
+        raise CannotError(module, steps, "no arguments with an output folder reach the loop")
     for sampler in (loop.loader.call, *loop.loader.samplers):
         for call in everywhere(sampler, ast.Call):
             if keyword(call, "generator"):
-                raise CannotError("the loader shuffles by a generator of its own", steps)
+                raise CannotError(module, steps, "the loader shuffles by a generator of its own")
     models = models_of(unit, loop)
     updating = updaters(module, outer)
     if not (models and updating):
-        raise CannotError("nothing shows which model and optimizer the loop trains", steps)
+        raise CannotError(module, steps, "nothing shows which model and optimizer the loop trains")
     whole_steps(module, loop, steps)
     source = iterator(module, loop, steps)
     state = carried(module, outer, epochs, steps, {*models, *updating, source, loop.step_name})
     state = without_caches(module, outer, state)
     for name, stmt in state.opaque:
-        raise CannotError(f"the loop carries {name}, which no checkpoint can hold", stmt)
+        raise CannotError(module, stmt, f"the loop carries {name}, which no checkpoint can hold")
     return Training(loop, args, output, outer, epochs, steps, (*models, *updating), state, source)
 
 
@@ -165,13 +162,13 @@ def loops_around(module: Module, steps: ast.For) -> tuple[ast.For | None, ast.Fo
         if isinstance(up, Function):
             break
         if isinstance(up, ast.While):
-            raise CannotError("its epochs are counted in a while loop", up)
+            raise CannotError(module, up, "its epochs are counted in a while loop")
         if isinstance(up, ast.For):
             around.append(up)
     if len(around) > 2 or any(up.orelse for up in (steps, *around)):
-        raise CannotError("its loops are nested too deeply, or have an else", steps)
+        raise CannotError(module, steps, "its loops are nested too deeply, or have an else")
     if len(around) == 2 and around[0] is not around[1].body[-1]:
-        raise CannotError("something follows on several loaders in an epoch", around[1])
+        raise CannotError(module, around[1], "something follows on several loaders in an epoch")
     return (around[0], around[-1]) if around else (None, steps)
 
 
@@ -206,7 +203,9 @@ def whole_steps(module: Module, loop: TrainLoop, steps: ast.For) -> None:
             if isinstance(up, ast.If):
                 other = up.orelse if any(item is child for item in up.body) else up.body
                 if not (other and step_calls(other)):
-                    raise CannotError("not every batch is followed by an optimizer step", up)
+                    raise CannotError(
+                        module, up, "not every batch is followed by an optimizer step"
+                    )
             child = up
 
 
@@ -228,9 +227,9 @@ def iterator(module: Module, loop: TrainLoop, steps: ast.For) -> str:
     taken = [call.args[0] for call in within(steps.body, ast.Call) if is_next(call)]
     names = {node.id for node in taken if isinstance(node, ast.Name)}
     if len(taken) != 1 or len(names) != 1:
-        raise CannotError("batches come from more than one iterator", steps)
+        raise CannotError(module, steps, "batches come from more than one iterator")
     if loader.module.dotted(loader.cycle.func) != "itertools.cycle":
-        raise CannotError("the cycle of batches may shuffle again in each round", steps)
+        raise CannotError(module, steps, "the cycle of batches may shuffle again in each round")
     return names.pop()
 
 
