@@ -1,89 +1,162 @@
-"""Numbers of `ddpfix verify` on fixture family A: python benchmarks/verify_families.py [--naive].
+"""Numbers of `ddpfix verify`: PYTHONPATH=tests python benchmarks/verify_families.py [NAME…].
 
-For both variants (CodeGPT and CodeBERT, tiny) at a global batch of 12: the rows of the verdict for
-1, 2, 3 and 4 processes, with the largest relative deviations; with ``--naive`` also what the two
-usual edits by sed do. Then what tracing costs: seconds per optimizer step with and without it.
+For every variant of the families (or those named) in fp32 and, with `patch --with amp`, in bf16, 96
+pairs in global batches of 24: the rows of the verdict for 1, 2, 3 and 4 processes and accumulation
+1 and 4. The processes are forked from one that has imported torch.
+``--write`` puts them into docs/families/verified.json, from which docs/family_pages.py makes pages;
+``--precision`` leaves the other out. ``--naive`` shows what the two usual edits by sed do to
+scripts that they fit, and ``--overhead`` what tracing costs: seconds per optimizer step with
+and without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from ddpfix.fixtures.tiny import (
-    Kind,
-    build_clone_data,
-    build_model,
-    clone_arguments,
-    copy_family,
-)
+import torch
+import transformers
+from ddpfix.errors import InputError
+from ddpfix.fixtures.families import VARIANTS, Variant
+from ddpfix.launchers import compare
 from ddpfix.launchers.traced import prefix
-from ddpfix.launchers.verify import verify
+from ddpfix.launchers.verdict import Observed
+from ddpfix.launchers.verify import Verdict, verify
 from ddpfix.patcher.engine import patch
+from forked import Forge
 
-KINDS: dict[str, Kind] = {"CodeGPT": "gpt2", "CodeBERT": "roberta"}
+WRITTEN = Path(__file__).resolve().parent.parent / "docs" / "families" / "verified.json"
+WORLDS, ACCUMULATIONS = (1, 2, 3, 4), (1, 4)
+EXAMPLES, BATCH = 96, 24  # so that 3 ranks can accumulate 4 micro-batches
+PRECISIONS = ("fp32", "bf16")
 ROUNDS = 3  # the quickest of them counts
 SHORT, LONG = 2, 22  # epochs: the difference is free of imports and set-up
 STEPS_PER_EPOCH = 4
 
 
 def main() -> None:
-    """Print everything on stdout."""
+    """Print everything on stdout; the exit status is 1 when a promise is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--precision", choices=PRECISIONS)
     parser.add_argument("--naive", action="store_true")
-    naive = parser.parse_args().naive
-    with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name:
-        for variant, kind in KINDS.items():
-            print_verdict(Path(name) / variant, variant, kind, against_naive=False)
-            if naive:
-                print_verdict(Path(name) / f"{variant}-naive", variant, kind, against_naive=True)
-        print_overhead(Path(name) / "overhead")
+    parser.add_argument("--overhead", action="store_true")
+    parser.add_argument("variants", nargs="*", choices=[*VARIANTS, []])
+    args = parser.parse_args()
+    kept = True
+    with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name, Forge() as forge:
+        for title in args.variants or VARIANTS:
+            variant, place = VARIANTS[title], Path(name) / title
+            for precision in [args.precision] if args.precision else PRECISIONS:
+                verdict = judged(forge, place / precision, variant, precision)
+                kept &= verdict.holds
+                if args.write:
+                    write(f"{title}, {precision}", facts(verdict))
+            if args.naive:
+                print_naive(forge, place / "naive", variant)
+        if args.overhead:
+            print_overhead(Path(name) / "overhead")
+    sys.exit(0 if kept else 1)
 
 
-def material(folder: Path, kind: Kind, epochs: int = 2) -> tuple[Path, list[str]]:
-    """A script of family A with a tiny model and data; returns it and its arguments."""
-    script = copy_family("bigclonebench", folder / "code")
-    model = build_model(folder / "model", kind)
-    data = build_clone_data(folder / "data", train=48, valid=13, test=11)
-    words = clone_arguments(model, data, folder / "out", kind, batch=12, epochs=epochs)
-    return script, words
-
-
-def print_verdict(folder: Path, variant: str, kind: Kind, *, against_naive: bool) -> None:
-    """One verdict: its rows and seconds."""
-    script, words = material(folder, kind)
+def judged(forge: Forge, folder: Path, variant: Variant, precision: str) -> Verdict:
+    """One verdict on the patched script; its rows and seconds are printed."""
+    script, words = variant.build(folder, train=EXAMPLES)
+    low = precision != "fp32"
     began = time.perf_counter()
     verdict = verify(
         script,
-        words,
-        world_sizes=(1, 2) if against_naive else (1, 2, 3, 4),
-        accumulations=(1,) if against_naive else (1, 2),
-        against_naive=against_naive,
-        timeout=60,
+        [*words(folder / "out", BATCH, 1), *(["--amp", precision] if low else [])],
+        wanted=["amp"] if low else [],
+        unsafe=variant.unsafe,
+        world_sizes=WORLDS,
+        accumulations=ACCUMULATIONS,
+        timeout=120,
+        start=forge.trace,
     )
-    edits = ", two edits by sed" if against_naive else ", patched"
-    print(f"{variant}{edits}: {time.perf_counter() - began:.0f} s")
+    print_rows(f"{variant.title}, {precision}: {time.perf_counter() - began:.0f} s", verdict)
+    return verdict
+
+
+def print_naive(forge: Forge, folder: Path, variant: Variant) -> None:
+    """The verdict on the two edits by sed, or why they cannot be made."""
+    script, words = variant.build(folder, train=EXAMPLES)
+    title = f"{variant.title}, two edits by sed"
+    try:
+        verdict = verify(
+            script,
+            words(folder / "out", BATCH, 1),
+            accumulations=(1,),
+            against_naive=True,
+            timeout=120,
+            start=forge.trace,
+        )
+    except InputError as error:
+        print(f"{title}: {error}")
+        return
+    print_rows(title, verdict)
+
+
+def print_rows(title: str, verdict: Verdict) -> None:
+    """A verdict's rows, under a title."""
+    print(title)
     for row in verdict.rows:
-        print(f"  {row.code} {row.status}: {row.evidence}")
+        print(f"  {row.code} {row.status}: {row.evidence}", flush=True)
+
+
+def facts(verdict: Verdict) -> dict[str, Any]:
+    """What a page tells of a verdict."""
+    groups = verdict.evidence.groups
+    return {
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "rows": [[row.code, row.title, row.status, row.evidence] for row in verdict.rows],
+        "runs": [group_facts(groups[0], run) for run in groups],
+    }
+
+
+def group_facts(reference: Observed, run: Observed) -> dict[str, Any]:
+    """One process group: its first and last loss, and how far it is off the group of one."""
+    steps, base = compare.steps(run.ranks), compare.steps(reference.ranks)
+    off = {what: compare.deviation(base, steps, what).largest for what in ("loss", "norm", "lr")}
+    return {
+        "world": run.world,
+        "accumulation": run.accumulation,
+        "steps": len(steps),
+        "losses": [round(step.loss, 7) for step in (steps[0], steps[-1])],
+        "off": {what: float(f"{value:.1e}") for what, value in off.items()},
+        "f1": compare.metric(run.ranks, "eval_f1")[-1:],
+    }
+
+
+def write(name: str, found: dict[str, Any]) -> None:
+    """Put one verdict in the place of its last one."""
+    known = json.loads(WRITTEN.read_text("utf-8")) if WRITTEN.exists() else {}
+    known[name] = found
+    text = json.dumps(dict(sorted(known.items())), indent=1, ensure_ascii=False)
+    WRITTEN.write_text(text + "\n", "utf-8")
 
 
 def print_overhead(folder: Path) -> None:
     """Seconds per optimizer step (with its share of evaluations), untraced and traced."""
     seconds: dict[tuple[bool, int], float] = {}
     for epochs in (SHORT, LONG):
-        script, words = material(folder / str(epochs), "gpt2", epochs)
+        script, words = VARIANTS["CodeGPT"].build(folder / str(epochs), epochs=epochs)
         patch(script).write()
         for traced in (False, True):
             rounds = []
             for number in range(ROUNDS):
                 out = folder / f"trace-{epochs}-{number}"
                 own = prefix(out, ["--threads", "1"]) if traced else ()
-                rounds.append(run([sys.executable, *own, str(script), *words]))
+                rounds.append(
+                    run([sys.executable, *own, str(script), *words(folder / "out", 12, 1)])
+                )
             seconds[traced, epochs] = min(rounds)
     steps = (LONG - SHORT) * STEPS_PER_EPOCH
     plain, traced_ = (

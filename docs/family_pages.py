@@ -1,0 +1,235 @@
+"""The pages in docs/families: what scripts of a family get wrong, the repair, its proof, the plans.
+
+python docs/family_pages.py writes them; with ``--check`` it ends with 1 and names those that would
+change. What is in verified.json beside them is measured by benchmarks/verify_families.py, all else
+is computed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from ddpfix.fixtures.families import VARIANTS, Variant
+from ddpfix.fixtures.tiny import copy_family
+from ddpfix.launchers.plan import solve, solve_shared
+from ddpfix.patcher.diagnostics import diagnose
+from ddpfix.patcher.engine import Patch, patch
+from ddpfix.recipes.model import load
+
+FOLDER = Path(__file__).resolve().parent / "families"
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+VERIFIED = json.loads((FOLDER / "verified.json").read_text("utf-8"))
+CARDS = range(1, 9)
+PRECISIONS = ("fp32", "bf16")
+
+
+@frozen
+class Page:
+    """A page: its file's name, what the family is, its shell scripts and recipes."""
+
+    name: str
+    family: str
+    about: str
+    before: tuple[str, ...]
+    recipes: tuple[str, ...]
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The legacy scripts, or models for the one script, that the page is about."""
+        return [variant for variant in VARIANTS.values() if variant.family == self.family]
+
+
+PAGES = (
+    Page(
+        "codegpt",
+        "bigclonebench",
+        "One script that fine-tunes CodeGPT or CodeBERT to tell whether two Java functions do the "
+        "same: DataParallel, a `--local_rank` that half works, apex, a pool of workers.",
+        ("run_codegpt.sh",),
+        ("codegpt-bigclonebench", "codegpt-bigclonebench-legacy", "codebert-bigclonebench"),
+    ),
+    Page(
+        "graphcodebert",
+        "graphcodebert",
+        "Two scripts that fine-tune GraphCodeBERT to tell whether two Java functions do the same, "
+        "by their code and its data flow: `run.py` knows DataParallel only, `run_local_rank.py` "
+        "got `--local_rank` later. Masks say which token or node sees which.",
+        ("run.sh", "run_local_rank.sh"),
+        ("graphcodebert-clonedetection",),
+    ),
+)
+
+
+def main() -> None:
+    """Write the pages, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for page in PAGES:
+        path, text = FOLDER / f"{page.name}.md", "\n".join(lines(page)) + "\n"
+        if not path.exists() or path.read_text("utf-8") != text:
+            stale.append(path.name)
+            if not check:
+                path.write_text(text, "utf-8")
+    print(f"{'stale' if check else 'written'}: {', '.join(stale) or 'none'}")
+    sys.exit(1 if check and stale else 0)
+
+
+def lines(page: Page) -> Iterator[str]:
+    """A page, line by line."""
+    home = f"fixtures/{page.family}"
+    yield f"# Family {page.name}"
+    yield ""
+    yield f"{page.about} Written for this project as `{home}`, in the style of public scripts."
+    yield "This page is made by `docs/family_pages.py`."
+    yield from ("", "## Before", "")
+    for name in page.before:
+        yield from fenced("sh", (FIXTURES / page.family / name).read_text("utf-8"))
+        yield ""
+    patches = {variant.script: patched(variant) for variant in page.variants}
+    yield from ("## What the original gets wrong", "")
+    for script, change in patches.items():
+        yield from (f"`ddpfix check {script}` finds:", "")
+        yield from table(("rule", "places", "what", "such as"), wrongs(change))
+        yield ""
+    yield from ("## The repair", "")
+    for script, change in patches.items():
+        yield f"<details><summary><code>ddpfix patch {script}</code></summary>"
+        yield ""
+        yield from fenced("diff", diff(change))
+        yield "</details>"
+        yield ""
+    yield from ("## The proof", "")
+    yield from proofs(page.variants)
+    yield from ("## After: plans for 1 to 8 cards", "")
+    for name in page.recipes:
+        yield from plans(name)
+
+
+def patched(variant: Variant) -> Patch:
+    """What patching does to a copy, which is thrown away: nothing is written."""
+    with tempfile.TemporaryDirectory() as place:
+        script = copy_family(variant.family, Path(place), variant.script)
+        return patch(script, unsafe=variant.unsafe)
+
+
+def wrongs(change: Patch) -> Iterator[tuple[str, ...]]:
+    """Each rule that finds something worse than a note, how often, what happens, a place."""
+    found = [item for item in map(diagnose, change.found) if not item.is_note]
+    counts = collections.Counter(item.code for item in found)
+    for code in sorted(counts):
+        first = next(item for item in found if item.code == code)
+        where = f"{Path(first.path).name}:{first.line}: {first.because}"
+        yield code, str(counts[code]), f"{first.title}. {first.consequence}", where
+
+
+def diff(change: Patch) -> str:
+    """The diff, with the names that files have in the family's folder."""
+    text = change.diff()
+    for each in change.changes:
+        folder = f"{each.source.path.parent}/"
+        text = text.replace(folder, "")
+    return text
+
+
+def proofs(variants: Iterable[Variant]) -> Iterator[str]:
+    """The verdicts, and what the process groups of each one computed."""
+    yield "`ddpfix verify` on a tiny model, on the CPU, with 96 pairs in global batches of 24 and"
+    yield "without dropout in the process groups; in bf16 with `--with amp -- … --amp bf16`. What a"
+    yield "step is off is relative to one process. Made by `benchmarks/verify_families.py`."
+    yield ""
+    for variant in variants:
+        for precision in PRECISIONS:
+            found = VERIFIED[f"{variant.title}, {precision}"]
+            used = " and ".join(f"{name} {version}" for name, version in found["versions"].items())
+            yield from (f"### {variant.title} in {precision}", "", f"With {used}.", "")
+            yield from table(("promise", "verdict", "evidence"), promises(found["rows"]))
+            yield ""
+            yield from table(GROUP, map(group, found["runs"]), numbers=True)
+            yield ""
+
+
+GROUP = (
+    *("processes", "accumulation", "steps", "first loss", "last loss"),
+    *("loss is off by", "norm is off by", "F1"),
+)
+
+
+def promises(rows: Iterable[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """The rows of a verdict."""
+    for code, title, status, evidence in rows:
+        yield f"{code} {title}", status, evidence
+
+
+def group(run: dict[str, Any]) -> tuple[str, ...]:
+    """The numbers of one process group; how far it is off is relative to the group of one."""
+    first, last = (f"{loss:.7f}" for loss in run["losses"])
+    off = (f"{run['off'][what]:.1e}" for what in ("loss", "norm"))
+    f1 = ", ".join(f"{value:.4f}" for value in run["f1"])
+    return (*(str(run[what]) for what in ("world", "accumulation", "steps")), first, last, *off, f1)
+
+
+def plans(name: str) -> Iterator[str]:
+    """How a recipe's global batch is shared out among 1 to 8 cards."""
+    recipe = load(name)
+    target, cap = recipe.batch.global_batch, recipe.batch.per_device_cap
+    yield f"### `ddpfix launch --recipe {name}`"
+    yield ""
+    yield f"Global batch {target}, at most {cap} per device. Shell scripts usually accumulate"
+    yield f"`{target} // ({cap} * cards)` times, which drops the rest and comes to 0 in the end. A"
+    yield "script of `patch --exact` shares every batch out and has the global batch on any number"
+    yield "of cards."
+    yield f"The exact commands: `tests/golden/{name}.txt`."
+    yield ""
+    columns = ("cards", "per device", "accumulation", "global batch", "nearest", "shell", "exact")
+    yield from table(columns, (plan_row(cards, target, cap) for cards in CARDS), numbers=True)
+    yield ""
+
+
+def plan_row(cards: int, target: int, cap: int) -> tuple[str, ...]:
+    """The plan for some cards, what the shell's arithmetic gives, and shares for --exact."""
+    plan, shared = solve(cards, target, cap), solve_shared(cards, target, cap)
+    nearest = " or ".join(str(each.global_batch) for each in plan.neighbours) or "exact"
+    naive = target // (cap * cards)
+    parts = "+".join(str(share.examples) for share in shared.shares)
+    return (
+        str(cards),
+        str(plan.per_device),
+        str(plan.accumulation),
+        str(plan.global_batch),
+        nearest,
+        str(cap * naive * cards) if naive else "accumulates 0",
+        f"({parts}) x {shared.accumulation}",
+    )
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False
+) -> Iterator[str]:
+    """A table in Markdown; ``numbers`` are flush right."""
+    yield row(head)
+    yield row(["--:" if numbers else "---"] * len(head))
+    yield from map(row, rows)
+
+
+def row(cells: Iterable[str]) -> str:
+    """One row; a pipe in a cell would end it."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def fenced(language: str, text: str) -> Iterator[str]:
+    """A block of code."""
+    yield from (f"```{language}", *text.rstrip("\n").split("\n"), "```")
+
+
+if __name__ == "__main__":
+    main()
