@@ -54,7 +54,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name, Forge() as forge:
         for title in args.variants or VARIANTS:
             variant, place = VARIANTS[title], Path(name) / title
-            for precision in [args.precision] if args.precision else PRECISIONS:
+            for precision in variant.precisions:
+                if args.precision not in (None, precision):
+                    continue
                 verdict = judged(forge, place / precision, variant, precision)
                 kept &= verdict.holds
                 if args.write:
@@ -113,16 +115,16 @@ def print_rows(title: str, verdict: Verdict) -> None:
 
 def facts(verdict: Verdict) -> dict[str, Any]:
     """What a page tells of a verdict."""
-    groups = verdict.evidence.groups
+    evidence = verdict.evidence
     return {
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "rows": [[row.code, row.title, row.status, row.evidence] for row in verdict.rows],
-        "runs": [group_facts(groups[0], run) for run in groups],
+        "runs": [group_facts(evidence.reference_of(run), run) for run in evidence.groups],
     }
 
 
 def group_facts(reference: Observed, run: Observed) -> dict[str, Any]:
-    """One process group: its first and last loss, and how far it is off the group of one."""
+    """One process group: its first and last loss, and how far it is off the one it follows."""
     steps, base = compare.steps(run.ranks), compare.steps(reference.ranks)
     off = {what: compare.deviation(base, steps, what).largest for what in ("loss", "norm", "lr")}
     return {

@@ -28,7 +28,6 @@ FOLDER = Path(__file__).resolve().parent / "families"
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 VERIFIED = json.loads((FOLDER / "verified.json").read_text("utf-8"))
 CARDS = range(1, 9)
-PRECISIONS = ("fp32", "bf16")
 
 
 @frozen
@@ -65,6 +64,28 @@ PAGES = (
         ("run.sh", "run_local_rank.sh"),
         ("graphcodebert-clonedetection",),
     ),
+    Page(
+        "anchors",
+        "anchor",
+        "A script that trains XLM-R to put a sentence next to its English anchor: one process, "
+        "DataParallel at most, bf16, LoRA. Every other pair of the micro-batch is a negative, so "
+        "that with `--unsafe-fixes` (DF307) ranks share theirs. Runs are alike where per-device "
+        "batch x processes is: with accumulation a group is held to one process that accumulates "
+        "as often.",
+        ("run.sh",),
+        ("anchor-xlmr-large", "anchor-xlmr-xl", "anchor-xlmr-xxl"),
+    ),
+    Page(
+        "detector",
+        "detector",
+        "A script without argparse, all of it in one class, that trains CodeBERT to tell whether a "
+        "person or a model wrote a function. Its encoder is frozen at first, which "
+        "DistributedDataParallel has to be kept from taking for good (DF308), and a contrastive "
+        "loss holds functions of one author together, of all ranks with `--unsafe-fixes` (DF307): "
+        "with accumulation a group is held to one process that accumulates as often.",
+        ("run.sh",),
+        ("code-detector",),
+    ),
 )
 
 
@@ -95,15 +116,18 @@ def lines(page: Page) -> Iterator[str]:
     for name in page.before:
         yield from fenced("sh", (FIXTURES / page.family / name).read_text("utf-8"))
         yield ""
-    patches = {variant.script: patched(variant) for variant in page.variants}
+    variants = {variant.script: variant for variant in page.variants}
+    patches = {script: patched(variant) for script, variant in variants.items()}
     yield from ("## What the original gets wrong", "")
     for script, change in patches.items():
         yield from (f"`ddpfix check {script}` finds:", "")
-        yield from table(("rule", "places", "what", "such as"), wrongs(change))
+        shown = wrongs(change, notes=variants[script].unsafe)
+        yield from table(("rule", "places", "what", "such as"), shown)
         yield ""
     yield from ("## The repair", "")
     for script, change in patches.items():
-        yield f"<details><summary><code>ddpfix patch {script}</code></summary>"
+        how = "patch --unsafe-fixes" if variants[script].unsafe else "patch"
+        yield f"<details><summary><code>ddpfix {how} {script}</code></summary>"
         yield ""
         yield from fenced("diff", diff(change))
         yield "</details>"
@@ -112,7 +136,7 @@ def lines(page: Page) -> Iterator[str]:
     yield from proofs(page.variants)
     yield from ("## After: plans for 1 to 8 cards", "")
     for name in page.recipes:
-        yield from plans(name)
+        yield from plans(name, contrasts=any(variant.unsafe for variant in page.variants))
 
 
 def patched(variant: Variant) -> Patch:
@@ -122,9 +146,13 @@ def patched(variant: Variant) -> Patch:
         return patch(script, unsafe=variant.unsafe)
 
 
-def wrongs(change: Patch) -> Iterator[tuple[str, ...]]:
-    """Each rule that finds something worse than a note, how often, what happens, a place."""
-    found = [item for item in map(diagnose, change.found) if not item.is_note]
+def wrongs(change: Patch, *, notes: bool) -> Iterator[tuple[str, ...]]:
+    """Each rule that finds something, how often, what happens, a place.
+
+    What is but a note is left out, or with ``notes`` left in where it is repaired.
+    """
+    kept = [each for each in change.found if not diagnose(each).is_note or (notes and each.edits)]
+    found = [diagnose(each) for each in kept]
     counts = collections.Counter(item.code for item in found)
     for code in sorted(counts):
         first = next(item for item in found if item.code == code)
@@ -143,12 +171,13 @@ def diff(change: Patch) -> str:
 
 def proofs(variants: Iterable[Variant]) -> Iterator[str]:
     """The verdicts, and what the process groups of each one computed."""
-    yield "`ddpfix verify` on a tiny model, on the CPU, with 96 pairs in global batches of 24 and"
-    yield "without dropout in the process groups; in bf16 with `--with amp -- … --amp bf16`. What a"
-    yield "step is off is relative to one process. Made by `benchmarks/verify_families.py`."
+    low = any("bf16" in variant.precisions for variant in variants)
+    yield "`ddpfix verify` on a tiny model, on the CPU, with 96 examples in global batches of 24,"
+    yield "without dropout in the process groups" + (LOW if low else ".")
+    yield "What a step is off is relative to one process. Made by `benchmarks/verify_families.py`."
     yield ""
     for variant in variants:
-        for precision in PRECISIONS:
+        for precision in variant.precisions:
             found = VERIFIED[f"{variant.title}, {precision}"]
             used = " and ".join(f"{name} {version}" for name, version in found["versions"].items())
             yield from (f"### {variant.title} in {precision}", "", f"With {used}.", "")
@@ -158,6 +187,7 @@ def proofs(variants: Iterable[Variant]) -> Iterator[str]:
             yield ""
 
 
+LOW = "; in bf16 with `--with amp -- … --amp bf16`."
 GROUP = (
     *("processes", "accumulation", "steps", "first loss", "last loss"),
     *("loss is off by", "norm is off by", "F1"),
@@ -178,25 +208,35 @@ def group(run: dict[str, Any]) -> tuple[str, ...]:
     return (*(str(run[what]) for what in ("world", "accumulation", "steps")), first, last, *off, f1)
 
 
-def plans(name: str) -> Iterator[str]:
+def plans(name: str, *, contrasts: bool) -> Iterator[str]:
     """How a recipe's global batch is shared out among 1 to 8 cards."""
     recipe = load(name)
     target, cap = recipe.batch.global_batch, recipe.batch.per_device_cap
     yield f"### `ddpfix launch --recipe {name}`"
     yield ""
     yield f"Global batch {target}, at most {cap} per device. Shell scripts usually accumulate"
-    yield f"`{target} // ({cap} * cards)` times, which drops the rest and comes to 0 in the end. A"
-    yield "script of `patch --exact` shares every batch out and has the global batch on any number"
-    yield "of cards."
+    yield f"`{target} // ({cap} * cards)` times, which drops the rest and comes to 0 in the end."
+    if contrasts:
+        yield "An example is held against the others of its micro-batch, of all cards: against how"
+        yield "many is another training, so `patch --exact` refuses the script. A smaller batch per"
+        yield "device, and more accumulation, keeps them as few on several cards as on one."
+    else:
+        yield "A script of `patch --exact` shares every batch out and has the global batch on any"
+        yield "number of cards."
     yield f"The exact commands: `tests/golden/{name}.txt`."
     yield ""
-    columns = ("cards", "per device", "accumulation", "global batch", "nearest", "shell", "exact")
-    yield from table(columns, (plan_row(cards, target, cap) for cards in CARDS), numbers=True)
+    last = "at once" if contrasts else "exact"
+    columns = ("cards", "per device", "accumulation", "global batch", "nearest", "shell", last)
+    rows = (plan_row(cards, target, cap, contrasts=contrasts) for cards in CARDS)
+    yield from table(columns, rows, numbers=True)
     yield ""
 
 
-def plan_row(cards: int, target: int, cap: int) -> tuple[str, ...]:
-    """The plan for some cards, what the shell's arithmetic gives, and shares for --exact."""
+def plan_row(cards: int, target: int, cap: int, *, contrasts: bool) -> tuple[str, ...]:
+    """The plan for some cards, what the shell's arithmetic gives, and shares for --exact.
+
+    For a loss that ``contrasts`` the last is how many examples are held against each other.
+    """
     plan, shared = solve(cards, target, cap), solve_shared(cards, target, cap)
     nearest = " or ".join(str(each.global_batch) for each in plan.neighbours) or "exact"
     naive = target // (cap * cards)
@@ -208,7 +248,7 @@ def plan_row(cards: int, target: int, cap: int) -> tuple[str, ...]:
         str(plan.global_batch),
         nearest,
         str(cap * naive * cards) if naive else "accumulates 0",
-        f"({parts}) x {shared.accumulation}",
+        str(plan.per_device * cards) if contrasts else f"({parts}) x {shared.accumulation}",
     )
 
 
