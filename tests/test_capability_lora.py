@@ -61,7 +61,7 @@ def runs(
     found = made(forge, jobs)
     shutil.copytree(folder / "two" / "out", folder / "kept")
     words = [word for word in read.arguments if word != "--do_train"]
-    words[0] = f"--output_dir={folder / 'kept'}"
+    words.append(f"--output_dir={folder / 'kept'}")  # the last one counts
     (folder / "kept" / "predictions.txt").unlink()
     again = Job(read.folder, read.script, words, None, (), PRELUDE)
     found |= made(forge, [again])
