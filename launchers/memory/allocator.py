@@ -114,22 +114,24 @@ class Allocator:
         return left
 
 
-def replay(sizes: list[int], events: list[int]) -> tuple[dict[int, int], int]:
+def replay(
+    sizes: list[int], events: list[int], counted: int = 0
+) -> tuple[dict[int, int], int]:
     """The blocks that are taken when most is, with their bytes, and the most that is reserved.
 
     An event is the number of a block that is taken, or ~number as it is given back. A block of 0
-    bytes takes nothing.
+    bytes takes nothing. The most that is taken is looked for from event `counted` on.
     """
     allocator = Allocator()
     held: dict[int, Piece] = {}
     most = 0
     alive: dict[int, int] = {}
     rising = False
-    for event in events:
+    for place, event in enumerate(events):
         if event >= 0:
             if sizes[event]:
                 held[event] = allocator.take(sizes[event])
-                rising = True
+                rising = place >= counted
         elif ~event in held:
             if rising and allocator.allocated > most:
                 most = allocator.allocated
@@ -141,12 +143,12 @@ def replay(sizes: list[int], events: list[int]) -> tuple[dict[int, int], int]:
     return alive, allocator.reserved
 
 
-def exact(sizes: list[int], events: list[int]) -> dict[int, int]:
-    """The blocks that are alive when most is, where no size is rounded."""
+def exact(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, int]:
+    """The blocks that are alive when most is, from event `counted` on, where none is rounded."""
     now = most = when = 0
     for place, event in enumerate(events):
         now += sizes[event] if event >= 0 else -sizes[~event]
-        if now > most:
+        if now > most and place >= counted:
             most, when = now, place
     alive: dict[int, int] = {}
     for event in events[: when + 1]:

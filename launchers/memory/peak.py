@@ -52,7 +52,7 @@ class Curve:
     examples meet, quadratic: a convex function. Between two batches the straight line is above it.
     `trainable` is the bytes of all weights that get gradients. `flops` and `moved` are, per
     example of one forward and backward pass, floating-point operations of products, and bytes that
-    kernels read and write.
+    kernels read and write; `moved_once` are those whatever the batch, with the optimizer's.
     """
 
     batches: tuple[int, ...]
@@ -60,6 +60,7 @@ class Curve:
     trainable: int
     flops: int
     moved: int
+    moved_once: int
 
     def at(self, batch: int) -> Peak:
         """The peak at a batch of at least 1; beyond the largest batch, the last line goes on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from .cuda import INNER, as_on_card
 from .networks import DTYPES, batch_of, build, on_cpu, optimizer_of
 from .step import Step
 
@@ -36,12 +38,12 @@ class Block:
 class Trace:
     """Blocks in the order in which they came; `events` holds their numbers, ~number as one goes.
 
-    `marks` are the places in `events` where a step begins, the first being the end of set-up.
+    `last` is the place in `events` where the last step begins.
     """
 
     blocks: list[Block]
     events: list[int]
-    marks: list[int]
+    last: int
     trainable: int
     flops: int
     moved: int
@@ -82,13 +84,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        needs = self._inner.get(func.overloadpacket)
         found = func(*args, **kwargs)
-        if needs:
-            self.events.append(~self._born(needs(*args, **kwargs), "workspace"))
         tensors = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
         for tensor in tensors:
             self.see(tensor)
+        if func.overloadpacket in self._inner:  # while the results are there
+            size = self._inner[func.overloadpacket](*args, **kwargs)
+            self.events.append(~self._born(size, "workspace"))
         if func.overloadpacket in flop_registry:
             self.flops += flop_registry[func.overloadpacket](*args, **kwargs, out_val=found)
         if not func.is_view:
@@ -97,33 +99,23 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-def trace(
-    step: Step,
-    batch: int,
-    *,
-    steps: int = 2,
-    foreach: bool = False,
-    inner: dict[Any, Inner] | None = None,
-) -> Trace:
-    """Blocks and events of `steps` steps of `batch` examples, of which the last one counts.
-
-    `foreach` and `inner` are what the card does otherwise than the CPU.
-    """
+def trace(step: Step, batch: int) -> Trace:
+    """Blocks and events of two steps of `batch` examples: the second is like all that follow."""
     model = build(step)
-    with FakeTensorMode(), _no_collection():
+    card = step.capability is not None
+    with _as_on(step.capability), FakeTensorMode(), _no_collection():
         model = on_cpu(model)
-        optimizer = optimizer_of(model, foreach=foreach)
+        optimizer = optimizer_of(model, foreach=card)
         trainable = [weight for weight in model.parameters() if weight.requires_grad]
-        with Watch(inner or {}) as watch:
+        with Watch(INNER if card else {}) as watch:
             for tensor in (*model.parameters(), *model.buffers()):
                 watch.see(tensor, "parameters")
-            marks = []
-            for _ in range(steps):
-                marks.append(len(watch.events))
+            for _ in range(2):
+                last = len(watch.events)
                 watch.flops = watch.moved = 0
                 _step(watch, step, batch, model, optimizer)
         size = sum(weight.numel() * weight.itemsize for weight in trainable)
-        return Trace(watch.blocks, watch.events, marks, size, watch.flops, watch.moved)
+        return Trace(watch.blocks, _in_order(watch.events), last, size, watch.flops, watch.moved)
 
 
 def _step(
@@ -143,7 +135,8 @@ def _step(
         for weight in model.parameters():
             if weight.grad is not None:
                 watch.see(weight.grad, "gradients")
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    card = step.capability is not None
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=card)
     optimizer.step()
     for state in optimizer.state.values():
         for name, tensor in state.items():
@@ -158,6 +151,21 @@ def _forward(watch: Watch, step: Step, batch: int, model: nn.Module) -> Tensor:
     with torch.autocast("cpu", DTYPES[step.precision] if half else None, enabled=half):
         loss: Tensor = model(*inputs)
     return loss
+
+
+def _in_order(events: list[int]) -> list[int]:
+    """The same with blocks that go at once in the order in which they came.
+
+    Autocast drops its copies of the weights in the order of their addresses, by chance.
+    """
+    ordered: list[int] = []
+    for goes, run in itertools.groupby(events, lambda event: event < 0):
+        ordered += sorted(run, reverse=True) if goes else run
+    return ordered
+
+
+def _as_on(capability: tuple[int, int] | None) -> contextlib.AbstractContextManager[None]:
+    return as_on_card(capability) if capability else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -51,11 +51,10 @@ def curve_of(step: Step) -> Curve | NotPredicted:
         peaks.append(_peak(first, [round(value) for value in at], exact=step.capability is None))
         if peaks[-1].total > ENOUGH:
             break
-    flops, moved = (
-        (getattr(traces[1], name) - getattr(first, name)) // (TRACED[1] - TRACED[0])
-        for name in ("flops", "moved")
-    )
-    return Curve(BATCHES[: len(peaks)], tuple(peaks), first.trainable, flops, moved)
+    _, flops = _through((first.flops, traces[1].flops))
+    once, moved = _through((first.moved, traces[1].moved))
+    work = [round(value) for value in (flops, moved, once)]
+    return Curve(BATCHES[: len(peaks)], tuple(peaks), first.trainable, *work)
 
 
 def _traced(step: Step, batch: int) -> Trace:
@@ -84,12 +83,13 @@ def _through(points: tuple[int, ...]) -> list[float]:
 def _peak(one: Trace, sizes: list[int], *, exact: bool) -> Peak:
     """The peak of these sizes; `exact` leaves out how the allocator of a card rounds them."""
     if exact:
-        alive, reserved = allocator.exact(sizes, one.events), 0
+        alive, reserved = allocator.exact(sizes, one.events, one.last), 0
     else:
-        alive, reserved = allocator.replay(sizes, one.events)
+        alive, reserved = allocator.replay(sizes, one.events, one.last)
     shares: Counter[str] = Counter()
     for number, size in alive.items():
-        shares[one.blocks[number].role] += size
+        if size:
+            shares[one.blocks[number].role] += size
     return Peak(**shares, fragmentation=0 if exact else reserved - shares.total())
 
 

@@ -1,0 +1,164 @@
+"""Predicted against real peak memory of a training step on the CPU: python benchmarks/memory_cpu.py.
+
+The prediction is made from traces of 2 and 3 examples (and 5, where examples meet) without what a
+card does otherwise; the peak is that of a real step of `BATCH` examples, the second one, by the
+memory records of torch.profiler. Small networks of all families: what is compared does not depend
+on the width. Prints a table, or JSON with `--json`; ends with 1 where an error is above 0.5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+from ddpfix.launchers.memory.networks import DTYPES, batch_of, build, on_cpu, optimizer_of
+from ddpfix.launchers.memory.peak import Curve
+from ddpfix.launchers.memory.step import Step
+from ddpfix.launchers.memory.worker import curve_of
+from ddpfix.recipes.network import Network
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+BATCH = 4
+MOST = 0.005  # of the real peak
+APART = {"GPT-2, bf16": 0.02}
+"""Settings with a larger error: here the CPU's own attention copies a mask that no card copies."""
+
+
+def network(architecture: str, head: str, **more: Any) -> Network:
+    """A small network of an architecture."""
+    sizes = {"vocabulary": 300, "hidden": 64, "layers": 2, "heads": 2, "intermediate": 256}
+    projection = 48 if head in ("anchor", "detector") else 0
+    return Network(
+        architecture, head, **sizes, positions=200, length=(96,), projection=projection, **more
+    )
+
+
+ROBERTA = Step(network("roberta", "pair"), 96, capability=None)
+GPT2 = evolve(ROBERTA, network=network("gpt2", "pair"))
+GRAPH = evolve(ROBERTA, network=network("roberta", "graph-pair"))
+ANCHOR = evolve(ROBERTA, network=network("xlm-roberta", "anchor"), projection=48)
+LARGE = evolve(
+    ANCHOR, network=network("xlm-roberta-xl", "anchor", weights="bf16"), precision="bf16"
+)
+DETECTOR = evolve(ROBERTA, network=network("roberta", "detector"), projection=48)
+CASES = {
+    "a pair, RoBERTa": ROBERTA,
+    "a pair, GPT-2": GPT2,
+    "eager attention": evolve(ROBERTA, attention="eager"),
+    "GPT-2, eager attention": evolve(GPT2, attention="eager"),
+    "GPT-2, accumulated": evolve(GPT2, accumulates=True),
+    "GPT-2, bf16": evolve(GPT2, precision="bf16"),
+    "bf16": evolve(ROBERTA, precision="bf16"),
+    "checkpointing": evolve(ROBERTA, checkpointing=True),
+    "bf16, checkpointing, accumulated": evolve(
+        ROBERTA, precision="bf16", checkpointing=True, accumulates=True
+    ),
+    "LoRA": evolve(ROBERTA, lora_rank=8),
+    "GPT-2, LoRA": evolve(GPT2, lora_rank=8),
+    "a pair of graphs": GRAPH,
+    "a pair of graphs, bf16": evolve(GRAPH, precision="bf16"),
+    "anchors": ANCHOR,
+    "anchors, bf16 weights, LoRA, checkpointing": evolve(LARGE, lora_rank=8, checkpointing=True),
+    "a detector": DETECTOR,
+    "evaluation": evolve(ROBERTA, training=False),
+}
+
+
+@frozen
+class Found:
+    """Bytes at the peak."""
+
+    predicted: int
+    measured: int
+
+    @property
+    def error(self) -> float:
+        """Of the measured peak, above 0 where too much is predicted."""
+        return self.predicted / self.measured - 1
+
+
+def main() -> None:
+    """Compare, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print JSON, of name and two peaks")
+    as_json = parser.parse_args().json
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    found = dict(compared())
+    if as_json:
+        print(json.dumps({name: [one.predicted, one.measured] for name, one in found.items()}))
+        return
+    for name, one in found.items():
+        print(f"{name:44} {one.predicted:11,} {one.measured:11,} {100 * one.error:+7.3f} %")
+    too_far = [name for name, one in found.items() if abs(one.error) > APART.get(name, MOST)]
+    print(f"{len(found)} settings; too far off: {', '.join(too_far) or 'none'}")
+    sys.exit(bool(too_far))
+
+
+def compared() -> Iterator[tuple[str, Found]]:
+    """Each case with its prediction and its measurement."""
+    for name, step in CASES.items():
+        curve = curve_of(step)
+        if not isinstance(curve, Curve):
+            raise SystemExit(f"{name}: not predicted: {curve.because}")
+        yield name, Found(curve.at(BATCH).total, measured(step, BATCH))
+
+
+def measured(step: Step, batch: int) -> int:
+    """The most bytes that a real second step has at once, by torch's own records."""
+    model = on_cpu(build(step))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(0, 0.02)
+        for buffer in model.buffers():
+            buffer.zero_()
+    optimizer = optimizer_of(model, foreach=False)
+    train(model, optimizer, evolve(step, training=True), batch)
+    kept = [*model.parameters(), *model.buffers()]
+    for state in optimizer.state.values():
+        kept += [tensor for name, tensor in state.items() if name != "step"]
+    before = sum(tensor.numel() * tensor.itemsize for tensor in {id(x): x for x in kept}.values())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
+        train(model, optimizer, step, batch)
+    now = most = 0
+    for event in sorted(memory_events(records), key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return before + most
+
+
+def memory_events(records: Any) -> list[Any]:
+    """The profiler's records of allocations, above 0, and releases, below."""
+    return [e for e in records.profiler.kineto_results.events() if e.name() == "[memory]"]
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, batch: int) -> None:
+    """One step as the scripts make it, or the forward pass of an evaluation."""
+    model.train(step.training)
+    half = step.precision != "fp32"
+    for _ in range(1 + step.accumulates):
+        inputs = batch_of(step, batch)
+        inputs[0].view(-1)[0] = 1  # padding: transformers drops a mask that masks nothing
+        with (
+            torch.set_grad_enabled(step.training),
+            torch.autocast("cpu", DTYPES[step.precision] if half else None, enabled=half),
+        ):
+            loss = model(*inputs)
+        if not step.training:
+            return
+        loss.backward()
+        del loss
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main()
