@@ -114,9 +114,7 @@ class Allocator:
         return left
 
 
-def replay(
-    sizes: list[int], events: list[int], counted: int = 0
-) -> tuple[dict[int, int], int]:
+def replay(sizes: list[int], events: list[int], counted: int = 0) -> tuple[dict[int, int], int]:
     """The blocks that are taken when most is, with their bytes, and the most that is reserved.
 
     An event is the number of a block that is taken, or ~number as it is given back. A block of 0

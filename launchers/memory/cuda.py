@@ -28,16 +28,24 @@ from .step import FLASH_FROM
 aten = torch.ops.aten
 
 IN_FLOAT32 = (
-    "layer_norm native_layer_norm group_norm cosine_similarity nll_loss nll_loss2d kl_div "
-    "l1_loss smooth_l1_loss huber_loss mse_loss binary_cross_entropy_with_logits "
-    "cosine_embedding_loss triplet_margin_loss margin_ranking_loss softplus logsumexp "
-    "exp expm1 log log10 log1p log2 reciprocal rsqrt acos asin cosh sinh tan erfinv dist cdist "
-    "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar"
-).split()
+    *(
+        "layer_norm",
+        "native_layer_norm",
+        "group_norm",
+        "cosine_similarity",
+        "logsumexp",
+        "softplus",
+    ),
+    *("nll_loss", "nll_loss2d", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss"),
+    *("binary_cross_entropy_with_logits", "cosine_embedding_loss", "triplet_margin_loss"),
+    *("exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "tan", "sinh"),
+    *("cosh", "acos", "asin", "erfinv", "dist", "cdist", "margin_ranking_loss"),
+    *("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"),
+)
 TO_FLOAT32 = (
-    "softmax.int log_softmax.int sum sum.dim_IntList prod prod.dim_int cumsum cumprod "
-    "linalg_vector_norm"
-).split()
+    *("softmax.int", "log_softmax.int", "cumsum", "cumprod", "linalg_vector_norm"),
+    *("sum", "sum.dim_IntList", "prod", "prod.dim_int"),
+)
 """Those that take a dtype, and compute in float32 where they are given none."""
 SHORT = (torch.bfloat16, torch.float16)
 FLASH_HEAD = 256  # the widest head that flash attention takes
@@ -47,7 +55,7 @@ MASK_ALIGNMENT = 8  # elements; a mask with other rows is copied into longer one
 @contextlib.contextmanager
 def as_on_card(capability: tuple[int, int]) -> Iterator[None]:
     """Let operations on the CPU's fake tensors be those of a card of this capability."""
-    library = torch.library.Library("aten", "IMPL")
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
         library.impl("dropout", _dropout, "AutogradCPU")
         library.impl("scaled_dot_product_attention", _attention(capability), "AutogradCPU")
@@ -95,7 +103,7 @@ def _to_float32(operation: Any) -> Callable[..., Any]:
     return run
 
 
-def _attention(capability: tuple[int, int]) -> Callable[..., Tensor]:
+def _attention(capability: tuple[int, int]) -> Callable[..., Any]:
     def attention(
         query: Tensor,
         key: Tensor,
@@ -106,20 +114,18 @@ def _attention(capability: tuple[int, int]) -> Callable[..., Tensor]:
         *,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> Tensor:
+    ) -> Any:
         flash = attn_mask is None and query.dtype in SHORT and capability >= FLASH_FROM
         if flash and query.size(-1) <= FLASH_HEAD and query.size(-1) % 8 == 0:
-            found: Tensor = aten._scaled_dot_product_flash_attention(
+            return aten._scaled_dot_product_flash_attention(
                 query, key, value, dropout_p, is_causal, False, scale=scale
             )[0]
-            return found
         if attn_mask is not None:
             attn_mask = _as_bias(attn_mask, query, key)
         kept = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-        found = aten._scaled_dot_product_efficient_attention(
+        return aten._scaled_dot_product_efficient_attention(
             query, key, value, attn_mask, kept, dropout_p, is_causal, scale=scale
         )[0]
-        return found
 
     return attention
 

@@ -160,15 +160,15 @@ def _made(step: Step) -> nn.Module:
     return HEADS[network.head](encoder, step)
 
 
-def on_cpu(model: nn.Module) -> nn.Module:
-    """The same network on the CPU, to be called under fake tensors, which no module can convert."""
+def materialized(model: nn.Module, device: str = "cpu") -> nn.Module:
+    """The same network on a device, its weights as they come; also under fake tensors."""
     made: dict[Tensor, Tensor] = {}
     for module in model.modules():
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is None:
                 continue
             if tensor not in made:
-                empty = torch.empty(tensor.shape, dtype=tensor.dtype)
+                empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
                 weight = nn.Parameter(empty, tensor.requires_grad)
                 made[tensor] = weight if isinstance(tensor, nn.Parameter) else empty
             store = module._parameters if name in module._parameters else module._buffers

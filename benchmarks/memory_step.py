@@ -1,0 +1,64 @@
+"""A real network and real steps of it, for the benchmarks that measure what was predicted."""
+
+from __future__ import annotations
+
+import torch
+from attrs import evolve
+from ddpfix.launchers.memory.networks import DTYPES, batch_of, build, materialized, optimizer_of
+from ddpfix.launchers.memory.step import Step
+from torch import Tensor, nn
+
+PADDED = 8  # tokens of padding at the end: transformers drops a mask that masks nothing
+
+
+def real(step: Step, device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The network of a step with random weights, and its optimizer as the device has it."""
+    model = materialized(build(step), device)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(0, 0.02)
+        for buffer in model.buffers():
+            buffer.zero_()
+    return model, optimizer_of(model, foreach=device != "cpu")
+
+
+def train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: Step,
+    batch: int,
+    device: str = "cpu",
+    scaler: torch.amp.GradScaler | None = None,
+) -> None:
+    """One step as the patched scripts make it, or the forward pass of an evaluation."""
+    model.train(step.training)
+    scaler = scaler or torch.amp.GradScaler(device, enabled=False)
+    for _ in range(1 + step.accumulates):
+        loss = forward(model, step, batch, device)
+        if not step.training:
+            return
+        scaler.scale(loss).backward()
+        del loss
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def forward(model: nn.Module, step: Step, batch: int, device: str) -> Tensor:
+    """The loss of a batch with some padding, under autocast where the step has it."""
+    half = step.precision != "fp32"
+    inputs = [tensor.to(device) for tensor in batch_of(step, batch)]
+    inputs[0][..., -PADDED:] = 1
+    with (
+        torch.set_grad_enabled(step.training),
+        torch.autocast(device, DTYPES[step.precision] if half else None, enabled=half),
+    ):
+        loss: Tensor = model(*inputs)
+    return loss
+
+
+def first_trained(step: Step) -> Step:
+    """The training step before an evaluation, which leaves the optimizer's state behind."""
+    return evolve(step, training=True)

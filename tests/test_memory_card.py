@@ -1,0 +1,111 @@
+"""What a trace without a card says of a card, against counts by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from ddpfix.launchers.memory.peak import Curve
+from ddpfix.launchers.memory.predict import traced
+from ddpfix.launchers.memory.step import Step
+from printed import printed
+from test_memory import NETWORK, STEP
+
+
+@pytest.fixture(scope="module")
+def on_card() -> Any:
+    """What memory_on_card.py prints: operations, and curves."""
+    return printed(Path(__file__).with_name("memory_on_card.py"))
+
+
+B, H, L, D = 2, 3, 32, 16  # examples, heads, tokens, width of a head
+LEAVES, OUT, SUMS = 3 * B * H * L * D, B * H * L * D, 4 * B * H * L  # elements; bytes of logsumexp
+FLASH, EFFICIENT = (f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient"))
+
+# Operation -> its kernel, and the bytes of what stays until the backward pass with the result:
+# the leaves, copies in another type, the result, and what else the kernel keeps.
+KEPT = {
+    "dropout": ("native_dropout", 4000 + 4000 + 1000),
+    "norm": ("native_layer_norm", 2000 + 2 * 400 + 4000 + 4000 + 2 * 40),
+    "softmax": ("_softmax", 2000 + 4000),
+    "power": ("pow", 2000 + 4000 + 4000),
+    "flash": (FLASH, 2 * (LEAVES + OUT) + SUMS + 24),
+    "a mask": (EFFICIENT, 2 * (LEAVES + OUT) + 2 * B * L * L + SUMS + 16),
+    "an old card": (EFFICIENT, 2 * 2 * LEAVES + 2 * OUT + SUMS + 16),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_operation_keeps_on_a_card_what_its_kernel_keeps(name: str, on_card: Any) -> None:
+    kernel, size = KEPT[name]
+    assert kernel in on_card["seen"][name]["names"]
+    assert on_card["seen"][name]["kept"] == size
+
+
+# Operation under autocast -> the type of its result.
+TYPES = {"norm": "float32", "softmax": "float32", "power": "float32", "product": "bfloat16"}
+
+
+def test_autocast_has_the_types_of_a_card(on_card: Any) -> None:
+    assert {name: on_card["seen"][name]["dtype"] for name in TYPES} == TYPES
+
+
+def test_attention_sums_its_gradient_up_in_float32(on_card: Any) -> None:
+    rows = 128  # 32 tokens rounded up
+    assert on_card["seen"]["flash"]["backward"][-1] == 4 * B * H * rows * (32 + 1)
+    assert 4 * OUT in on_card["seen"]["a mask"]["backward"]
+
+
+def test_no_dropout_keeps_no_mask(on_card: Any) -> None:
+    assert "native_dropout" not in on_card["seen"]["dropout of nothing"]["names"]
+
+
+def curve(on_card: Any, name: str) -> Curve:
+    return Curve.from_json(on_card["curves"][name])
+
+
+def test_eager_attention_keeps_its_scores_and_the_card_s_own_does_not(on_card: Any) -> None:
+    batch, heads, length, hidden = 1024, 2, 64, 64
+    functions = 2 * batch
+    # Softmax and what dropout made of it in float32, and dropout's mask.
+    eager = (4 + 4 + 1) * functions * heads * length**2
+    # Query, key and value as they were made, of which eager attention has copies, and logsumexp.
+    own = 4 * functions * length * (3 * hidden + heads)
+    grown = curve(on_card, "eager").at(batch).activations
+    grown -= curve(on_card, "plain").at(batch).activations
+    assert grown == pytest.approx(eager - own, abs=4096)
+
+
+def test_the_gradients_of_an_earlier_backward_pass_are_there_at_the_peak(on_card: Any) -> None:
+    fresh, accumulated = (curve(on_card, name).at(64) for name in ("plain", "accumulated"))
+    assert accumulated.gradients > fresh.gradients
+    assert accumulated.gradients >= curve(on_card, "plain").trainable
+
+
+def test_adapters_alone_have_gradients_and_moments(on_card: Any) -> None:
+    adapted = curve(on_card, "LoRA")
+    assert adapted.trainable < curve(on_card, "plain").trainable / 5
+    assert adapted.at(8).optimizer == pytest.approx(2 * adapted.trainable, rel=0.1)
+
+
+def test_an_evaluation_keeps_moments_but_no_gradients(on_card: Any) -> None:
+    peak = curve(on_card, "evaluation").at(8)
+    assert peak.gradients == 0
+    assert peak.optimizer == curve(on_card, "plain").at(8).optimizer
+    assert 2.5 < curve(on_card, "plain").flops / curve(on_card, "evaluation").flops < 3.5
+
+
+def test_the_worker_answers_every_step_and_says_why_where_it_cannot() -> None:
+    good, bad = traced([STEP, evolve(STEP, lora_rank=-1)])
+    assert isinstance(good, Curve)
+    assert good.at(1).parameters > 0
+    assert not isinstance(bad, Curve)
+    assert "-1" in bad.because
+
+
+def test_a_trace_that_takes_too_long_is_ended() -> None:
+    (answer,) = traced([Step(NETWORK, 16)], limit=0.01)
+    assert not isinstance(answer, Curve)
+    assert "took more than" in answer.because
