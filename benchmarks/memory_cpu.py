@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
+from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
 from ddpfix.launchers.memory.worker import curve_of
@@ -108,7 +109,8 @@ def compared(layers: int, left_out: set[str]) -> Iterator[tuple[str, Found]]:
         curve = curve_of(step)
         if not isinstance(curve, Curve):
             raise SystemExit(f"{name}: not predicted: {curve.because}")
-        yield name, Found(curve.at(BATCH).total, measured(step, BATCH))
+        asked = with_surroundings(curve, step)
+        yield name, Found(asked.at(BATCH).total, measured(step, BATCH))
 
 
 def measured(step: Step, batch: int) -> int:

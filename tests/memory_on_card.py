@@ -112,7 +112,6 @@ STEPS = {
     "plain": PLAIN,
     "eager": evolve(PLAIN, attention="eager"),
     "half": evolve(PLAIN, precision="bf16"),
-    "accumulated": evolve(PLAIN, accumulates=True),
     "LoRA": evolve(PLAIN, lora_rank=4),
     "evaluation": evolve(PLAIN, training=False),
 }

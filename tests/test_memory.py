@@ -137,6 +137,17 @@ def test_several_ranks_have_buckets_and_nccl_and_a_card_has_a_context() -> None:
     assert 300 * MIB <= alone.context <= 900 * MIB
 
 
+def test_a_step_with_gradients_from_before_has_the_peaks_of_one() -> None:
+    both = evolve(CURVE, accumulated=(Peak(200), Peak(300), Peak(400)))
+    totals = {
+        accumulates: with_surroundings(
+            both, evolve(STEP, capability=None, accumulates=accumulates)
+        ).at(2)
+        for accumulates in (False, True)
+    }
+    assert totals == {False: CURVE.at(2), True: Peak(300)}
+
+
 def test_on_the_cpu_there_is_nothing_around() -> None:
     assert with_surroundings(CURVE, evolve(STEP, capability=None, world=2)) == CURVE
 
@@ -144,6 +155,7 @@ def test_on_the_cpu_there_is_nothing_around() -> None:
 # Steps that have one trace with STEP, and steps that have not.
 SAME = {
     "another world": evolve(STEP, world=4),
+    "accumulation, which has a curve of its own": evolve(STEP, accumulates=True),
     "a newer card, in float32": evolve(STEP, capability=(9, 0)),
     "an old card, in float32": evolve(STEP, capability=(7, 5)),
     "other flags": evolve(STEP, network=evolve(NETWORK, length=("--length",), lora="--rank")),
@@ -154,7 +166,6 @@ OTHER = {
     "an old card, in half precision": evolve(STEP, precision="fp16", capability=(7, 5)),
     "another length": evolve(STEP, length=17),
     "checkpointing": evolve(STEP, checkpointing=True),
-    "accumulation": evolve(STEP, accumulates=True),
     "an evaluation": evolve(STEP, training=False),
     "eager attention": evolve(STEP, attention="eager"),
 }

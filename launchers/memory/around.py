@@ -23,6 +23,9 @@ each channel has buffers of NCCL_BUFFSIZE = 4 MiB."""
 
 def with_surroundings(curve: Curve, step: Step) -> Curve:
     """A curve as the driver sees it: with cuBLAS' workspaces, DDP's buckets, and the context."""
+    if step.accumulates and curve.accumulated:
+        curve = attrs.evolve(curve, peaks=curve.accumulated)
+    curve = attrs.evolve(curve, accumulated=())
     if step.capability is None:
         return curve
     major = step.capability[0]

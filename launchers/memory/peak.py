@@ -53,6 +53,8 @@ class Curve:
     `trainable` is the bytes of all weights that get gradients. `flops` and `moved` are, per
     example of one forward and backward pass, floating-point operations of products, and bytes that
     kernels read and write; `moved_once` are those whatever the batch, with the optimizer's.
+    `accumulated` are the peaks of a step whose gradients were there before, as long as it is not
+    yet asked which of the two is meant.
     """
 
     batches: tuple[int, ...]
@@ -61,6 +63,7 @@ class Curve:
     flops: int
     moved: int
     moved_once: int
+    accumulated: tuple[Peak, ...] = ()
 
     def at(self, batch: int) -> Peak:
         """The peak at a batch of at least 1; beyond the largest batch, the last line goes on."""
@@ -87,16 +90,17 @@ class Curve:
 
     def to_json(self) -> dict[str, Any]:
         """The curve as plain data, a list of numbers for a peak."""
-        return {
-            **attrs.asdict(self, recurse=False),
-            "peaks": [attrs.astuple(peak) for peak in self.peaks],
-        }
+        lists = {name: [*map(attrs.astuple, getattr(self, name))] for name in _PEAKS}
+        return {**attrs.asdict(self, recurse=False), **lists}
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Curve:
         """The curve that `to_json` told of."""
-        known = {**plain, "batches": tuple(plain["batches"])}
-        return Curve(**{**known, "peaks": tuple(Peak(*numbers) for numbers in plain["peaks"])})
+        peaks = {name: tuple(Peak(*numbers) for numbers in plain[name]) for name in _PEAKS}
+        return Curve(**{**plain, **peaks, "batches": tuple(plain["batches"])})
+
+
+_PEAKS = ("peaks", "accumulated")
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 """Writes shipped.json: ``python -m ddpfix.launchers.memory.ship [--missing]``, some minutes.
 
 It holds the curves of every known recipe as its arguments stand, on a card: in float32 and in half
-precision, with and without checkpointing and accumulation, and evaluations; and those of the
+precision, with and without checkpointing, and evaluations; and those of the
 settings that docs/memory.md compares with what users report. ``--missing`` traces only what is not
 there yet. Whether it is complete, and still what is traced, is a test's business.
 """
@@ -12,7 +12,6 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 from attrs import evolve
@@ -42,21 +41,19 @@ def main() -> None:
 
 def steps() -> Iterator[Step]:
     """The essence of every step that is shipped."""
-    yield from (essence(row.step) for row in reported())
     for name in recipes.known():
         recipe = recipes.load(name)
         for precision in ("fp32", "bf16"):
             step = step_of(recipe, recipe.arguments, precision=precision)
             if step is not None:
                 yield from map(essence, _variants(step))
+    yield from (essence(row.step) for row in reported())
 
 
 def _variants(step: Step) -> Iterator[Step]:
-    for checkpointing, accumulates in product((False, True), repeat=2):
-        yield evolve(
-            step, checkpointing=checkpointing or step.checkpointing, accumulates=accumulates
-        )
+    yield step
     yield evolve(step, training=False)
+    yield evolve(step, checkpointing=True)
 
 
 def _traced(step: Step) -> Curve:

@@ -102,7 +102,7 @@ def essence(step: Step) -> Step:
         step,
         network=network,
         precision="bf16" if half else "fp32",
-        accumulates=step.accumulates and step.training,
+        accumulates=False,  # one trace tells both
         checkpointing=step.checkpointing and step.training,
         world=step.world if network.head in MEETING else 1,
         capability=None if step.capability is None else FLASH_FROM if flash else (0, 0),

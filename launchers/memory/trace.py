@@ -37,12 +37,14 @@ class Block:
 class Trace:
     """Blocks in the order in which they came; `events` holds their numbers, ~number as one goes.
 
-    `last` is the place in `events` where the last step begins.
+    `last` is the place in `events` where the last step begins. Of its two backward passes the
+    second, with the gradients of the first there, is the events `again`.
     """
 
     blocks: list[Block]
     events: list[int]
     last: int
+    again: tuple[int, int]
     trainable: int
     flops: int
     moved: int
@@ -112,7 +114,10 @@ class Watch(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 
 def trace(step: Step, batch: int) -> Trace:
-    """Blocks and events of two steps of `batch` examples: the second is like all that follow."""
+    """Blocks and events of two steps of `batch` examples, of which the second is like all others.
+
+    The first one has one forward and backward pass, the second one has two.
+    """
     model = build(step)
     card = step.capability is not None
     watch = Watch(INNER if card else {})
@@ -121,35 +126,47 @@ def trace(step: Step, batch: int) -> Trace:
         model = materialized(model)
         optimizer = optimizer_of(model, foreach=card)
         trainable = [weight for weight in model.parameters() if weight.requires_grad]
-        for _ in range(2):
-            last = len(watch.events)
+        _backward(watch, step, batch, model)
+        _update(watch, step, model, optimizer)
+        places = [len(watch.events)]
+        if step.training:
+            for _ in range(2):
+                watch.flops = watch.moved = 0
+                _backward(watch, step, batch, model)
+                places.append(len(watch.events))
+            _update(watch, step, model, optimizer)
+        else:
             watch.flops = watch.moved = 0
-            _step(watch, step, batch, model, optimizer)
+            with torch.no_grad():
+                _forward(watch, step, batch, model)
+            places += [len(watch.events)] * 2
+        last, *again = places
         size = sum(weight.numel() * weight.itemsize for weight in trainable)
-        return Trace(watch.blocks, _in_order(watch.events), last, size, watch.flops, watch.moved)
+        events = [
+            event
+            for start, end in itertools.pairwise([0, *places, len(watch.events)])
+            for event in _in_order(watch.events[start:end])
+        ]
+        return Trace(
+            watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.moved
+        )
 
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _step(
-    watch: Watch, step: Step, batch: int, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    if not step.training and optimizer.state:
-        with torch.no_grad():
-            _forward(watch, step, batch, model)
-        return
-    # Of several backward passes the second is like all others; of one, it is the first.
-    for _ in range(1 + step.accumulates):
-        watch.flops = watch.moved = 0
-        loss = _forward(watch, step, batch, model)
-        watch.role = "workspace"
-        torch.autograd.backward(loss)
-        del loss
-        for weight in model.parameters():
-            if weight.grad is not None:
-                watch.see(weight.grad, "gradients")
+def _backward(watch: Watch, step: Step, batch: int, model: nn.Module) -> None:
+    loss = _forward(watch, step, batch, model)
+    watch.role = "workspace"
+    torch.autograd.backward(loss)
+    del loss
+    for weight in model.parameters():
+        if weight.grad is not None:
+            watch.see(weight.grad, "gradients")
+
+
+def _update(watch: Watch, step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     card = step.capability is not None
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=card)
     optimizer.step()

@@ -13,7 +13,7 @@ from .peak import Curve, NotPredicted, Peak
 from .step import MEETING, Step
 from .trace import HOST, Trace, trace
 
-BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 ENOUGH = 400 << 30
 """Bytes above which no further batch is looked at: no card has as many."""
 TRACED = (2, 3, 5)
@@ -45,16 +45,21 @@ def curve_of(step: Step) -> Curve | NotPredicted:
     if any(other.events != first.events for other in traces):
         return NotPredicted("its operations depend on the batch")
     sizes = [_through(points) for points in zip(*(_sizes(one) for one in traces), strict=True)]
+    begin, end = first.again
+    once = first.events[:begin] + first.events[end:]
     peaks: list[Peak] = []
+    accumulated: list[Peak] = []
     for batch in BATCHES:
-        at = [sum(c * batch**power for power, c in enumerate(size)) for size in sizes]
-        peaks.append(_peak(first, [round(value) for value in at], exact=step.capability is None))
-        if peaks[-1].total > ENOUGH:
+        at = [round(sum(c * batch**power for power, c in enumerate(size))) for size in sizes]
+        for found, events in ((peaks, once), (accumulated, first.events)):
+            found.append(_peak(first, at, events, exact=step.capability is None))
+        if accumulated[-1].total > ENOUGH:
             break
     _, flops = _through((first.flops, traces[1].flops))
-    once, moved = _through((first.moved, traces[1].moved))
-    work = [round(value) for value in (flops, moved, once)]
-    return Curve(BATCHES[: len(peaks)], tuple(peaks), first.trainable, *work)
+    moved_once, moved = _through((first.moved, traces[1].moved))
+    work = [round(value) for value in (flops, moved, moved_once)]
+    batches = BATCHES[: len(peaks)]
+    return Curve(batches, tuple(peaks), first.trainable, *work, tuple(accumulated))
 
 
 def _traced(step: Step, batch: int) -> Trace:
@@ -80,12 +85,12 @@ def _through(points: tuple[int, ...]) -> list[float]:
     ]
 
 
-def _peak(one: Trace, sizes: list[int], *, exact: bool) -> Peak:
+def _peak(one: Trace, sizes: list[int], events: list[int], *, exact: bool) -> Peak:
     """The peak of these sizes; `exact` leaves out how the allocator of a card rounds them."""
     if exact:
-        alive, reserved = allocator.exact(sizes, one.events, one.last), 0
+        alive, reserved = allocator.exact(sizes, events, one.last), 0
     else:
-        alive, reserved = allocator.replay(sizes, one.events, one.last)
+        alive, reserved = allocator.replay(sizes, events, one.last)
     shares: Counter[str] = Counter()
     for number, size in alive.items():
         if size:
