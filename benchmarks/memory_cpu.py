@@ -106,7 +106,7 @@ def compared(layers: int, left_out: set[str]) -> Iterator[tuple[str, Found]]:
     for name in (case for case in CASES if case not in left_out):
         step = CASES[name]
         step = evolve(step, network=evolve(step.network, layers=layers))
-        curve = curve_of(step)
+        curve = curve_of(step, (BATCH,))
         if not isinstance(curve, Curve):
             raise SystemExit(f"{name}: not predicted: {curve.because}")
         asked = with_surroundings(curve, step)

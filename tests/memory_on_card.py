@@ -118,7 +118,7 @@ STEPS = {
 
 
 def curve(step: Step) -> dict[str, Any]:
-    found = curve_of(step)
+    found = curve_of(step, (8, 64, 1024))
     return found.to_json() if isinstance(found, Curve) else {"because": found.because}
 
 

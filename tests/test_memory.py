@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from ddpfix.launchers.memory import predict as predicting
+from ddpfix.launchers.memory import reported, ship
 from ddpfix.launchers.memory.allocator import Allocator, exact, replay
 from ddpfix.launchers.memory.around import HANDLES, NCCL, with_surroundings
 from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak
@@ -225,6 +226,19 @@ def test_what_was_traced_is_kept_by_the_versions_and_not_traced_again(
     monkeypatch.setattr(predicting, "installed", lambda: {"torch": "0.1"})
     predict([STEP], tmp_path)
     assert traced[3:] == [essence(STEP)] * 2
+
+
+def test_what_is_shipped_is_complete_and_of_the_versions_that_are_tested() -> None:
+    content = json.loads(predicting.SHIPPED.read_text())
+    assert {*content["curves"]} == {name_of(step) for step in ship.steps()}
+    pinned = (predicting.SHIPPED.parents[2] / "constraints.txt").read_text().split()
+    assert {f"{name}=={version}" for name, version in content["versions"].items()} <= {*pinned}
+
+
+def test_the_table_of_reported_figures_is_what_is_predicted() -> None:
+    text = (predicting.SHIPPED.parents[2] / "docs" / "memory.md").read_text()
+    between = text.partition("<!-- reported -->\n")[2].partition("\n<!-- end -->")[0]
+    assert between == reported.table()
 
 
 def test_a_known_recipe_is_predicted_without_torch(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.peak import Curve
-from ddpfix.launchers.memory.predict import traced
-from ddpfix.launchers.memory.step import Step
+from ddpfix.launchers.memory.predict import predict, traced
+from ddpfix.launchers.memory.step import Step, essence, step_of
+from ddpfix.recipes import model as recipes
 from printed import printed
 from test_memory import NETWORK, STEP
 
@@ -111,3 +113,12 @@ def test_a_trace_that_takes_too_long_is_ended() -> None:
     (answer,) = traced([Step(NETWORK, 16)], limit=0.01)
     assert not isinstance(answer, Curve)
     assert "took more than" in answer.because
+
+
+def test_what_is_shipped_is_what_is_traced() -> None:
+    recipe = recipes.load("codebert-bigclonebench")
+    step = step_of(recipe, recipe.arguments)
+    assert step is not None
+    (shipped,), (found,) = predict([essence(step)]), traced([essence(step)])
+    assert isinstance(found, Curve)
+    assert shipped == with_surroundings(found, step)

@@ -14,8 +14,8 @@ aten/src/ATen/cuda/CublasHandlePool.cpp takes unless CUBLAS_WORKSPACE_CONFIG say
 HANDLES = 2  # one for each thread that computes: the forward and the backward pass
 CONTEXT = {10: 900 * MIB, 9: 800 * MIB, 8: 600 * MIB, 0: 500 * MIB}
 """Bytes that driver, kernels and libraries take from a major compute capability on, kernels being
-loaded as they are used (CUDA 11.7 and later). Of 0.3 to 0.9 GB that are reported, the upper end
-for the architecture."""
+loaded as they are used (CUDA 11.7 and later): the upper end of what is reported, from 300 MB
+(https://github.com/pytorch/pytorch/issues/107667) to 0.9 GB on the newest cards."""
 NCCL = 400 * MIB
 """Bytes that NCCL's buffers and kernels take where several ranks train, at most a few hundred MiB:
 each channel has buffers of NCCL_BUFFSIZE = 4 MiB."""

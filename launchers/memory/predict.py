@@ -80,7 +80,8 @@ def name_of(step: Step, versions: dict[str, str] | None = None) -> str:
 @functools.cache
 def installed() -> dict[str, str]:
     """The versions of the packages that a trace depends on, as far as they are installed."""
-    return {name: version for name, version in versions() if name in PACKAGES}
+    # Behind the plus is what torch was built for, on which no size depends.
+    return {name: of.partition("+")[0] for name, of in versions() if name in PACKAGES}
 
 
 def _shipped(step: Step) -> Curve | None:

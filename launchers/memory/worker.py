@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from . import allocator
@@ -38,8 +39,8 @@ def _answer(step: Step) -> dict[str, Any]:
     return found.to_json()
 
 
-def curve_of(step: Step) -> Curve | NotPredicted:
-    """The peaks of a step at all BATCHES that are not beyond ENOUGH, context and DDP left out."""
+def curve_of(step: Step, batches: Sequence[int] = BATCHES) -> Curve | NotPredicted:
+    """The peaks of a step at all batches that are not beyond ENOUGH, context and DDP left out."""
     traces = [_traced(step, batch) for batch in TRACED[: 2 + (step.network.head in MEETING)]]
     first = traces[0]
     if any(other.events != first.events for other in traces):
@@ -49,7 +50,7 @@ def curve_of(step: Step) -> Curve | NotPredicted:
     once = first.events[:begin] + first.events[end:]
     peaks: list[Peak] = []
     accumulated: list[Peak] = []
-    for batch in BATCHES:
+    for batch in batches:
         at = [round(sum(c * batch**power for power, c in enumerate(size))) for size in sizes]
         for found, events in ((peaks, once), (accumulated, first.events)):
             found.append(_peak(first, at, events, exact=step.capability is None))
@@ -58,8 +59,8 @@ def curve_of(step: Step) -> Curve | NotPredicted:
     _, flops = _through((first.flops, traces[1].flops))
     moved_once, moved = _through((first.moved, traces[1].moved))
     work = [round(value) for value in (flops, moved, moved_once)]
-    batches = BATCHES[: len(peaks)]
-    return Curve(batches, tuple(peaks), first.trainable, *work, tuple(accumulated))
+    looked_at = tuple(batches[: len(peaks)])
+    return Curve(looked_at, tuple(peaks), first.trainable, *work, tuple(accumulated))
 
 
 def _traced(step: Step, batch: int) -> Trace:
