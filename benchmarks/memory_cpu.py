@@ -25,10 +25,11 @@ from ddpfix.recipes.network import Network
 from memory_step import first_trained, real, train
 from torch.profiler import ProfilerActivity, profile
 
-BATCH = 4
+BATCH = 8
 MOST = 0.005  # of the real peak
-APART = {"GPT-2, bf16": 0.02}
-"""Settings with a larger error: here the CPU's own attention copies a mask that no card copies."""
+APART = {"GPT-2, bf16": 0.05}
+"""Settings with a larger error. GPT-2's GELU adds bfloat16 to float32: the CPU makes a copy of the
+one in the other's type, where a card converts as it reads."""
 
 
 def network(architecture: str, head: str, **more: Any) -> Network:

@@ -50,7 +50,9 @@ def forward(model: nn.Module, step: Step, batch: int, device: str) -> Tensor:
     """The loss of a batch with some padding, under autocast where the step has it."""
     half = step.precision != "fp32"
     inputs = [tensor.to(device) for tensor in batch_of(step, batch)]
-    inputs[0][..., -PADDED:] = 1
+    for tensor in inputs:
+        if tensor.ndim == 2:  # the tokens of texts
+            tensor[:, -PADDED:] = 1
     with (
         torch.set_grad_enabled(step.training),
         torch.autocast(device, DTYPES[step.precision] if half else None, enabled=half),

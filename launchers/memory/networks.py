@@ -61,9 +61,12 @@ class GraphPair(Pair):
     """The same where some places are data-flow nodes, whose vectors are averages of tokens'."""
 
     def forward(self, ids: Tensor, *rest: Tensor) -> Tensor:
-        places, sees, labels = rest
-        ids, places = ids.view(-1, self.length), places.view(-1, self.length)
-        sees = sees.view(-1, self.length, self.length)
+        *others, labels = rest
+        # Two tensors of each kind, one for each function; both functions go in one batch.
+        ids, places, sees = (
+            torch.stack(both, 1).flatten(0, 1)
+            for both in zip((ids, *others[:2]), others[2:], strict=True)
+        )
         nodes, tokens = places.eq(0), places.ge(2)
         vectors = self.encoder.get_input_embeddings()(ids)
         shares = nodes[:, :, None] & tokens[:, None, :] & sees
@@ -184,9 +187,9 @@ def batch_of(step: Step, batch: int) -> tuple[Tensor, ...]:
         case "pair":
             return torch.zeros(batch, 2 * length, dtype=torch.long), labels
         case "graph-pair":
-            two = torch.zeros(batch, 2, length, dtype=torch.long)
-            sees = torch.zeros(batch, 2, length, length, dtype=torch.bool)
-            return two, two.clone(), sees, labels
+            sees = torch.zeros(batch, length, length, dtype=torch.bool)
+            function = (one, one.clone(), sees)
+            return *function, *(tensor.clone() for tensor in function), labels
         case "anchor":
             return one, one.clone()
         case _:

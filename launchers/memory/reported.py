@@ -17,6 +17,9 @@ from .predict import predict
 from .step import Step, step_of
 
 GB = 10**9
+SHALLOW = (4, 6)
+"""Layers that are traced of a network with more than DEEP: its peak goes on in a straight line."""
+DEEP = 24
 LENGTH = 256  # tokens: what anchors are trained with
 LARGE = Network(
     "xlm-roberta",
@@ -73,6 +76,26 @@ class Reported:
     gigabytes: float
     why: str
 
+    @property
+    def steps(self) -> list[Step]:
+        """What is traced for it."""
+        network = self.step.network
+        if network.layers <= DEEP:
+            return [self.step]
+        return [evolve(self.step, network=evolve(network, layers=count)) for count in SHALLOW]
+
+    def peak(self) -> Peak:
+        """What is predicted. Raises SystemExit where nothing can be."""
+        peaks = []
+        for step, curve in zip(self.steps, predict(self.steps), strict=True):
+            if not isinstance(curve, Curve):
+                raise SystemExit(f"{step}: {curve.because}")
+            peaks.append(curve.at(self.batch))
+        low, high = peaks[0], peaks[-1]
+        share = (self.step.network.layers - SHALLOW[0]) / (SHALLOW[1] - SHALLOW[0])
+        pairs = zip(attrs.astuple(low), attrs.astuple(high), strict=True)
+        return Peak(*(round(one + (other - one) * share) for one, other in pairs))
+
 
 def reported() -> Iterator[Reported]:
     """Every figure, with our words on it."""
@@ -125,15 +148,12 @@ def _codegpt(length: int, attention: str) -> Step:
 
 def table() -> str:
     """The rows in Markdown: reported, predicted and what of that is constant, all in GB."""
-    rows = [*reported()]
     lines = [
         "| setting | reported | predicted | of which weights, gradients, moments | why |",
         "|---|---|---|---|---|",
     ]
-    for row, curve in zip(rows, predict([row.step for row in rows]), strict=True):
-        if not isinstance(curve, Curve):
-            raise SystemExit(f"{row.what}: {curve.because}")
-        peak = curve.at(row.batch)
+    for row in reported():
+        peak = row.peak()
         total, fixed = (f"{size / GB:.1f}" for size in (peak.total, _constant(peak)))
         lines.append(f"| {row.what} | {row.gigabytes:g} | {total} | {fixed} | {row.why} |")
     return "\n".join(lines)

@@ -47,7 +47,7 @@ def steps() -> Iterator[Step]:
             step = step_of(recipe, recipe.arguments, precision=precision)
             if step is not None:
                 yield from map(essence, _variants(step))
-    yield from (essence(row.step) for row in reported())
+    yield from (essence(step) for row in reported() for step in row.steps)
 
 
 def _variants(step: Step) -> Iterator[Step]:

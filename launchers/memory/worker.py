@@ -58,9 +58,15 @@ def curve_of(step: Step, batches: Sequence[int] = BATCHES) -> Curve | NotPredict
             break
     _, flops = _through((first.flops, traces[1].flops))
     moved_once, moved = _through((first.moved, traces[1].moved))
-    work = [round(value) for value in (flops, moved, moved_once)]
-    looked_at = tuple(batches[: len(peaks)])
-    return Curve(looked_at, tuple(peaks), first.trainable, *work, tuple(accumulated))
+    return Curve(
+        tuple(batches[: len(peaks)]),
+        tuple(peaks),
+        first.trainable,
+        round(flops),
+        round(moved),
+        round(moved_once),
+        tuple(accumulated),
+    )
 
 
 def _traced(step: Step, batch: int) -> Trace:
