@@ -30,7 +30,6 @@ from attrs import evolve
 from ddpfix.launchers.memory.around import NCCL
 from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.predict import predict
-from ddpfix.launchers.memory.reported import ANCHORS, DETECTOR
 from ddpfix.launchers.memory.step import Step, step_of
 from ddpfix.recipes import model as recipes
 
@@ -49,12 +48,6 @@ def of_recipe(name: str, **more: Any) -> Step:
     step = step_of(recipe, recipe.arguments)
     assert step is not None
     return evolve(step, **more)
-
-
-def anchors(size: str, **more: Any) -> Step:
-    """Anchor training on an XLM-RoBERTa, with adapters."""
-    plain = Step(ANCHORS[size], 256, "bf16", checkpointing=True, lora_rank=32, projection=768)
-    return evolve(plain, **more)
 
 
 GPT, BERT, GRAPH = "codegpt-bigclonebench", "codebert-bigclonebench", "graphcodebert-clonedetection"
@@ -76,10 +69,10 @@ SETTINGS: dict[str, tuple[Step, int]] = {
         of_recipe(GRAPH, precision="bf16", checkpointing=True),
         32,
     ),
-    "anchors, large": (anchors("large"), 64),
-    "anchors, XL": (anchors("XL"), 32),
-    "anchors, XXL": (anchors("XXL"), 16),
-    "detector fp16": (Step(DETECTOR, 512, "fp16", projection=256), 32),
+    "anchors, large": (of_recipe("anchor-xlmr-large"), 64),
+    "anchors, XL": (of_recipe("anchor-xlmr-xl"), 32),
+    "anchors, XXL": (of_recipe("anchor-xlmr-xxl"), 16),
+    "detector fp16": (of_recipe("code-detector"), 32),
 }
 SEARCHED = ("CodeGPT bf16", "CodeBERT", "GraphCodeBERT bf16")
 

@@ -14,8 +14,8 @@ from ddpfix.launchers.memory import predict as predicting
 from ddpfix.launchers.memory import reported, ship
 from ddpfix.launchers.memory.allocator import Allocator, exact, replay
 from ddpfix.launchers.memory.around import HANDLES, NCCL, with_surroundings
-from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak
-from ddpfix.launchers.memory.predict import name_of, predict
+from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak, extended
+from ddpfix.launchers.memory.predict import DEEP, SHALLOW, name_of, predict
 from ddpfix.launchers.memory.step import Step, essence, step_of
 from ddpfix.recipes import model
 from ddpfix.recipes.network import Network
@@ -112,6 +112,14 @@ def test_the_largest_batch_is_the_last_whose_total_fits(limit: int, batch: int) 
     assert CURVE.largest(limit) == batch
 
 
+def test_a_network_of_many_layers_goes_on_in_a_straight_line() -> None:
+    more = Curve((1, 2), (Peak(140, 0, 50), Peak(140, 0, 0, 80)), 120, 9, 10, 5, (Peak(7),) * 2)
+    few = evolve(CURVE, accumulated=(Peak(5), Peak(6), Peak(7)))
+    assert extended(few, more, (4, 6, 12)) == Curve(
+        (1, 2), (Peak(260, 0, 50), Peak(260, 0, 0, 140)), 180, 15, 13, 5, (Peak(13), Peak(10))
+    )
+
+
 def test_a_curve_survives_json() -> None:
     assert Curve.from_json(json.loads(json.dumps(CURVE.to_json()))) == CURVE
 
@@ -190,18 +198,37 @@ def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
     assert Step.from_json(json.loads(json.dumps(plain.to_json()))) == plain
     flag = recipe.flags.sequence_length
     assert flag is not None
-    told = {**recipe.arguments, flag: 64, "--gradient_checkpointing": None, "--lora_r": "8"}
+    network = recipe.model
+    assert network is not None
+    told = {**recipe.arguments, flag: 64, network.checkpointing: None, network.lora: "8"}
     told["--attn_implementation"] = "eager"
     step = step_of(recipe, told, precision="bf16", world=2, accumulates=True)
     assert step is not None
     assert plain.length - step.length == int(recipe.arguments[flag]) - 64
     assert (step.checkpointing, step.lora_rank, step.attention) == (True, 8, "eager")
-    assert (step.precision, step.world, step.accumulates) == ("bf16", 2, True)
+    precision = network.precision or "bf16"
+    assert (step.precision, step.world, step.accumulates) == (precision, 2, True)
 
 
 def test_a_recipe_without_its_model_has_no_step() -> None:
     recipe = evolve(model.load("codebert-bigclonebench"), model=None, sources={})
     assert step_of(recipe, recipe.arguments) is None
+
+
+def test_of_a_network_of_many_layers_two_with_few_are_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers: list[int] = []
+
+    def trace(steps: list[Step]) -> list[Curve]:
+        layers.extend(step.network.layers for step in steps)
+        return [evolve(CURVE, flops=10 * step.network.layers) for step in steps]
+
+    monkeypatch.setattr(predicting, "traced", trace)
+    deep, not_deep = (evolve(STEP, network=evolve(NETWORK, layers=n)) for n in (24, DEEP))
+    answers = predict([deep, not_deep])
+    assert layers == [*SHALLOW, DEEP]
+    assert [answer.flops for answer in answers if isinstance(answer, Curve)] == [240, 120]
 
 
 def test_what_was_traced_is_kept_by_the_versions_and_not_traced_again(

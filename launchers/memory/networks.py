@@ -87,15 +87,11 @@ class Anchor(nn.Module):
 
     def __init__(self, encoder: PreTrainedModel, step: Step) -> None:
         super().__init__()
-        self.encoder, self.world = encoder, step.world
+        self.encoder = encoder
         self.project = nn.Linear(step.network.hidden, step.projection)
 
     def forward(self, anchors: Tensor, others: Tensor) -> Tensor:
         one, other = self.embed(anchors), self.embed(others)
-        if self.world > 1:  # gathered from all ranks
-            one, other = (
-                torch.cat([x, *[x.detach().clone()] * (self.world - 1)]) for x in (one, other)
-            )
         scores = one @ other.T / 0.07
         labels = torch.arange(len(scores))
         return (F.cross_entropy(scores, labels) + F.cross_entropy(scores.T, labels)) / 2
@@ -114,7 +110,7 @@ class Detector(nn.Module):
     def __init__(self, encoder: PreTrainedModel, step: Step) -> None:
         super().__init__()
         hidden = step.network.hidden
-        self.encoder, self.world = encoder, step.world
+        self.encoder = encoder
         self.classify = nn.Sequential(nn.Dropout(0.1), nn.Linear(hidden, 2))
         self.project = nn.Sequential(
             nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, step.projection)
@@ -124,9 +120,6 @@ class Detector(nn.Module):
         first = self.encoder(input_ids=ids, attention_mask=ids.ne(PADDING))[0][:, 0]
         found = F.cross_entropy(self.classify(first), labels)
         vectors = F.normalize(self.project(first), dim=-1)
-        if self.world > 1:
-            vectors = torch.cat([vectors, *[vectors.detach().clone()] * (self.world - 1)])
-            labels = torch.cat([labels] * self.world)
         scores = vectors @ vectors.T / 0.07
         same = labels[:, None].eq(labels[None]).float()
         likely = F.log_softmax(scores, dim=-1)

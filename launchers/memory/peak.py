@@ -100,6 +100,31 @@ class Curve:
         return Curve(**{**plain, **peaks, "batches": tuple(plain["batches"])})
 
 
+def extended(few: Curve, more: Curve, layers: tuple[int, int, int]) -> Curve:
+    """The curve at layers[2] layers, from those at layers[0] and layers[1] in a straight line.
+
+    Layers are alike: each has its weights, its moments and what it keeps.
+    """
+    share = (layers[2] - layers[0]) / (layers[1] - layers[0])
+
+    def on(low: int, high: int) -> int:
+        return max(0, round(low + (high - low) * share))
+
+    def peaks(low: tuple[Peak, ...], high: tuple[Peak, ...]) -> tuple[Peak, ...]:
+        pairs = [(attrs.astuple(a), attrs.astuple(b)) for a, b in zip(low, high, strict=False)]
+        return tuple(Peak(*map(on, *pair)) for pair in pairs)
+
+    return Curve(
+        min(few.batches, more.batches, key=len),
+        peaks(few.peaks, more.peaks),
+        on(few.trainable, more.trainable),
+        on(few.flops, more.flops),
+        on(few.moved, more.moved),
+        on(few.moved_once, more.moved_once),
+        peaks(few.accumulated, more.accumulated),
+    )
+
+
 _PEAKS = ("peaks", "accumulated")
 
 

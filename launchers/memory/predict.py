@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..record import versions
+import attrs
+
 from .around import with_surroundings
-from .peak import Curve, NotPredicted
+from .peak import Curve, NotPredicted, extended
 from .step import Step, essence
 
 TIME_LIMIT = 120.0  # seconds for a trace of one step
 PACKAGES = ("torch", "transformers", "peft")
+DEEP = 12
+"""Layers above which a network is not traced as a whole but twice with fewer, SHALLOW."""
+SHALLOW = (4, 6)
 SHIPPED = Path(__file__).with_name("shipped.json")
 
 Answer = Curve | NotPredicted
@@ -29,22 +33,38 @@ def predict(steps: Sequence[Step], state: Path | None = None) -> list[Answer]:
     of torch, transformers and peft. What is neither kept nor shipped is traced in one process,
     which takes seconds for a step and is ended after TIME_LIMIT seconds for each.
     """
-    essences = [essence(step) for step in steps]
+    parts = [traced_for(step) for step in steps]
+    needed = [*dict.fromkeys(itertools.chain.from_iterable(parts))]
     answers: dict[Step, Answer] = {}
-    for one in essences:
+    for one in needed:
         found = _shipped(one) or (_kept(state, one) if state else None)
         if found:
             answers[one] = found
-    unknown = [one for one in dict.fromkeys(essences) if one not in answers]
+    unknown = [one for one in needed if one not in answers]
     for one, answer in zip(unknown, traced(unknown) if unknown else (), strict=True):
         answers[one] = answer
         if state and isinstance(answer, Curve):
             _keep(state, one, answer)
-    return [_around(answers[one], step) for one, step in zip(essences, steps, strict=True)]
+    return [
+        _joined([answers[one] for one in some], step)
+        for some, step in zip(parts, steps, strict=True)
+    ]
+
+
+def traced_for(step: Step) -> list[Step]:
+    """The steps that are traced for one: itself, or two of fewer layers where it has many."""
+    plain = essence(step)
+    if plain.network.layers <= DEEP:
+        return [plain]
+    return [
+        attrs.evolve(plain, network=attrs.evolve(plain.network, layers=count)) for count in SHALLOW
+    ]
 
 
 def traced(steps: Sequence[Step], limit: float = TIME_LIMIT) -> list[Answer]:
     """The steps traced by this Python in another process."""
+    import subprocess  # a prediction that is known starts nothing
+
     try:
         done = subprocess.run(
             [sys.executable, "-m", f"{__package__}.worker"],
@@ -65,8 +85,14 @@ def traced(steps: Sequence[Step], limit: float = TIME_LIMIT) -> list[Answer]:
     ]
 
 
-def _around(answer: Answer, step: Step) -> Answer:
-    return with_surroundings(answer, step) if isinstance(answer, Curve) else answer
+def _joined(answers: list[Answer], step: Step) -> Answer:
+    curves = [answer for answer in answers if isinstance(answer, Curve)]
+    if len(curves) < len(answers):
+        return next(answer for answer in answers if not isinstance(answer, Curve))
+    whole = curves[0]
+    if len(curves) > 1:
+        whole = extended(whole, curves[1], (*SHALLOW, step.network.layers))
+    return with_surroundings(whole, step)
 
 
 def name_of(step: Step, versions: dict[str, str] | None = None) -> str:
@@ -80,8 +106,15 @@ def name_of(step: Step, versions: dict[str, str] | None = None) -> str:
 @functools.cache
 def installed() -> dict[str, str]:
     """The versions of the packages that a trace depends on, as far as they are installed."""
-    # Behind the plus is what torch was built for, on which no size depends.
-    return {name: of.partition("+")[0] for name, of in versions() if name in PACKAGES}
+    # importlib.metadata reads the same names, with email and zipfile behind it, in 50 ms.
+    found: dict[str, str] = {}
+    for folder in map(Path, sys.path):
+        for entry in folder.glob("*-*.dist-info"):
+            name, _, version = entry.name.removesuffix(".dist-info").partition("-")
+            if name in PACKAGES:
+                # Behind a plus is what torch was built for, on which no size depends.
+                found.setdefault(name, version.partition("+")[0])
+    return found
 
 
 def _shipped(step: Step) -> Curve | None:

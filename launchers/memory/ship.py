@@ -18,9 +18,9 @@ from attrs import evolve
 
 from ...recipes import model as recipes
 from .peak import Curve
-from .predict import SHIPPED, installed, name_of
+from .predict import SHIPPED, installed, name_of, traced_for
 from .reported import reported
-from .step import Step, essence, step_of
+from .step import Step, step_of
 
 
 def main() -> None:
@@ -46,8 +46,10 @@ def steps() -> Iterator[Step]:
         for precision in ("fp32", "bf16"):
             step = step_of(recipe, recipe.arguments, precision=precision)
             if step is not None:
-                yield from map(essence, _variants(step))
-    yield from (essence(step) for row in reported() for step in row.steps)
+                for variant in _variants(step):
+                    yield from traced_for(variant)
+    for row in reported():
+        yield from traced_for(row.step)
 
 
 def _variants(step: Step) -> Iterator[Step]:
