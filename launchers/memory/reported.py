@@ -48,13 +48,14 @@ def reported() -> Iterator[Reported]:
             figure,
             WHY["anchors"],
         )
-    yield Reported(
-        "CodeBERT as a detector, 128 texts of 512 tokens, fp16",
-        _step("code-detector"),
-        128,
-        16.0,
-        WHY["detector"],
-    )
+    for length in (512, 256):
+        yield Reported(
+            f"CodeBERT as a detector, 128 texts of {length} tokens, fp16",
+            _step("code-detector", {"--max_length": length}),
+            128,
+            16.0,
+            WHY["detector"],
+        )
 
 
 WHY = {
