@@ -22,7 +22,7 @@ from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
 from ddpfix.launchers.memory.worker import curve_of
 from ddpfix.recipes.network import Network
-from memory_step import first_trained, real, train
+from memory_step import first_trained, real, train  # type: ignore[import-not-found]
 from torch.profiler import ProfilerActivity, profile
 
 BATCH = 8
@@ -34,7 +34,13 @@ one in the other's type, where a card converts as it reads."""
 
 def network(architecture: str, head: str, **more: Any) -> Network:
     """A small network of an architecture."""
-    sizes = {"vocabulary": 300, "hidden": 64, "layers": 2, "heads": 2, "intermediate": 256}
+    sizes: dict[str, Any] = {
+        "vocabulary": 300,
+        "hidden": 64,
+        "layers": 2,
+        "heads": 2,
+        "intermediate": 256,
+    }
     projection = 48 if head in ("anchor", "detector") else 0
     return Network(
         architecture, head, **sizes, positions=200, length=(96,), projection=projection, **more
@@ -124,11 +130,12 @@ def measured(step: Step, batch: int) -> int:
     before = sum(tensor.numel() * tensor.itemsize for tensor in {id(x): x for x in kept}.values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
         train(model, optimizer, step, batch)
-    now = most = 0
+    now: int = 0
+    most: int = 0
     for event in sorted(memory_events(records), key=lambda event: event.start_ns()):
         now += event.nbytes()
         most = max(most, now)
-    return before + most
+    return int(before + most)
 
 
 def memory_events(records: Any) -> list[Any]:

@@ -38,7 +38,13 @@ GIB = 1 << 30
 MEAN, WORST = 0.03, 0.06  # of the real peak
 FULL = 0.85  # of the card that a setting may take as predicted; else its batch is made smaller
 LIMIT = 16 * GIB  # within which the largest batch is looked for
-TINY = {"vocabulary": 300, "hidden": 64, "layers": 1, "heads": 2, "intermediate": 128}
+TINY: dict[str, Any] = {
+    "vocabulary": 300,
+    "hidden": 64,
+    "layers": 1,
+    "heads": 2,
+    "intermediate": 128,
+}
 MEASURED = ("allocated", "reserved", "total")
 
 
@@ -183,7 +189,7 @@ def run(step: Step, batch: int, card: dict[str, Any], limit: int = 0) -> dict[st
 def measured(plain: dict[str, Any], batch: int, device: str, limit: int) -> dict[str, Any]:
     """What three steps take in this process, and which attention a fourth one uses."""
     import torch
-    from memory_step import first_trained, real, train
+    from memory_step import first_trained, real, train  # type: ignore[import-not-found]
 
     step = Step.from_json(plain)
     if limit and device == "cuda":
@@ -199,7 +205,7 @@ def measured(plain: dict[str, Any], batch: int, device: str, limit: int) -> dict
             train(model, optimizer, first_trained(step), 1, device, scaler)
         for _ in range(3):
             train(model, optimizer, step, batch, device, scaler)
-        found = peaks(device)
+        found: dict[str, Any] = {**peaks(device)}
         with torch.profiler.profile() as records:
             train(model, optimizer, step, batch, device, scaler)
     names = {event.key for event in records.key_averages()}

@@ -37,7 +37,7 @@ def train(
         loss = forward(model, step, batch, device)
         if not step.training:
             return
-        scaler.scale(loss).backward()
+        torch.autograd.backward(scaler.scale(loss))
         del loss
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -52,9 +52,9 @@ def product() -> Tensor:
 
 
 def attention(dtype: torch.dtype, mask: bool) -> Tensor:
-    tensors = [torch.zeros(B, H, L, D, dtype=dtype, requires_grad=True) for _ in range(3)]
+    query, key, value = (torch.zeros(B, H, L, D, dtype=dtype, requires_grad=True) for _ in range(3))
     allowed = torch.zeros(B, 1, L, L, dtype=torch.bool) if mask else None
-    return F.scaled_dot_product_attention(*tensors, attn_mask=allowed, dropout_p=0.1)
+    return F.scaled_dot_product_attention(query, key, value, allowed, 0.1)
 
 
 OPERATIONS: dict[str, tuple[Callable[[], Tensor], tuple[int, int]]] = {
@@ -75,7 +75,7 @@ def seen(make: Callable[[], Tensor], capability: tuple[int, int]) -> dict[str, A
     """The operations of a forward and a backward pass, and the result's type."""
     names: list[str] = []
 
-    class Names(Watch):
+    class Names(Watch):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, *rest: Any, **options: Any) -> Any:
             if func.namespace == "aten":
                 names.append(func.overloadpacket.__name__)

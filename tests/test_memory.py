@@ -200,8 +200,8 @@ def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
     assert flag is not None
     network = recipe.model
     assert network is not None
-    told = {**recipe.arguments, flag: 64, network.checkpointing: None, network.lora: "8"}
-    told["--attn_implementation"] = "eager"
+    told: dict[str, object] = {**recipe.arguments, flag: 64, "--attn_implementation": "eager"}
+    told |= {str(network.checkpointing): None, str(network.lora): "8"}
     step = step_of(recipe, told, precision="bf16", world=2, accumulates=True)
     assert step is not None
     assert plain.length - step.length == int(recipe.arguments[flag]) - 64
