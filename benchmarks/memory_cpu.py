@@ -58,7 +58,6 @@ DETECTOR = evolve(ROBERTA, network=network("roberta", "detector"), projection=48
 CASES = {
     "a pair, RoBERTa": ROBERTA,
     "a pair, GPT-2": GPT2,
-    "eager attention": evolve(ROBERTA, attention="eager"),
     "GPT-2, eager attention": evolve(GPT2, attention="eager"),
     "GPT-2, bf16": evolve(GPT2, precision="bf16"),
     "bf16": evolve(ROBERTA, precision="bf16"),
