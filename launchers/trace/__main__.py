@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import builtins
-import io
 import os
 import platform
 import socket
@@ -13,9 +11,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
 from . import determinism, legacy
@@ -25,6 +22,7 @@ from .files import FileAudit
 from .imports import AfterImport
 from .limits import Limits
 from .loaders import Loaders
+from .main_module import run_as_main
 from .recorder import Recorder
 from .sites import Sites
 from .talk import Metrics, Seeds
@@ -143,7 +141,7 @@ class Trace:
         if not sys.flags.safe_path:
             sys.path[0] = str(Path(script).resolve().parent)
         try:
-            _run_as_main(script)
+            run_as_main(script)
         except SystemExit as end:
             self._end(_status(end.code), None)
             raise
@@ -219,22 +217,6 @@ class Trace:
         while begin is not None and not self._sites.is_user(begin.tb_frame.f_code.co_filename):
             begin = begin.tb_next
         return begin
-
-
-def _run_as_main(script: str) -> None:
-    """Execute a script in a new ``__main__`` that stays, as the interpreter itself would.
-
-    runpy.run_path differs: it changes sys.argv[0] or __file__, leaves no __loader__, and takes
-    ``__main__`` away before the exit handlers run.
-    """
-    path = os.path.abspath(script)  # noqa: PTH100  (normalised, as the interpreter does)
-    loader = SourceFileLoader("__main__", path)
-    module = ModuleType("__main__")
-    vars(module).update(__file__=path, __loader__=loader, __builtins__=builtins, __cached__=None)
-    sys.modules["__main__"] = module
-    with io.open_code(path) as file:
-        code = loader.source_to_code(file.read(), path)
-    exec(code, vars(module))
 
 
 def _status(code: object) -> int:
