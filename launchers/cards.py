@@ -24,7 +24,8 @@ class Card:
 
     `tflops` are peaks by precision (fp32, tf32, bf16, fp16) in 10^12 floating-point operations a
     second, dense, summed in fp32; a precision without units is not in it. `bandwidth` is the
-    memory's in GB/s, `power` the board's in watts, `source` where the figures are from.
+    memory's in GB/s, `power` the board's in watts, `source` where the figures are from. `nvlink` is
+    the rate between cards in GB/s, both directions together, and 0 where PCIe joins them.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Card:
     bandwidth: float
     power: float
     source: str
+    nvlink: float = 0.0
 
     @property
     def memory(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -27,12 +28,11 @@ from .ladder import Setting
 from .learned import Memory
 from .node_options import on_nodes
 from .nodes import Nodes
-from .plan import Plan, solve, solve_shared
+from .planned import Asked, Planned, planned
 from .precision import CHOICES
 from .record import git_state
 from .recovery import Recovery, resuming
 from .run import LOG, check_folder, default_folder, run, state_folder
-from .settings import Settings, settings
 from .slurm import submit
 
 
@@ -60,6 +60,12 @@ def _shared(function: Any) -> Any:
             type=click.Choice(CHOICES),
             default="auto",
             help="bf16, fp16 or fp32 for a script that has --amp; by the cards unless given.",
+        ),
+        click.option(
+            "--probe",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="First time N real optimizer steps of the script; what they tell is kept.",
         ),
     ]
     function = on_cards(function)
@@ -100,6 +106,7 @@ def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
 @click.command()
 @_shared
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def plan(
     recipe_name: str,
     global_batch: int | None,
@@ -110,22 +117,27 @@ def plan(
     script: Path | None,
     exact: bool,
     precision: str,
+    probe: int | None,
     as_json: bool,
+    extra: tuple[str, ...],
 ) -> None:
-    """The plan for a recipe on these cards: batch, precision, loader workers, optimizer steps."""
+    """The plan for a recipe on these cards: batch, precision, memory, time, optimizer steps.
+
+    EXTRA, after --, are arguments for the script, as for launch.
+    """
     recipe = load(recipe_name)
     path = script or Path(recipe.script)
     devices = _devices(wish, processes, cpu=cpu)
     shared = exact or commands.shares_batches(path)
-    solved = make_plan(recipe, devices.world, global_batch, per_device, shared=shared)
-    more = settings(
-        recipe, path, solved, devices.cards, cores=commands.cores(), precision=precision
-    )
+    asked = Asked(recipe, path, global_batch, per_device, precision, extra, shared)
     click.echo(devices.found, err=True)
+    if probe:
+        _refuse_simulated(wish)
+    found = _planned(asked, devices, probe)
     if as_json:
-        click.echo(json.dumps(_facts(recipe, devices, solved, more), indent=2))
+        click.echo(json.dumps(_facts(recipe, devices, found), indent=2))
         return
-    for sentence in (solved.why, *more.said):
+    for sentence in (*found.said, *found.others):
         click.echo(sentence)
 
 
@@ -164,6 +176,7 @@ def launch(
     script: Path | None,
     exact: bool,
     precision: str,
+    probe: int | None,
     output: Path | None,
     backend: str | None,
     dry_run: bool,
@@ -180,11 +193,12 @@ def launch(
     the run's own.
     """
     recipe = load(recipe_name)
-    if wish.kinds and (job.submit or not emit) and not dry_run:
+    if probe and (dry_run or emit or detach or machines.count > 1):
         raise InputError(
-            f"--gpus {','.join(wish.kinds)!r}: nothing can run on simulated cards; see what would "
-            "with --dry-run or --emit"
+            "--probe runs the script here and now: `ddpfix plan --probe` does it before"
         )
+    if (job.submit or not emit) and not dry_run:
+        _refuse_simulated(wish)
     devices = _devices(wish, processes, cpu=cpu, job=emit == "sbatch")
     path = script or Path(recipe.script)
     shared = commands.shares_batches(path)
@@ -193,17 +207,8 @@ def launch(
     care = machines.care(care)
     # Where no launcher sees all ranks, torch elastic starts them again.
     elastic = care.max_restarts if emit or machines.count > 1 else 0
-    world = devices.world * machines.count
-    solved = make_plan(recipe, world, global_batch, per_device, extra, shared=shared)
-    more = settings(
-        recipe,
-        path,
-        solved,
-        devices.cards,
-        cores=commands.cores() * machines.count,
-        precision=precision,
-        mine=commands.given(extra),
-    )
+    asked = Asked(recipe, path, global_batch, per_device, precision, extra, shared, machines.count)
+    found = _planned(asked, devices, probe, backend)
     folder = (output or default_folder(recipe.name)).absolute()
     own = folder / machines.record
     check_folder(own)
@@ -222,27 +227,26 @@ def launch(
             restarts=elastic,
         )
 
-    flags, told_flags = declared(path), more.arguments
+    flags, told_flags = declared(path), found.settings.arguments
     if emit == "sbatch" or elastic:
         told_flags = resuming(flags, {*recipe.arguments, *commands.given(extra)}, told_flags)
-    setting = Setting(recipe, solved, extra, flags, told_flags)
+    setting = Setting(recipe, found.plan, extra, flags, told_flags)
     memory = Memory(state_folder(), devices.cards, setting)
-    asked = per_device is not None or commands.fixed_by(recipe, extra) != (None, None)
     told = ""
-    if care.learned and not (asked or emit):
+    if care.learned and not (asked.told or emit):
         setting, told = memory.used(setting)
-    solved = setting.plan
+    found = found if setting.plan == found.plan else found.lowered(setting.plan)
     command = build(setting)
     click.echo(devices.found, err=True)
     for sentence in filter(None, (machines.said, told)):
         click.echo(sentence, err=True)
-    click.echo(f"Plan: {'; '.join([solved.why, *more.said])}.", err=True)
+    click.echo(f"Plan: {'; '.join(found.said)}.", err=True)
     for argument in command.replaced:
         click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
     if emit:
         text = emitted(
             emit,
-            Launch(recipe.name, command, path, solved, devices.indices, Path.cwd(), machines),
+            Launch(recipe.name, command, path, found.plan, devices.indices, Path.cwd(), machines),
         )
         if job.submit and not dry_run:
             number = submit(text, folder, job.words)
@@ -254,7 +258,7 @@ def launch(
     if dry_run:
         click.echo(os.fsencode(command.line))
         return
-    _need_packages(chosen(machines.backend(backend), solved.world))
+    _need_packages(chosen(machines.backend(backend), found.plan.world))
     if detach:
         pid = detached.detach(sys.argv[1:], folder, own)
         click.echo(f"The run goes on in process {pid}: ddpfix attach {own}", err=True)
@@ -265,7 +269,7 @@ def launch(
     outcome = run(
         command,
         own,
-        facts=_facts(recipe, devices, solved, more) | {"machines": attrs.asdict(machines)},
+        facts=_facts(recipe, devices, found) | {"machines": attrs.asdict(machines)},
         late=lambda: {"git": git_state(path.parent)},
         grace=care.grace,
         again=Recovery(
@@ -279,6 +283,10 @@ def launch(
     if outcome.left_behind:
         click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
     click.echo(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}", err=True)
+    from .paced import remember
+
+    with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended
+        remember(asked, devices, found, own)
     ctx.exit(outcome.status)
 
 
@@ -289,40 +297,30 @@ def _devices(wish: Wish, processes: int | None, *, cpu: bool, job: bool = False)
     return choose(wish.look(), processes, named=wish.named)
 
 
-def make_plan(
-    recipe: Recipe,
-    world: int,
-    global_batch: int | None,
-    per_device: int | None,
-    extra: tuple[str, ...] = (),
-    *,
-    shared: bool = False,
-) -> Plan:
-    """The plan for a recipe, with the user's numbers for the recipe's where there are any.
+def _planned(
+    asked: Asked, devices: Devices, probe: int | None, backend: str | None = None
+) -> Planned:
+    if not probe:
+        return planned(asked, devices)
+    from .probe import probed
 
-    A batch or accumulation flag among `extra` is kept, and the other one fitted to it; a script
-    without a flag for it does not accumulate. `shared`: ranks share each batch out, and their
-    shares may differ.
-
-    Raises:
-        InputError: a number below 1, or a flag of `extra` without one.
-
-    """
-    batch, accumulation = commands.fixed_by(recipe, extra)
-    if recipe.flags.accumulation is None:
-        accumulation = 1
-    target = recipe.batch.global_batch if global_batch is None else global_batch
-    cap = recipe.batch.per_device_cap if per_device is None else per_device
-    if shared:
-        return solve_shared(world, target, cap, accumulation=accumulation)
-    return solve(world, target, cap, per_device=batch, accumulation=accumulation)
+    _need_packages(chosen(backend, devices.world))
+    click.echo(f"Timing {probe} optimizer steps after one to warm up.", err=True)
+    return probed(asked, devices, probe, backend)
 
 
-def _facts(recipe: Recipe, devices: Devices, solved: Plan, more: Settings) -> dict[str, Any]:
+def _refuse_simulated(wish: Wish) -> None:
+    if wish.kinds:
+        raise InputError(
+            f"--gpus {','.join(wish.kinds)!r}: nothing can run on simulated cards; see what would "
+            "with --dry-run or --emit"
+        )
+
+
+def _facts(recipe: Recipe, devices: Devices, found: Planned) -> dict[str, Any]:
     return {
         "recipe": recipe.name,
-        "plan": attrs.asdict(solved),
-        **more.facts(),
+        **found.facts(),
         "cards": [attrs.asdict(gpu) for gpu in devices.cards],
     }
 

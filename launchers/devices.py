@@ -13,6 +13,7 @@ from .visible import are_kinds, hides_every_card, pick
 
 if TYPE_CHECKING:
     from .gpus import Gpu, Inventory
+    from .links import Link
 
 CPU_PROCESSES = 2
 
@@ -62,12 +63,16 @@ class Wish:
 
 @attrs.frozen
 class Devices:
-    """Where the processes run: so many cards, or the CPU when there are none, and why."""
+    """Where the processes run: so many cards, or the CPU when there are none, and why.
+
+    `links` tell how each two cards of the machine are joined, as far as that is known.
+    """
 
     world: int
     cards: tuple[Gpu, ...]
     found: str
     assigned: bool = False  # the cards are those that a batch job will be given
+    links: tuple[Link, ...] = ()
 
     @property
     def indices(self) -> tuple[int, ...] | None:
@@ -125,7 +130,8 @@ def choose_devices(
     names = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in chosen)
     told = [] if named else [f"Left out {one}." for one in left_out]
     parts = [f"Using card{'s'[: len(chosen) > 1]} {names}.", *told]
-    return Devices(len(chosen), chosen, " ".join([*filter(None, [found.note]), *parts]))
+    said = " ".join([*filter(None, [found.note]), *parts])
+    return Devices(len(chosen), chosen, said, links=found.links)
 
 
 def choose_for_job(

@@ -38,6 +38,8 @@ class Heard:
         self.step: int | None = None
         self.steps: int | None = None
         self.losses: list[tuple[float, int | None, float]] = []
+        self.units: dict[int, tuple[int, float]] = {}
+        self._passes: dict[tuple[int | None, int], tuple[int, float, int]] = {}
         self._tails = {1: bytearray(), 2: bytearray()}
         self._lines: dict[tuple[int, int | None], bytes] = {}
         self._every, self._skipped = 1, 0
@@ -49,7 +51,7 @@ class Heard:
         self._lines[stream, rank] = rest[-TAIL:]
         for line in whole:
             self._tails[stream] += _told(rank, line)
-            self._hear(line)
+            self._hear(line, rank)
         del self._tails[stream][:-TAIL]
 
     def output(self) -> bytes:
@@ -65,15 +67,26 @@ class Heard:
     def facts(self) -> dict[str, Any]:
         """For the record."""
         losses = [[round(when, 1), step, loss] for when, step, loss in self.losses]
-        return {"step": self.step, "steps": self.steps, "losses": losses}
+        units = {steps: [done, round(seconds, 3)] for steps, (done, seconds) in self.units.items()}
+        return {"step": self.step, "steps": self.steps, "losses": losses, "units": units}
 
-    def _hear(self, line: bytes) -> None:
+    def _hear(self, line: bytes, rank: int | None) -> None:
         self.out_of_memory = self.out_of_memory or OUT_OF_MEMORY.search(line) is not None
         bar, loss = _BAR.search(line), _LOSS.search(line)
         if bar:
             self.step, self.steps = int(bar[1]), int(bar[2])
+            self._advance(rank, self.step, self.steps)
         if loss:
             self._keep(float(loss[1]))
+
+    def _advance(self, rank: int | None, step: int, steps: int) -> None:
+        """A bar that goes back to its beginning starts another pass."""
+        first, since, last = self._passes.get((rank, steps), (step, self.last, step))
+        if step < last:
+            first, since = step, self.last
+        self._passes[rank, steps] = (first, since, step)
+        if step - first > self.units.get(steps, (0, 0.0))[0]:
+            self.units[steps] = (step - first, self.last - since)
 
     def _keep(self, loss: float) -> None:
         self._skipped += 1

@@ -65,7 +65,7 @@ def decide(
                 f"--precision {asked}: {script} has no {FLAG}; `ddpfix patch --with amp` adds it"
             )
         return Precision(asked, _warning(asked, cards), told)
-    name, why = _best(cards)
+    name, why = best_of(cards)
     if name != "fp32" and not told:
         able = f"the script has no {FLAG}, which `ddpfix patch --with amp` adds"
         return Precision("fp32", f"{able}; the cards could do {name}", told=False)
@@ -81,7 +81,8 @@ def named(mine: Mapping[str, str | None]) -> str | None:
     return names.get(value, value)
 
 
-def _best(cards: Sequence[Gpu]) -> tuple[str, str]:
+def best_of(cards: Sequence[Gpu]) -> tuple[str, str]:
+    """The precision that these cards are made for, and why; without any, that of the CPU."""
     if not cards:
         return "fp32", "on the CPU"
     silent = [gpu.index for gpu in cards if gpu.compute_capability is None]

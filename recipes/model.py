@@ -10,7 +10,8 @@ as well. Its fields::
                           training and evaluation, the accumulation, the output folder, and more;
                           `max_steps` only where it ends the training, as many scripts overwrite it
     [batch]               global batch (examples per optimizer step over all processes), the most
-                          a device takes at once, and the evaluation batch per process
+                          a device takes at once, and the evaluation batch per process;
+                          `cap_memory` is the size in GB of the card that the most is known from
     [data]                flag = file, relative to `folder`, which is relative to the script;
                           `beside` names files the script expects next to the first of them;
                           `train` is the flag of the training file, with an example a line, and
@@ -99,11 +100,15 @@ class Flags:
 
 @attrs.frozen
 class Batch:
-    """Examples: per optimizer step over all processes, and at most per device at once."""
+    """Examples: per optimizer step over all processes, and at most per device at once.
+
+    The cap is known from a card with `cap_memory` GB. On larger ones a prediction may exceed it.
+    """
 
     global_batch: int = attrs.field(validator=_positive)
     per_device_cap: int = attrs.field(validator=_positive)
     eval_per_device: int = attrs.field(validator=_positive)
+    cap_memory: int = attrs.field(default=48, validator=_positive)
 
 
 @attrs.frozen
@@ -151,8 +156,11 @@ class Recipe:
 
 
 def figures_of(recipe: Recipe) -> list[str]:
-    """What a source may be given for: the sizes of batch and model, and all arguments."""
-    sizes = [f"batch.{field.name}" for field in attrs.fields(Batch)]
+    """What a source may be given for: the sizes of batch and model, and all arguments.
+
+    Where the cap is from tells the card, too.
+    """
+    sizes = [f"batch.{field.name}" for field in attrs.fields(Batch) if field.name != "cap_memory"]
     sizes += [f"model.{name}" for name in numbers_of(recipe.model)] if recipe.model else []
     return [*sizes, "data.train_share", *recipe.arguments, *recipe.if_declared]
 

@@ -287,6 +287,24 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
     assert steps == sorted(step for step in steps if step is not None)
 
 
+def test_the_longest_pass_of_a_bar_tells_how_long_its_steps_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = Heard()
+    # Seconds, how far a bar is, of how many: an epoch, an evaluation, an epoch that goes further.
+    for when, step, steps in (
+        (1, 2, 90),
+        (4, 8, 90),
+        (5, 1, 9),
+        (6, 9, 9),
+        (7, 1, 90),
+        (17, 11, 90),
+    ):
+        monkeypatch.setattr("time.monotonic", lambda when=when: float(when))
+        heard.take(2, b"\r%d%%|##| %d/%d [00:01<00:09, 3it/s]\n" % (step, step, steps))
+    assert heard.units == {90: (10, 10.0), 9: (8, 1.0)}
+
+
 def test_losses_are_read_from_lines_too() -> None:
     heard = Heard()
     heard.take(1, b"loss = 3e-05\nloss function\nepoch 1 step 2 loss 0.25\neval_loss: 7.0\n")

@@ -15,10 +15,10 @@ from typing import Any
 import attrs
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.cli import make_plan
 from ddpfix.launchers.command import Command
 from ddpfix.launchers.devices import choose_devices
 from ddpfix.launchers.gpus import Gpu, Inventory
+from ddpfix.launchers.planned import Asked
 from ddpfix.launchers.run import default_folder, run
 from ddpfix.recipes.model import load
 from launched import RECIPE
@@ -500,9 +500,9 @@ def test_fewer_processes_than_cards_take_the_first_and_more_are_refused() -> Non
 
 
 def test_a_per_device_batch_of_the_users_keeps_the_global_batch() -> None:
-    recipe = load("codegpt-bigclonebench")
-    plan = make_plan(recipe, 2, None, None, ("--train_batch_size", "2"))
+    asked = Asked(load("codegpt-bigclonebench"), Path("run.py"))
+    plan = attrs.evolve(asked, extra=("--train_batch_size", "2")).plan(2)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == (2, 16, 64)
-    assert make_plan(recipe, 2, 16, 4).accumulation == 2
-    shared = make_plan(recipe, 3, None, 22, shared=True)
+    assert attrs.evolve(asked, global_batch=16, per_device=4).plan(2).accumulation == 2
+    shared = attrs.evolve(asked, per_device=22, shared=True).plan(3)
     assert [share.examples for share in shared.shares] == [22, 21, 21]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command_line import run
 from ddpfix.launchers import command as commands
-from ddpfix.launchers.cli import make_plan
+from ddpfix.launchers.planned import Asked
 from ddpfix.recipes import model
 from ddpfix.recipes.roles import ROLES
 
@@ -256,7 +256,7 @@ def test_a_script_without_a_flag_is_launched_without_it_and_does_not_accumulate(
 ) -> None:
     recipe = recipe_of(tmp_path, "torchrun train.py --train_batch_size 16 --lr 1")
     (tmp_path / "train.py").touch()
-    plan = make_plan(recipe, 3, None, 4)
+    plan = Asked(recipe, tmp_path / "train.py", per_device=4).plan(3)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == (4, 1, 12)
     words, _ = commands.script_arguments(recipe, tmp_path / "train.py", plan, tmp_path, ())
     assert words == ["--lr", "1", "--train_batch_size", "4"]
