@@ -36,9 +36,10 @@ FP32 = Tolerances("fp32", first=1e-5, loss=1e-6, norm=1e-5, weights=1e-5)
 
 # One unit in the last place of bfloat16, with its 8 significant bits, is 2**-7. What follows the
 # first step is measured: benchmarks/verify_families.py, at 100 times the usual learning rates
-# and more.
-BF16 = Tolerances("bf16", first=2**-7, loss=2**-5, norm=2**-3, weights=2**-5)
+# and more. Where training has gone far, examples' gradients nearly cancel, and what is left of
+# them is the least sure: the norm of a later step says little more than its order.
+BF16 = Tolerances("bf16", first=2**-7, loss=2**-5, norm=2**-1, weights=2**-5)
 # float16 has 11 bits, but on a CPU bfloat16 stands in for it.
-FP16 = Tolerances("fp16", first=2**-7, loss=2**-5, norm=2**-3, weights=2**-5)
+FP16 = Tolerances("fp16", first=2**-7, loss=2**-5, norm=2**-1, weights=2**-5)
 
 TOLERANCES = {each.precision: each for each in (FP32, BF16, FP16)}

@@ -91,6 +91,7 @@ def verify(
     wanted: Sequence[str] = (),
     world_sizes: Sequence[int] = (1, 2),
     accumulations: Sequence[int] = (1, 2),
+    all_splits: bool = False,
     global_batch: int | None = None,
     max_steps: int | None = None,
     max_eval_batches: int | None = None,
@@ -109,16 +110,16 @@ def verify(
     ``arguments`` are the script's own, for one process: batch x accumulation is the global batch
     that all runs share. The original and the patched script run alone, as they are; then the
     patched one in process groups of one (the reference) and of ``world_sizes``, and of the largest
-    of these with each of ``accumulations``, with dropout off. ``timeout`` in seconds without any
-    event is a hang. ``as_is``: judge the script without an original. ``exact``: judge what
-    ``patch --exact`` makes of it, of which every group has to follow the untouched script alone, in
-    batches that are the whole group's, whether they divide or not. ``unsafe``: patch also makes the
-    changes that need a judgement. ``wanted`` are capabilities that patching adds, by name; flags of
-    theirs among ``arguments`` are for the groups, as the original has none of them, and ``--amp``
-    says by which tolerances groups are held. ``against_naive`` judges the two usual edits by sed
-    instead of the patched script. ``folder`` (new or empty) keeps all runs; else they are
-    temporary. Scripts run in the current directory, from copies. ``say`` is told what happens;
-    ``start`` makes the runs.
+    of these with each of ``accumulations``, with dropout off; ``all_splits``: each of them with
+    each. ``timeout`` in seconds without any event is a hang. ``as_is``: judge the script without an
+    original. ``exact``: judge what ``patch --exact`` makes of it, of which every group has to
+    follow the untouched script alone, in batches that are the whole group's, whether they divide or
+    not. ``unsafe``: patch also makes the changes that need a judgement. ``wanted`` are capabilities
+    that patching adds, by name; flags of theirs among ``arguments`` are for the groups, as the
+    original has none of them, and ``--amp`` says by which tolerances groups are held.
+    ``against_naive`` judges the two usual edits by sed instead of the patched script. ``folder``
+    (new or empty) keeps all runs; else they are temporary. Scripts run in the current directory,
+    from copies. ``say`` is told what happens; ``start`` makes the runs.
     Where the loss holds examples against the others of a micro-batch, a group follows the group of
     one that has as many of them at once, with its accumulation.
 
@@ -170,7 +171,9 @@ def verify(
             say=say,
             start=start,
         )
-        evidence = _collect(stage, world_sizes, accumulations, cut=bool(max_eval_batches))
+        evidence = _collect(
+            stage, world_sizes, accumulations, all_splits=all_splits, cut=bool(max_eval_batches)
+        )
         return _verdict(evidence, what, stage.notes)
 
 
@@ -320,7 +323,12 @@ def replaced_value(arguments: Sequence[str], flag: str) -> str:
 
 
 def _collect(
-    stage: _Stage, world_sizes: Sequence[int], accumulations: Sequence[int], *, cut: bool
+    stage: _Stage,
+    world_sizes: Sequence[int],
+    accumulations: Sequence[int],
+    *,
+    all_splits: bool,
+    cut: bool,
 ) -> Evidence:
     original, no_original, shim = _original(stage)
     naive_shim = shim and stage.naive
@@ -341,6 +349,7 @@ def _collect(
         accumulations,
         exact=stage.exact,
         contrasts=stage.subject.contrasts,
+        all_splits=all_splits,
     )
     groups: list[Observed] = []
     missed: list[str] = []
@@ -393,12 +402,13 @@ def plan_splits(
     *,
     exact: bool = False,
     contrasts: bool = False,
+    all_splits: bool = False,
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """The groups to run, as (world size, accumulation), and which were left out and why.
 
-    The group of one comes first; accumulations are varied at the largest world that they fit.
-    ``exact``: only the accumulation has to divide the global batch. ``contrasts``: a group of one
-    has each accumulation too, for others to follow.
+    The group of one comes first; accumulations are varied at the largest world that they fit, with
+    ``all_splits`` at each. ``exact``: only the accumulation has to divide the global batch.
+    ``contrasts``: a group of one has each accumulation too, for others to follow.
     """
     worlds = sorted({1, *world_sizes})
     skipped = []
@@ -420,8 +430,9 @@ def plan_splits(
             continue
         fitting = [world for world in worlds if fits(world, accumulation)]
         if fitting:
-            splits += [(1, accumulation)] if contrasts and fitting[-1] > 1 else []
-            splits.append((fitting[-1], accumulation))
+            tried = fitting if all_splits else fitting[-1:]
+            tried = [1, *tried] if contrasts and 1 not in tried else tried
+            splits += [(world, accumulation) for world in tried]
         else:
             skipped.append(
                 f"accumulation {accumulation} was left out: {total} examples do not divide by it"

@@ -63,6 +63,9 @@ _AT_LEAST_1 = click.IntRange(min=1)
     help="Compared at the largest world size, at the same global batch.",
 )
 @click.option(
+    "--all-splits", is_flag=True, help="Compare each accumulation at every world size that it fits."
+)
+@click.option(
     "--global-batch",
     type=_AT_LEAST_1,
     help="Examples per optimizer step; else batch x accumulation of the script's arguments.",

@@ -339,6 +339,8 @@ def test_flags_are_found_replaced_and_split_by_their_common_names() -> None:
         "x4 was left out: 6 examples do not divide by 4",
         "accumulation 5 was left out: 6 examples do not divide by it",
     ]
+    crossed, _ = plan_splits(flags, (1, 2, 4), (1, 3), all_splits=True)
+    assert crossed == [(1, 1), (2, 1), (1, 3), (2, 3)]
 
 
 def test_recipe_flags_count_and_an_accumulated_batch_is_multiplied() -> None:
