@@ -17,7 +17,7 @@ from attrs import frozen
 from cases import module
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers import compare
-from ddpfix.patcher.capabilities import chosen, with_resume
+from ddpfix.patcher.capabilities import chosen
 from ddpfix.patcher.capabilities.inserts import Resumable
 from ddpfix.patcher.edits import Insert, Rewrite
 from ddpfix.patcher.engine import one_round, patch
@@ -29,6 +29,7 @@ from test_shapes import SHAPES, copies, files, files_below
 
 PRELUDE = Path(__file__).parent / "preludes" / "killing.py"
 SHAPE = {shape.name: shape for shape in SHAPES}
+(RESUME,) = chosen(["resume"])
 LIMIT = 2
 OFTEN, SAVING = (f"--save_steps={every} --save_total_limit={LIMIT}" for every in (1, 2))
 WHOLE = re.compile(r"step-\d{6}\.pt")
@@ -56,7 +57,7 @@ class Subject:
 def family(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("family")
     script = copy_family("bigclonebench", folder / "script")
-    result = patch(script, capabilities=chosen(["resume"]))
+    result = patch(script, capabilities=[RESUME])
     assert (result.refusal, result.lacking) == ("", ())
     result.write()
     model = build_model(folder / "model", "gpt2")
@@ -74,7 +75,7 @@ def shaped(
 ) -> Subject:
     shape = SHAPE[name]
     _, script = copies(name, folder)
-    result = patch(script, exact=exact, capabilities=chosen(["resume"]))
+    result = patch(script, exact=exact, capabilities=[RESUME])
     assert (result.refusal, result.lacking) == ("", ())
     result.write()
     return Subject(folder, script, lambda out: shape.arguments(out, batch, accumulation))
@@ -262,7 +263,7 @@ def test_without_its_flags_nothing_is_computed_or_written_otherwise(
 
 
 def test_a_second_patch_changes_nothing(family: Subject) -> None:
-    again = patch(family.script, capabilities=chosen(["resume"]))
+    again = patch(family.script, capabilities=[RESUME])
     assert (again.refusal, again.changes, again.lacking, again.remaining) == ("", (), (), [])
 
 
@@ -305,7 +306,7 @@ def written(
 
 
 def found(text: str) -> list[Finding]:
-    return list(with_resume.findings(Unit(module(text))))
+    return list(RESUME.findings(Unit(module(text))))
 
 
 @pytest.mark.parametrize(
@@ -383,7 +384,7 @@ def test_a_sample_that_is_kept_is_drawn_as_before() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        pytest.param("x = 1\n", "nothing in it trains", id="no loop"),
+        pytest.param("x = 1\n", "the script does not train", id="no loop"),
         pytest.param(
             written(after="for batch in loader:\n    model(batch).backward()"),
             "it trains in 2 loops",
@@ -478,7 +479,7 @@ def main():
 
 def test_a_resume_of_the_scripts_own_makes_way() -> None:
     unit = Unit(module(OWN_RESUME))
-    while findings := list(with_resume.findings(unit)):
+    while findings := list(RESUME.findings(unit)):
         unit = one_round(unit, findings, {})
     text = unit.script.source.text
     assert "os.listdir(args.output_dir) and not args.resume:\n        raise" in text

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from checkout import ROOT
 from ddpfix.launchers.memory import predict as predicting
 from ddpfix.launchers.memory import reported, ship
 from ddpfix.launchers.memory.allocator import Allocator, exact, replay
@@ -258,12 +259,12 @@ def test_what_was_traced_is_kept_by_the_versions_and_not_traced_again(
 def test_what_is_shipped_is_complete_and_of_the_versions_that_are_tested() -> None:
     content = json.loads(predicting.SHIPPED.read_text())
     assert {*content["curves"]} == {name_of(step) for step in ship.steps()}
-    pinned = (predicting.SHIPPED.parents[2] / "constraints.txt").read_text().split()
+    pinned = (ROOT / "constraints.txt").read_text().split()
     assert {f"{name}=={version}" for name, version in content["versions"].items()} <= {*pinned}
 
 
 def test_the_table_of_reported_figures_is_what_is_predicted() -> None:
-    text = (predicting.SHIPPED.parents[2] / "docs" / "memory.md").read_text()
+    text = (ROOT / "docs" / "memory.md").read_text()
     between = text.partition("<!-- reported -->\n")[2].partition("\n<!-- end -->")[0]
     assert between == reported.table()
 

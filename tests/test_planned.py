@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from checkout import ROOT
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.launchers import fitting
@@ -295,7 +296,7 @@ def test_the_plan_that_the_documentation_shows_is_what_is_printed(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    page = Path(fitting.__file__).parents[1] / "docs" / "plan.md"
+    page = ROOT / "docs" / "plan.md"
     command, _, shown = page.read_text().split("```")[1].partition("\n$ ")[2].partition("\n")
     done = run(*shlex.split(command)[1:])
     assert (done.exit_code, done.stdout) == (0, shown)
