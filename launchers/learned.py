@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from .command import given
+from .kept import keep
 from .ladder import CHECKPOINTING, Setting
 from .record import now, versions
 
@@ -93,10 +94,7 @@ class Memory:
             "checkpointing": CHECKPOINTING in setting.told,
             "numbers": {flag: int(value) for flag, value in lowered.items() if value},
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self._path.with_suffix(".part")
-        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        beside.replace(self._path)
+        keep(self._path, json.dumps(content, indent=2) + "\n")
 
     def used(self, setting: Setting) -> tuple[Setting, str]:
         """The setting lowered to what was learned, and a sentence on it; empty without any."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .kept import keep
+
 if TYPE_CHECKING:  # with pynvml
     from .gpus import Gpu
 
@@ -54,17 +56,13 @@ class Paces:
 
     def keep(self, pace: Pace, precision: str) -> None:
         """Write it down. Raises OSError where that cannot be done."""
-        path = self._path(precision)
         content: Mapping[str, Any] = {
             "training": self.training,
             "cards": names(self.cards),
             "precision": precision,
             "pace": attrs.asdict(pace),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".part")
-        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        beside.replace(path)
+        keep(self._path(precision), json.dumps(content, indent=2) + "\n")
 
     def _path(self, precision: str) -> Path:
         words = [*self.training, *names(self.cards), precision]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -12,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from ..kept import keep
 from .around import with_surroundings
 from .peak import Curve, NotPredicted, extended
 from .step import Step, essence
@@ -144,11 +146,5 @@ def _kept(state: Path, step: Step) -> Curve | None:
 
 
 def _keep(state: Path, step: Step, curve: Curve) -> None:
-    path = _path(state, step)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".part")
-        beside.write_text(json.dumps(curve.to_json()) + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        return  # what cannot be kept is traced again
+    with contextlib.suppress(OSError):  # what cannot be kept is traced again
+        keep(_path(state, step), json.dumps(curve.to_json()) + "\n")
