@@ -7,6 +7,7 @@ well: `--cpu --num_processes 2` silently runs one process (measured with acceler
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,13 @@ def chosen(name: str | None, world: int) -> str:
     if name not in BACKENDS:
         raise InputError(f"--backend {name}: choose one of {', '.join(BACKENDS)}")
     return name
+
+
+def need_packages(backend: str) -> None:
+    """Raise InputError, rather than let every rank fail, if what it starts with is missing."""
+    for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")
 
 
 def starting(

@@ -10,7 +10,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -47,7 +47,7 @@ class Card:
 @functools.cache
 def cards() -> tuple[Card, ...]:
     """All kinds that are known."""
-    text = (resources.files(__package__) / "cards.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("cards.toml").read_text(encoding="utf-8")
     return tuple(map(_card, tomllib.loads(text)["card"]))
 
 

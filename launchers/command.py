@@ -17,6 +17,9 @@ import attrs
 from ..errors import InputError
 from ..recipes.model import Recipe
 from .backends import RESTARTING, Expanded, chosen, handed_on, starting
+from .cores import cores
+from .declared import shares_batches
+from .given import given
 from .nodes import Nodes
 from .plan import Plan
 
@@ -35,9 +38,6 @@ STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "ACCELERATE_")
 
 MOST_THREADS = 8
 """Threads per process beyond which the matrix products of a training step on CPU gain little."""
-
-# How a script shows that `ddpfix patch --exact` made it.
-SHARED_BATCHES = b"class SharedBatchSampler("
 
 
 @attrs.frozen
@@ -157,50 +157,12 @@ def script_arguments(
     return [*arguments, *extra], replaced
 
 
-def given(extra: Sequence[str]) -> dict[str, str | None]:
-    """The flags among a user's arguments, with the last value of each, or None for a switch."""
-    found: dict[str, str | None] = {}
-    for word, following in itertools.zip_longest(extra, extra[1:]):
-        if word.startswith("--") and len(word) > 2:
-            flag, equals, value = word.partition("=")
-            is_value = following is not None and not following.startswith("--")
-            found[flag] = value if equals else (following if is_value else None)
-    return found
-
-
-def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | None]:
-    """The per-device batch and the accumulation that the user's own arguments ask for.
-
-    Raises:
-        InputError: such an argument is no whole number.
-
-    """
-    mine = given(extra)
-
-    def number(flag: str | None) -> int | None:
-        if flag not in mine:
-            return None
-        try:
-            return int(mine[flag] or "")
-        except ValueError:
-            raise InputError(f"{flag} {mine[flag] or ''}: it takes a whole number") from None
-
-    return number(recipe.flags.train_batch), number(recipe.flags.accumulation)
-
-
 def threads_per_process(world: int, environ: Mapping[str, str]) -> int:
     """OMP_NUM_THREADS as the user has it, else this process's cores shared out, at most 8."""
     asked = environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
     return max(1, min(MOST_THREADS, cores() // world))
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _defaults(
@@ -229,11 +191,6 @@ def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str
             "processes together: pass --global-batch in its place"
         )
     return plan.together
-
-
-def shares_batches(script: Path) -> bool:
-    """Whether it is a script of ``patch --exact``, whose batch flag is that of all processes."""
-    return script.is_file() and SHARED_BATCHES in script.read_bytes()
 
 
 def _data(

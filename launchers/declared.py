@@ -1,4 +1,4 @@
-"""Which flags a script declares, itself or in the modules beside it."""
+"""What the text of a script tells of it: the flags it declares, and whose batch its own is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 FLAG = re.compile(r"""["'](--[\w-]+)["']""")
+SHARED_BATCHES = b"class SharedBatchSampler("  # the mark of `ddpfix patch --exact`
 
 
 def declared(script: Path) -> frozenset[str]:
@@ -16,6 +17,11 @@ def declared(script: Path) -> frozenset[str]:
     return frozenset(
         flag for path in script.parent.glob("*.py") for flag in FLAG.findall(_text(path))
     )
+
+
+def shares_batches(script: Path) -> bool:
+    """Whether it is a script of ``patch --exact``, whose batch flag is that of all processes."""
+    return script.is_file() and SHARED_BATCHES in script.read_bytes()
 
 
 def _text(path: Path) -> str:

@@ -12,8 +12,7 @@ from ..errors import InputError
 from .visible import are_kinds, hides_every_card, pick
 
 if TYPE_CHECKING:
-    from .gpus import Gpu, Inventory
-    from .links import Link
+    from .gpu import Gpu, Inventory, Link
 
 CPU_PROCESSES = 2
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from .gpus import Gpu
+from .gpu import Gpu
 from .horizon import Horizon
 from .pace import Pace
 from .plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from ..recipes.model import Recipe
-from .gpus import Gpu
+from .gpu import Gpu
 from .memory.peak import Curve, NotPredicted, Peak
 from .memory.predict import predict
 from .memory.step import FLASH_FROM, MEETING, Step, step_of

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .links import MEANING, Link
+from .gpu import Link
+from .links import MEANING
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .gpus import Gpu, Inventory
+    from .gpu import Gpu, Inventory
 
 GIB = 1 << 30
 HEADER = ("card", "name", "used / GiB", "total / GiB", "cc", "load", "temp", "power / W", "state")

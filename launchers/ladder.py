@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ..recipes.model import Recipe
-from .command import given
+from .given import given
 from .plan import Plan, solve, solve_shared
 from .script_flags import replaced
 

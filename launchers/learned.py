@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from .command import given
+from .given import given
 from .kept import keep
 from .ladder import CHECKPOINTING, Setting
 from .record import now, versions
 
 if TYPE_CHECKING:
-    from .gpus import Gpu
+    from .gpu import Gpu
 
 # Memory does not depend on these, or they are what is learned.
 RESUMING = ("--resume", "--save_steps", "--save_total_limit")

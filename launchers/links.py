@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
-import attrs
 import pynvml
+
+from .gpu import Link
 
 # The words of `nvidia-smi topo -m` for nvmlGpuTopologyLevel_t, the nearest first.
 PATHS = {
@@ -28,15 +29,6 @@ MEANING = {
     "SYS": "the interconnect between NUMA nodes",
 }
 SWITCH = "switch"
-
-
-@attrs.frozen
-class Link:
-    """Two cards, by index, and what joins them in the words of ``nvidia-smi topo -m``."""
-
-    first: int
-    second: int
-    path: str
 
 
 def links(addresses: Mapping[int, str]) -> tuple[Link, ...]:

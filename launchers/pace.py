@@ -13,7 +13,7 @@ import attrs
 from .kept import keep
 
 if TYPE_CHECKING:  # with pynvml
-    from .gpus import Gpu
+    from .gpu import Gpu
 
 
 @attrs.frozen

@@ -9,13 +9,14 @@ import attrs
 
 from ..errors import InputError
 from ..recipes.model import Recipe
-from . import command as commands
+from .cores import cores
 from .declared import declared
 from .devices import Devices
+from .given import fixed_by, given
 from .horizon import horizon
+from .kept import state_folder
 from .pace import Pace, Paces
 from .plan import Plan, solve, solve_shared
-from .run import state_folder
 from .settings import Settings, settings
 
 if TYPE_CHECKING:  # needed only where there are cards, or something was measured
@@ -43,7 +44,7 @@ class Asked:
     @property
     def told(self) -> bool:
         """Whether the user says how the global batch is made."""
-        fixed = commands.fixed_by(self.recipe, self.extra)
+        fixed = fixed_by(self.recipe, self.extra)
         return self.per_device is not None or fixed != (None, None)
 
     def plan(self, world: int, most: int | None = None) -> Plan:
@@ -57,7 +58,7 @@ class Asked:
 
         """
         sizes = self.recipe.batch
-        batch, accumulation = commands.fixed_by(self.recipe, self.extra)
+        batch, accumulation = fixed_by(self.recipe, self.extra)
         if not self.accumulates:
             accumulation = 1
         target = sizes.global_batch if self.global_batch is None else self.global_batch
@@ -70,7 +71,7 @@ class Asked:
     def paces(self, devices: Devices) -> Paces:
         """What was measured of it on these devices."""
         length = self.recipe.flags.sequence_length or ""
-        said = commands.given(self.extra).get(length) or self.recipe.arguments.get(length)
+        said = given(self.extra).get(length) or self.recipe.arguments.get(length)
         training = (self.recipe.name, *([] if said is None else [f"length {said}"]))
         return Paces(state_folder(), training, devices.cards)
 
@@ -134,14 +135,14 @@ def planned(asked: Asked, devices: Devices) -> Planned:
             told.
 
     """
-    mine = commands.given(asked.extra)
+    mine = given(asked.extra)
     first = asked.plan(devices.world * asked.machines)
     more = settings(
         asked.recipe,
         asked.script,
         first,
         devices.cards,
-        cores=commands.cores() * asked.machines,
+        cores=cores() * asked.machines,
         precision=asked.precision,
         mine=mine,
     )
@@ -172,7 +173,7 @@ def _fitting(
     wanted = {flag: value for flag, value in recipe.if_declared.items() if flag in flags}
     training = Training(
         recipe=recipe,
-        arguments={**recipe.arguments, **wanted, **commands.given(asked.extra)},
+        arguments={**recipe.arguments, **wanted, **given(asked.extra)},
         declared=flags,
         precision=recipe.model.precision or precision,
         world=first.world,

@@ -14,7 +14,7 @@ import attrs
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from .gpus import Gpu
+    from .gpu import Gpu
 
 FLAG = "--amp"
 VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # of the flag

@@ -14,8 +14,9 @@ import click
 
 from ..errors import InputError
 from . import command
-from .command import Command, given
+from .command import Command
 from .devices import Devices
+from .given import given
 from .monitor import SAMPLES
 from .pace import Pace
 from .planned import Asked, Planned, planned

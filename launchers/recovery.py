@@ -9,7 +9,8 @@ from pathlib import Path
 
 import attrs
 
-from .command import Command, given
+from .command import Command
+from .given import given
 from .ladder import Setting, down
 from .run import Next, Outcome
 

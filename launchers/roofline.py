@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import attrs
 
 from .cards import Card, named
-from .gpus import Gpu
-from .links import Link
+from .gpu import Gpu, Link
 from .way import Way
 
 EFFICIENCY = 0.33

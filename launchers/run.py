@@ -19,6 +19,7 @@ from ..errors import InputError
 from .command import Command
 from .family import MARK, Family
 from .heard import Heard
+from .kept import state_folder
 from .parent_death import die_with_parent
 from .record import RECORD, Record, opening, versions
 from .stop import Stop
@@ -67,18 +68,6 @@ class Next:
 
 Again = Callable[[Outcome], Next | None]
 """What to run after an attempt that failed, if anything."""
-
-
-def state_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """What is kept from one run to the next: $XDG_STATE_HOME/ddpfix, else ~/.local/state/ddpfix.
-
-    A relative $XDG_STATE_HOME is ignored (XDG Base Directory Specification 0.8).
-    """
-    environ = os.environ if environ is None else environ
-    state = Path(environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():
-        state = Path.home() / ".local" / "state"
-    return state / "ddpfix"
 
 
 def default_folder(recipe: str, environ: Mapping[str, str] | None = None) -> Path:

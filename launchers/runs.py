@@ -16,8 +16,9 @@ import attrs
 
 from ..errors import InputError
 from .heard import TAIL, Heard
+from .kept import state_folder
 from .record import RECORD, started
-from .run import LOG, state_folder
+from .run import LOG
 
 _POLL = 0.1  # seconds between looks at a run
 LOST = "its launcher was killed"

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from ..errors import InputError
 from ..recipes.model import load
-from .command import given
+from .given import given
 
 OUTPUT = (
     "--output_dir",

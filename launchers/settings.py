@@ -19,7 +19,7 @@ from .plan import Plan
 from .precision import Precision
 
 if TYPE_CHECKING:
-    from .gpus import Gpu
+    from .gpu import Gpu
 
 WORKERS_FLAG = "--dataloader_num_workers"
 MOST_WORKERS = 8

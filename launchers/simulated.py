@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import InputError
 from .cards import Card, meant
-from .gpus import Gpu, Inventory, objection
+from .gpu import Gpu, Inventory, objection
 from .visible import OF_HERE
 
 COUNTED = re.compile(r"(\d+)\s*[x*]\s*(.+)", re.IGNORECASE)

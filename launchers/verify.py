@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from ..errors import InputError
 from . import compare, naive, subject
-from .command import given
+from .given import given
 from .gpus import inventory
 from .precision import named
 from .script_flags import ScriptFlags, find, replaced, without

@@ -16,7 +16,7 @@ import attrs
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from .gpus import Gpu, Inventory
+    from .gpu import Gpu, Inventory
 
 HIDDEN = "hidden by CUDA_VISIBLE_DEVICES"
 OF_HERE = re.compile(r"\d+|(GPU-|MIG-)[\w/-]*|[0-9a-f-]+", re.IGNORECASE)

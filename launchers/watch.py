@@ -17,7 +17,7 @@ from .gpus_table import line, rich_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from .gpus import Inventory
+    from .gpu import Inventory
 
 
 def watch(look: Callable[[], Inventory], every: float, *, as_json: bool) -> None:

@@ -11,7 +11,8 @@ import click
 
 from ..errors import InputError
 from . import model
-from .model import load, parse, text_of
+from .model import load, text_of
+from .reading import parse
 from .show import figures, listed, print_table
 
 NAMELESS = "recipe"

@@ -10,7 +10,7 @@ import pytest
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.launchers import cards
-from ddpfix.launchers.gpus import Gpu
+from ddpfix.launchers.gpu import Gpu
 from ddpfix.launchers.simulated import simulated
 
 PLAN = ("plan", "--recipe", "graphcodebert", "--gpus")

@@ -13,7 +13,9 @@ import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers import command as commands
 from ddpfix.launchers.backends import NEUTRAL_CONFIG
-from ddpfix.launchers.command import Command, build, fixed_by, given
+from ddpfix.launchers.command import Command, build
+from ddpfix.launchers.cores import cores
+from ddpfix.launchers.given import fixed_by, given
 from ddpfix.launchers.plan import solve, solve_shared
 from ddpfix.recipes.model import load
 
@@ -276,7 +278,7 @@ def test_threads_are_the_users_or_the_cores_shared_out() -> None:
     assert count(4, {"OMP_NUM_THREADS": "3"}) == 3
     for useless in ("", "0", "many"):
         assert count(10**6, {"OMP_NUM_THREADS": useless}) == 1
-    assert count(1, {}) == min(commands.MOST_THREADS, commands.cores())
+    assert count(1, {}) == min(commands.MOST_THREADS, cores())
 
 
 def test_one_process_hears_every_argument_as_given_and_nothing_of_a_stale_rank(

@@ -20,7 +20,8 @@ from ddpfix.launchers.backends import Expanded, program
 from ddpfix.launchers.command import Command, build
 from ddpfix.launchers.emit import Launch, backend_for, emitted
 from ddpfix.launchers.plan import solve
-from ddpfix.recipes.model import Recipe, parse
+from ddpfix.recipes.model import Recipe
+from ddpfix.recipes.reading import parse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 from ddpfix.launchers.command import script_arguments
 from ddpfix.launchers.failure import Failure, first_failure
-from ddpfix.launchers.gpus import Gpu
+from ddpfix.launchers.gpu import Gpu
 from ddpfix.launchers.heard import LOSSES, Heard
 from ddpfix.launchers.ladder import CHECKPOINTING, Setting, down
 from ddpfix.launchers.learned import Memory

@@ -17,7 +17,7 @@ import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers.command import Command
 from ddpfix.launchers.devices import choose_devices
-from ddpfix.launchers.gpus import Gpu, Inventory
+from ddpfix.launchers.gpu import Gpu, Inventory
 from ddpfix.launchers.planned import Asked
 from ddpfix.launchers.run import default_folder, run
 from ddpfix.recipes.model import load

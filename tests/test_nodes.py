@@ -24,7 +24,7 @@ from ddpfix.launchers.command import build
 from ddpfix.launchers.nodes import Meeting, Nodes, nodes
 from ddpfix.launchers.plan import solve
 from ddpfix.patcher.engine import patch
-from ddpfix.recipes.model import parse
+from ddpfix.recipes.reading import parse
 from faults import TRAIN
 from launched import RECIPE
 

@@ -17,8 +17,8 @@ from ddpfix.launchers import fitting
 from ddpfix.launchers.devices import Devices
 from ddpfix.launchers.estimate import estimate, in_words
 from ddpfix.launchers.fitting import splits
+from ddpfix.launchers.gpu import Link
 from ddpfix.launchers.horizon import Horizon
-from ddpfix.launchers.links import Link
 from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak
 from ddpfix.launchers.memory.step import Step
 from ddpfix.launchers.pace import Pace

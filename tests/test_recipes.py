@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.recipes import model
+from ddpfix.recipes.reading import parse
 
 HERE = Path(model.__file__).parent
 TEXT = (HERE / "codegpt-bigclonebench-legacy.toml").read_text()
@@ -28,6 +29,7 @@ def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name:
     named += [flags.output, flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
     assert {*filter(None, named), *recipe.arguments, *recipe.data.files} <= accepted
     assert recipe.name == name
+    assert recipe == parse(model.text_of(name), source=f"{name}.toml", name=name)
 
 
 def test_the_two_legacy_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> None:
@@ -202,13 +204,13 @@ def test_a_complaint_is_one_line_that_names_file_and_field_about(
 ) -> None:
     assert TEXT.count(old) == 1
     with pytest.raises(InputError) as caught:
-        model.parse(TEXT.replace(old, new), source="recipes/x.toml", name="x")
+        parse(TEXT.replace(old, new), source="recipes/x.toml", name="x")
     assert str(caught.value) == f"recipes/x.toml: {complaint}"
 
 
 def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
     with pytest.raises(InputError, match=r"^recipes/x.toml: no valid TOML: .*line 2") as caught:
-        model.parse("a = 1\n[b\n", source="recipes/x.toml", name="x")
+        parse("a = 1\n[b\n", source="recipes/x.toml", name="x")
     assert "\n" not in str(caught.value)
 
 

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from command_line import run
 from ddpfix.launchers import command as commands
+from ddpfix.launchers.given import given
 from ddpfix.launchers.planned import Asked
 from ddpfix.recipes import model
+from ddpfix.recipes.reading import parse
 from ddpfix.recipes.roles import ROLES
 
 FIXTURES = Path(model.__file__).parents[1] / "fixtures"
@@ -50,7 +52,7 @@ def test_a_recipe_is_shown_as_json_and_as_the_file_that_it_is() -> None:
     assert answer["batch"]["global_batch"] == 64
     assert answer["name"] == "graphcodebert-clonedetection"
     text = run("recipes", "show", "graphcodebert", "--toml").stdout
-    again = model.parse(text, source="mine.toml", name="graphcodebert-clonedetection")
+    again = parse(text, source="mine.toml", name="graphcodebert-clonedetection")
     assert again == model.load("graphcodebert")
 
 
@@ -87,14 +89,14 @@ def new(folder: Path, text: str, *arguments: str, name: str = "run.sh") -> Any:
 def recipe_of(folder: Path, text: str, *arguments: str) -> model.Recipe:
     done = new(folder, text, *arguments)
     assert done.exit_code == 0, done.stderr
-    return model.parse(done.stdout, source="new.toml", name="new")
+    return parse(done.stdout, source="new.toml", name="new")
 
 
 @pytest.mark.parametrize("which", ["codegpt", "codebert"])
 def test_the_shell_files_of_family_a_give_the_recipes_of_family_a(which: str) -> None:
     path = FIXTURES / "bigclonebench" / f"run_{which}.sh"
     done = run("recipes", "new", "--from", path)
-    recipe = model.parse(done.stdout, source="new.toml", name="new")
+    recipe = parse(done.stdout, source="new.toml", name="new")
     name = "codegpt-bigclonebench-legacy" if which == "codegpt" else "codebert-bigclonebench"
     known = model.load(name)
     assert recipe.arguments == known.arguments
@@ -163,7 +165,7 @@ def test_a_script_that_is_started_in_another_folder_is_to_be_launched_there(
     (tmp_path / "code" / "src").mkdir(parents=True)
     (tmp_path / "code" / "src" / "train.py").write_text(SCRIPT)
     done = new(tmp_path, text)
-    recipe = model.parse(done.stdout, source="new.toml", name="new")
+    recipe = parse(done.stdout, source="new.toml", name="new")
     assert recipe.script == "src/train.py"
     assert recipe.data.folder == "../../data"
     assert "train.py has no flag for the output folder" in done.stderr  # it was read
@@ -239,7 +241,7 @@ def test_flags_and_defaults_are_looked_up_in_the_script_and_in_what_it_imports(
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "options.py").write_text(OPTIONS)
     done = new(tmp_path, "CUDA_VISIBLE_DEVICES=1 python train.py --epochs 2")
-    recipe = model.parse(done.stdout, source="new.toml", name="new")
+    recipe = parse(done.stdout, source="new.toml", name="new")
     assert recipe.flags == model.Flags(
         train_batch="--batch-size",
         eval_batch="--eval-batch-size",
@@ -357,7 +359,7 @@ def test_on_as_many_cards_the_launch_of_a_new_recipe_is_the_command_of_the_shell
     options = ("--script", code / "run.py", "--gpus", "2x T4", "--output", tmp_path / "run")
     done = run("launch", "--recipe", path, "--dry-run", *options)
     words = shlex.split(done.stdout)
-    launched = commands.given(words[words.index(str(code / "run.py")) + 1 :])
+    launched = given(words[words.index(str(code / "run.py")) + 1 :])
     # 16 and 32 are those of both cards, which a process has the half of.
     mine = told.format(data, 8, 16, tmp_path / "run" / "out")
-    assert launched == commands.given(shlex.split(mine))
+    assert launched == given(shlex.split(mine))

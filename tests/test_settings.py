@@ -13,7 +13,7 @@ from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.launchers.declared import declared
-from ddpfix.launchers.gpus import Gpu
+from ddpfix.launchers.gpu import Gpu
 from ddpfix.launchers.horizon import horizon, steps_per_epoch
 from ddpfix.launchers.plan import solve, solve_shared
 from ddpfix.launchers.precision import Precision, decide

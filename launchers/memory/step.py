@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-import cattrs
 from attrs import validators
 
 from ...recipes.model import Recipe
@@ -43,13 +42,17 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """The step as plain data."""
-        plain: dict[str, Any] = _CONVERTER.unstructure(self)
-        return plain
+        return attrs.asdict(self)
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Step:
         """The step that `to_json` told of."""
-        return _CONVERTER.structure(plain, Step)
+        network, capability = plain["network"], plain["capability"]
+        of_tuples = {
+            "network": Network(**{**network, "length": tuple(network["length"])}),
+            "capability": None if capability is None else tuple(capability),
+        }
+        return Step(**{**plain, **of_tuples})
 
 
 def step_of(
@@ -107,17 +110,3 @@ def essence(step: Step) -> Step:
         world=1,  # what ranks need is added to the peaks
         capability=None if step.capability is None else FLASH_FROM if flash else (0, 0),
     )
-
-
-def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter()
-    # Numbers and words come back as they are, wherever both may stand.
-    converter.register_structure_hook_func(lambda kind: kind in (str | int, str | bool), _as_is)
-    return converter
-
-
-def _as_is(value: Any, _: Any) -> Any:
-    return value
-
-
-_CONVERTER = _converter()

@@ -1,0 +1,40 @@
+"""``ddpfix gpus``."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import click
+
+from .card_options import on_cards
+from .devices import Wish
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON; a line each with --watch.")
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks of --watch.",
+)
+@on_cards
+def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
+    """The cards of this machine, and which of them a training may use."""
+    if watch:
+        from .watch import watch as keep_watching
+
+        keep_watching(wish.look, every, as_json=as_json)
+        return
+    found = wish.look()
+    if as_json:
+        click.echo(json.dumps(attrs.asdict(found), indent=2))
+        return
+    if found.note:
+        click.echo(found.note, err=True)
+    from .gpus_table import print_table
+
+    print_table(found)
