@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 from ddpfix.launchers.memory.around import with_surroundings
+from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
-from ddpfix.launchers.memory.worker import curve_of
 from ddpfix.recipes.network import Network
 from memory_step import first_trained, real, train  # type: ignore[import-not-found]
 from torch.profiler import ProfilerActivity, profile

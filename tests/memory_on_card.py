@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from attrs import evolve
 from ddpfix.launchers.memory.cuda import INNER, as_on_card
+from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
 from ddpfix.launchers.memory.trace import Watch
-from ddpfix.launchers.memory.worker import curve_of
 from ddpfix.recipes.network import Network
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode

@@ -59,7 +59,7 @@ def _variants(step: Step) -> Iterator[Step]:
 
 
 def _traced(step: Step) -> Curve:
-    from .worker import curve_of  # torch
+    from .curves import curve_of  # torch
 
     found = curve_of(step)
     if not isinstance(found, Curve):

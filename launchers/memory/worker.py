@@ -1,108 +1,67 @@
-"""The process that needs torch: JSON steps on standard input, curves on standard output."""
+"""The process that needs torch: JSON steps on standard input, curves on standard output.
+
+Traces are made side by side, in copies of the process that has imported torch.
+"""
 
 from __future__ import annotations
 
+import gc
+import itertools
 import json
+import multiprocessing
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import allocator
-from .peak import Curve, NotPredicted, Peak
-from .step import MEETING, Step
-from .trace import HOST, Trace, trace
+from ..cores import cores
+from ..parent_death import die_with_parent
+from .peak import NotPredicted
+from .step import Step
 
-BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-ENOUGH = 400 << 30
-"""Bytes above which no further batch is looked at: no card has as many."""
-TRACED = (2, 3, 5)
-"""Traced batches, the last only where examples meet, as sizes then are quadratic in the batch. A
-batch of 1 would have dimensions that some operations leave out."""
+if TYPE_CHECKING:  # with torch
+    from .trace import Trace
 
 
 def main() -> None:
     """Answer every step of a list with its curve, or with why there is none."""
     warnings.simplefilter("ignore")
+    gc.disable()  # imports leave it nothing to find, and it would take a fifth of their time
+    from .curves import traced_at
+
+    gc.freeze()
     steps = [Step.from_json(plain) for plain in json.load(sys.stdin)]
-    json.dump([_answer(step) for step in steps], sys.stdout)
+    traces = iter(_made([(step, batch) for step in steps for batch in traced_at(step)]))
+    answers = [_answer(step, [*itertools.islice(traces, len(traced_at(step)))]) for step in steps]
+    json.dump(answers, sys.stdout)
 
 
-def _answer(step: Step) -> dict[str, Any]:
+def _made(asked: Sequence[tuple[Step, int]]) -> list[Trace | str]:
+    if not sys.platform.startswith("linux"):  # elsewhere a fork with torch in it may not be safe
+        return [*itertools.starmap(_traced, asked)]
+    count = min(len(asked), cores())
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(count, initializer=die_with_parent()) as pool:
+        return pool.starmap(_traced, asked, chunksize=1)
+
+
+def _traced(step: Step, batch: int) -> Trace | str:
+    """The trace, or why there is none."""
+    from .trace import trace
+
     try:
-        found = curve_of(step)
+        return trace(step, batch)
     except Exception as error:  # whatever torch, transformers or peft raise
-        found = NotPredicted(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
-    if isinstance(found, NotPredicted):
-        return {"because": found.because}
-    return found.to_json()
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def curve_of(step: Step, batches: Sequence[int] = BATCHES) -> Curve | NotPredicted:
-    """The peaks of a step at all batches that are not beyond ENOUGH, context and DDP left out."""
-    traces = [_traced(step, batch) for batch in TRACED[: 2 + (step.network.head in MEETING)]]
-    first = traces[0]
-    if any(other.events != first.events for other in traces):
-        return NotPredicted("its operations depend on the batch")
-    sizes = [_through(points) for points in zip(*(_sizes(one) for one in traces), strict=True)]
-    begin, end = first.again
-    once = first.events[:begin] + first.events[end:]
-    peaks: list[Peak] = []
-    accumulated: list[Peak] = []
-    for batch in batches:
-        at = [round(sum(c * batch**power for power, c in enumerate(size))) for size in sizes]
-        for found, events in ((peaks, once), (accumulated, first.events)):
-            found.append(_peak(first, at, events, exact=step.capability is None))
-        if accumulated[-1].total > ENOUGH:
-            break
-    _, flops = _through((first.flops, traces[1].flops))
-    moved_once, moved = _through((first.moved, traces[1].moved))
-    return Curve(
-        tuple(batches[: len(peaks)]),
-        tuple(peaks),
-        first.trainable,
-        round(flops),
-        round(moved),
-        round(moved_once),
-        tuple(accumulated),
-    )
+def _answer(step: Step, traces: Sequence[Trace | str]) -> dict[str, Any]:
+    from .curves import joined
 
-
-def _traced(step: Step, batch: int) -> Trace:
-    return trace(step, batch)
-
-
-def _sizes(one: Trace) -> list[int]:
-    return [0 if block.role == HOST else block.size for block in one.blocks]
-
-
-def _through(points: tuple[int, ...]) -> list[float]:
-    """Coefficients, from the constant up, of the polynomial through (TRACED[i], points[i])."""
-    low, high = TRACED[0], TRACED[1]
-    slope = (points[1] - points[0]) / (high - low)
-    if len(points) == 2:
-        return [points[0] - slope * low, slope]
-    last = TRACED[2]
-    bend = ((points[2] - points[1]) / (last - high) - slope) / (last - low)
-    return [
-        points[0] - slope * low + bend * low * high,
-        slope - bend * (low + high),
-        bend,
-    ]
-
-
-def _peak(one: Trace, sizes: list[int], events: list[int], *, exact: bool) -> Peak:
-    """The peak of these sizes; `exact` leaves out how the allocator of a card rounds them."""
-    if exact:
-        alive, reserved = allocator.exact(sizes, events, one.last), 0
-    else:
-        alive, reserved = allocator.replay(sizes, events, one.last)
-    shares: Counter[str] = Counter()
-    for number, size in alive.items():
-        if size:
-            shares[one.blocks[number].role] += size
-    return Peak(**shares, fragmentation=0 if exact else reserved - shares.total())
+    good = [one for one in traces if not isinstance(one, str)]
+    failed = [one for one in traces if isinstance(one, str)]
+    found = NotPredicted(failed[0]) if failed else joined(step, good)
+    return {"because": found.because} if isinstance(found, NotPredicted) else found.to_json()
 
 
 if __name__ == "__main__":
