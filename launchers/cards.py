@@ -5,7 +5,6 @@ The figures are data, in cards.toml beside this file, each card with its source.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import tomllib
@@ -73,6 +72,8 @@ def meant(words: str) -> Card:
     if key in by_key:
         which = " or ".join(card.aliases[0] for card in by_key[key])
         raise InputError(f"--gpus: {words!r} comes in several sizes: say {which}")
+    import difflib  # only here, for a complaint
+
     near = difflib.get_close_matches(key, by_key, n=3, cutoff=0.5)
     close = dict.fromkeys(card.aliases[0] for one in near for card in by_key[one])
     all_ = ", ".join(card.aliases[0] for card in cards())

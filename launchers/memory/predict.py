@@ -110,13 +110,19 @@ def installed() -> dict[str, str]:
     """The versions of the packages that a trace depends on, as far as they are installed."""
     # importlib.metadata reads the same names, with email and zipfile behind it, in 50 ms.
     found: dict[str, str] = {}
-    for folder in map(Path, sys.path):
-        for entry in folder.glob("*-*.dist-info"):
-            name, _, version = entry.name.removesuffix(".dist-info").partition("-")
-            if name in PACKAGES:
-                # Behind a plus is what torch was built for, on which no size depends.
-                found.setdefault(name, version.partition("+")[0])
+    for entry in itertools.chain.from_iterable(map(_entries, sys.path)):
+        name, _, version = entry.removesuffix(".dist-info").partition("-")
+        if name in PACKAGES and entry.endswith(".dist-info"):
+            # Behind a plus is what torch was built for, on which no size depends.
+            found.setdefault(name, version.partition("+")[0])
     return found
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return [entry.name for entry in Path(folder).iterdir()]
+    except OSError:  # a file, or not there
+        return []
 
 
 def _shipped(step: Step) -> Curve | None:
