@@ -42,7 +42,7 @@ def golden_text(name: str) -> str:
 
     The commands of several cards are held against that of two, sentences against those of one.
     """
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(command, "cores", _cores):
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.sched_getaffinity", _cores):
         said = {kinds: _launched(load(name), kinds, Path(folder)) for kinds in INVENTORIES}
     sentences = said[ONE][1]
     blocks = [f"ddpfix launch --recipe {name} --dry-run --gpus ..."]
@@ -63,8 +63,8 @@ def path_of(name: str) -> Path:
     return FOLDER / f"{name}.txt"
 
 
-def _cores() -> int:
-    return CORES
+def _cores(pid: int) -> set[int]:
+    return set(range(CORES))
 
 
 def _launched(recipe: Recipe, inventory: str, folder: Path) -> tuple[list[str], list[str]]:
