@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .capabilities import Capability
 
-ROUNDS = 5
+ROUNDS = 6
 
 
 @record

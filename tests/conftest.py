@@ -21,8 +21,8 @@ LONG = (
     *("test_main_job", "test_trace", "test_verify", "test_exact", "test_capability_resume"),
     *("test_nodes", "test_faults_family", "test_verify_sabotage", "test_capability_loader"),
     *("test_capability_amp", "test_capability_compile", "test_capability_lora"),
-    *("test_capability_checkpointing", "test_fixtures", "test_shapes", "test_faults"),
-    *("test_launch", "test_emit", "test_packaging", "test_slurm", "test_pre_commit"),
+    *("test_detector_compiled", "test_capability_checkpointing", "test_fixtures", "test_shapes"),
+    *("test_faults", "test_launch", "test_emit", "test_packaging", "test_slurm", "test_pre_commit"),
 )
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 

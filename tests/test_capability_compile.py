@@ -147,6 +147,10 @@ REASONS = {
         "            loss += model(batch).item()\n    return loss\n\n",
         "no assignment wraps the trained model",
     ),
+    "a script that compiles by itself": (
+        f"{WRAP}model = torch.compile(model)\n",
+        "the script calls torch.compile itself",
+    ),
     "a function without the arguments": (
         f"def wrapped(model, args):\n    {WRAP}    return model\n\nmodel = wrapped(model, None)\n",
         "no command line whose arguments reach the wrapping",

@@ -75,6 +75,12 @@ def test_repaired(old: str, new: str) -> None:
     assert found("DF305", text) == []
 
 
+def test_what_is_compiled_around_the_wrapper_is_no_new_model() -> None:
+    text = training("model = torch.compile(model)\n    model.generate(batch)")
+    new = ["-model.generate(batch)", "+getattr(model, 'module', model).generate(batch)"]
+    assert added_and_removed(text, fixed("DF305", text)) == new
+
+
 SCRIPT = """\
 import os
 import torch

@@ -20,6 +20,7 @@ from ..edits import Insert
 from ..facts import Unit
 from ..findings import Finding
 from ..roles import differs
+from .cannot import CannotError
 from .flags import Flag, arguments_at, lacking
 from .models import Wrapped, wraps
 
@@ -42,6 +43,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
     if not found:
         yield Finding(where, first, "no assignment wraps the trained model")
         return
+    for one in found:
+        for call in one.module.calls_to("compile"):
+            if one.module.dotted(call.func) == "torch.compile":
+                raise CannotError(one.module, call, "the script calls torch.compile itself")
     flags = lacking(unit, FLAGS)
     if flags is None or not all(arguments_at(unit, one.module, one.stmt) for one in found):
         yield Finding(where, first, "no command line whose arguments reach the wrapping")

@@ -110,7 +110,7 @@ def used_wrapped(module: Module) -> Iterator[ast.Name]:
     seen: set[ast.Name] = set()
     for scope, name, line in wrapped_names(module):
         body = module.tree.body if scope is None else scope.body
-        wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS)}
+        wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
         anew = [
             store.lineno
             for store in module.stores.get((scope, name), [])
