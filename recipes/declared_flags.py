@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 
 def declared_flags(script: Path) -> dict[str, object] | None:
     """Every ``add_argument("--flag", …)`` with its default where that is a constant.
 
-    Those of the script and of the modules beside it that it imports. None where there are none,
-    as the script is not there, is no Python of today, or has its flags from somewhere else.
+    Those of the script and of the modules beside it that it imports; where there are none and
+    ``sys.argv`` is read, the fields of their dataclasses. None where there are none of these
+    either, as the script is not there, is no Python of today, or has its flags from somewhere else.
     """
     flags: dict[str, object] = {}
     tree = _tree(script)
-    for one in [tree, *map(_tree, _beside(script, tree))]:
+    trees = [tree, *map(_tree, _beside(script, tree))]
+    for one in trees:
         for node in ast.walk(one):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
                 defaults = [_constant(one.value) for one in node.keywords if one.arg == "default"]
                 for flag in map(_constant, node.args):
                     if isinstance(flag, str) and flag.startswith("--"):
                         flags[flag] = defaults[0] if defaults else None
-    return flags or None
+    reads = any(getattr(node, "attr", "") == "argv" for one in trees for node in ast.walk(one))
+    return flags or (_fields(trees) if reads else {}) or None
+
+
+def _fields(trees: Iterable[ast.Module]) -> dict[str, object]:
+    """The fields of dataclasses, as flags, with their defaults where these are constants."""
+    return {
+        f"--{field.target.id}": _constant(field.value) if field.value else None
+        for tree in trees
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.ClassDef)
+        and any("dataclass" in ast.unparse(each) for each in owner.decorator_list)
+        for field in owner.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
 
 
 def _tree(path: Path) -> ast.Module:

@@ -45,6 +45,7 @@ class Draft:
 
     script: str
     start: str = "."
+    joined: bool = False
     flags: dict[str, str] = attrs.field(factory=dict)
     batch: dict[str, int] = attrs.field(factory=dict)
     folder: str = "."
@@ -78,6 +79,8 @@ class _Drafting:
         self.file = PurePosixPath(source).name
         self.script = posixpath.normpath(program.script.text)
         self.result = Draft(self.script)
+        told = [argument for argument in program.arguments if argument.values]
+        self.result.joined = bool(told) and all(argument.joined for argument in told)
         self._folder()
         self.cards, said = cards(program)
         for sentence in said:

@@ -25,10 +25,14 @@ VALUE = re.compile(r"(?!-)|-\.?\d")
 
 @attrs.frozen
 class Argument:
-    """A flag with its values, of which a switch has none; `given` is its last one."""
+    """A flag with its values, of which a switch has none; `given` is its last one.
+
+    `joined` is true where an equals sign holds them together.
+    """
 
     flag: Word
     values: tuple[Word, ...]
+    joined: bool = False
 
     @property
     def given(self) -> Word | None:
@@ -133,7 +137,7 @@ def _arguments(words: Sequence[Word]) -> tuple[list[Argument], list[Word]]:
         if word.text.startswith("-") and not VALUE.match(word.text):
             values = (attrs.evolve(word, text=value),) if equals else ()
             # Of --a=$1 the value is what is missing, not the flag.
-            arguments.append(Argument(Word(name, word.line), values))
+            arguments.append(Argument(Word(name, word.line), values, bool(equals)))
         elif not arguments:
             loose.append(word)
         else:

@@ -24,6 +24,8 @@ def toml_text(draft: Draft, origin: str, family: str) -> str:
     document.add("family", tomlkit.string(family))
     document.add("script", tomlkit.string(draft.script))
     document.add("task", tomlkit.string("not told"))
+    if draft.joined:
+        document.add("joined", tomlkit.item(True))
     tables: Mapping[str, Mapping[str, Any]] = {
         "flags": draft.flags,
         "batch": draft.batch,

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from command_line import run
 from ddpfix.launchers import command as commands
@@ -100,7 +101,7 @@ def test_the_shell_files_of_family_a_give_the_recipes_of_family_a(which: str) ->
     name = "codegpt-bigclonebench-legacy" if which == "codegpt" else "codebert-bigclonebench"
     known = model.load(name)
     assert recipe.arguments == known.arguments
-    assert recipe.flags == known.flags
+    assert (recipe.flags, recipe.joined) == (known.flags, known.joined)
     assert recipe.batch.global_batch == known.batch.global_batch
     assert recipe.batch.eval_per_device == known.batch.eval_per_device
     assert recipe.data == model.Data("../dataset", known.data.files, train="--train_data_file")
@@ -112,6 +113,16 @@ def test_the_shell_files_of_family_a_give_the_recipes_of_family_a(which: str) ->
         .index(f"    --seed 123456 2>&1 | tee ./saved_models/{which}/train.log")
     )
     assert recipe.sources["--seed"] == f"run_{which}.sh, line {line + 1}"
+
+
+def test_that_of_family_d_is_told_as_the_fields_of_its_dataclass_are() -> None:
+    path = FIXTURES / "detector" / "run.sh"
+    recipe = parse(run("recipes", "new", "--from", path).stdout, source="d", name="d")
+    known = model.load("code-detector")
+    assert (recipe.flags, recipe.data) == (known.flags, known.data)
+    assert recipe.joined is known.joined is True
+    told = attrs.evolve(known.batch, cap_memory=recipe.batch.cap_memory)  # of which card it is not
+    assert recipe.batch == told
 
 
 LAUNCHED = """\
