@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .gpu import Gpu
 
 FLAG = "--amp"
+SWITCH = "--bf16"  # of scripts that choose it by themselves
 VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # of the flag
 CHOICES = ("auto", *VALUES)
 
@@ -79,6 +80,13 @@ def named(mine: Mapping[str, str | None]) -> str | None:
     names = {value: name for name, value in VALUES.items()}
     value = mine[FLAG] or ""
     return names.get(value, value)
+
+
+def computed(mine: Mapping[str, str | None]) -> str | None:
+    """The precision that arguments ask for, also by a script's own switch; None without any."""
+    name = named(mine)
+    on = mine.get(SWITCH, "no") in (None, "True", "true", "1")
+    return "bf16" if name is None and on else name
 
 
 def best_of(cards: Sequence[Gpu]) -> tuple[str, str]:

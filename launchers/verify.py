@@ -15,7 +15,7 @@ from ..errors import InputError
 from . import compare, naive, subject
 from .given import given
 from .gpus import inventory
-from .precision import named
+from .precision import computed
 from .script_flags import ScriptFlags, find, replaced, without
 from .subject import Subject
 from .tolerances import FP32, TOLERANCES, Tolerances
@@ -179,7 +179,7 @@ def verify(
 
 def _tolerances(arguments: Sequence[str]) -> Tolerances:
     """Those of the precision that the arguments ask for. Raises InputError for an unknown one."""
-    name = named(given(arguments))
+    name = computed(given(arguments))
     if name is not None and name not in TOLERANCES:
         raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
     return TOLERANCES[name or FP32.precision]

@@ -16,7 +16,7 @@ from ddpfix.launchers.declared import declared
 from ddpfix.launchers.gpu import Gpu
 from ddpfix.launchers.horizon import horizon, steps_per_epoch
 from ddpfix.launchers.plan import solve, solve_shared
-from ddpfix.launchers.precision import Precision, decide
+from ddpfix.launchers.precision import Precision, computed, decide
 from ddpfix.launchers.settings import settings, workers_per_process
 from ddpfix.patcher.capabilities import all_capabilities
 from ddpfix.patcher.engine import patch
@@ -77,6 +77,20 @@ def test_the_plan_takes(
 def test_what_the_user_passes_to_the_script_is_the_precision() -> None:
     passed = decide(RUN, "auto", [HOPPER], AMP, mine={"--amp": "no"})
     assert passed == Precision("fp32", "as passed to the script", told=True)
+
+
+OWN = {
+    "a switch of the script's": ({"--bf16": None}, "bf16"),
+    "which is set": ({"--bf16": "True"}, "bf16"),
+    "which is not set": ({"--bf16": "False"}, None),
+    "beside the flag that patching adds": ({"--bf16": None, "--amp": "no"}, "fp32"),
+    "neither": ({"--fast": None}, None),
+}
+
+
+@pytest.mark.parametrize(("mine", "expected"), OWN.values(), ids=OWN.keys())
+def test_arguments_ask_for(mine: dict[str, str | None], expected: str | None) -> None:
+    assert computed(mine) == expected
 
 
 def test_what_the_script_computes_in_by_itself_is_the_precision_and_not_told() -> None:
