@@ -1,8 +1,8 @@
 """Numbers of `ddpfix verify`: PYTHONPATH=tests python benchmarks/verify_families.py [NAME…].
 
-For every variant of the families (or those named) in fp32 and, with `patch --with amp`, in bf16, 96
-pairs in global batches of 24: the rows of the verdict for 1, 2, 3 and 4 processes and accumulation
-1 and 4. The processes are forked from one that has imported torch.
+For every variant of the families (or those named) in fp32 and, with `patch --with amp`, in bf16,
+192 examples in global batches of 48: the rows of the verdict for 1, 2, 3 and 4 processes, each with
+accumulation 1 and 4. The processes are forked from one that has imported torch.
 ``--write`` puts them into docs/families/verified.json, from which docs/family_pages.py makes pages;
 ``--precision`` leaves the other out. ``--naive`` shows what the two usual edits by sed do to
 scripts that they fit, and ``--overhead`` what tracing costs: seconds per optimizer step with
@@ -34,7 +34,7 @@ from forked import Forge
 
 WRITTEN = Path(__file__).resolve().parent.parent / "docs" / "families" / "verified.json"
 WORLDS, ACCUMULATIONS = (1, 2, 3, 4), (1, 4)
-EXAMPLES, BATCH = 96, 24  # so that 3 ranks can accumulate 4 micro-batches
+EXAMPLES, BATCH = 192, 48  # so that 1 to 4 ranks can accumulate 4 micro-batches
 PRECISIONS = ("fp32", "bf16")
 ROUNDS = 3  # the quickest of them counts
 SHORT, LONG = 2, 22  # epochs: the difference is free of imports and set-up
@@ -80,6 +80,7 @@ def judged(forge: Forge, folder: Path, variant: Variant, precision: str) -> Verd
         unsafe=variant.unsafe,
         world_sizes=WORLDS,
         accumulations=ACCUMULATIONS,
+        all_splits=True,
         timeout=120,
         start=forge.trace,
     )
