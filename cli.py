@@ -1,6 +1,6 @@
 """The face of ddpfix: one click group whose commands are imported only when they are called.
 
-Importing lazily keeps ``ddpfix check`` free of torch and of whatever the launcher needs.
+Importing lazily keeps ``ddpfix check`` free of libcst, torch and whatever the launcher needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a rule may ask the engine to do. Data only: the engine owns where, when and in which order.
 
-Every edit names ``ast`` nodes of the module it changes, so a rule never sees positions.
+Every edit names ``ast`` nodes of the module it changes, so a rule never sees positions or libcst.
 """
 
 from __future__ import annotations

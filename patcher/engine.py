@@ -133,7 +133,7 @@ def patch(
     be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
-    from .apply import RefusedError
+    from .apply import RefusedError  # libcst costs more to import than all rules to run
     from .exact import shared_out, weighed
 
     rules = select(all_rules(), chosen, ignored)

@@ -8,17 +8,16 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
+import libcst as cst
 import pytest
 from cases import module
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.patcher.apply import RefusedError, apply_edits
+from ddpfix.patcher.apply import RefusedError, apply_edits, pairs
 from ddpfix.patcher.comments import comments
-from ddpfix.patcher.edits import Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
+from ddpfix.patcher.edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
 from ddpfix.patcher.engine import patch
 from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.inserted import helper_names
@@ -238,104 +237,6 @@ def test_removing_the_only_statement_of_a_block_leaves_a_pass() -> None:
     assert apply_edits(script, [Replace(gate.body[0], "")]) == "if a:\n    pass\nc()\n"
 
 
-def edits_of(text: str, *made: Callable[[ast.stmt], Edit]) -> str:
-    """The text with edits of its first statement that is not an import."""
-    script = Module(decode("run.py", text.encode()))
-    body = [stmt for stmt in script.tree.body if not isinstance(stmt, ast.Import)]
-    return apply_edits(script, [make(body[0]) for make in made])
-
-
-def elif_of(stmt: ast.stmt) -> ast.If:
-    assert isinstance(stmt, ast.If)
-    assert isinstance(stmt.orelse[0], ast.If)
-    return stmt.orelse[0]
-
-
-def guard(stmt: ast.stmt) -> Edit:
-    return Guard(stmt, "a", orelse="z()")
-
-
-def put(where: Literal["before", "after", "first", "last"]) -> Callable[[ast.stmt], Edit]:
-    return lambda stmt: Insert(stmt, PUT, where)
-
-
-PUT = "if a:\n    f(1,\n      2)\nelse:\n    g()\n"
-PUT_IN_TWOS = "  if a:\n    f(1,\n      2)\n  else:\n    g()\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "edits", "expected"),
-    [
-        pytest.param(
-            "for b in c:\n    d()\n    # of the block\n# of the next\ne()\n",
-            [put("after")],
-            f"for b in c:\n    d()\n    # of the block\n{PUT}# of the next\ne()\n",
-            id="a comment at a block's indentation is its last line",
-        ),
-        pytest.param(
-            "for b in c:\n  # of the first\n  d()\n  # of the block\ne()\n",
-            [put("first"), put("last")],
-            f"for b in c:\n{PUT_IN_TWOS}  # of the first\n  d()\n"
-            f"{PUT_IN_TWOS}  # of the block\ne()\n",
-            id="what is put in has the steps of the module, two blanks",
-        ),
-        pytest.param(
-            "while b:\n\tc()\n",
-            [guard],
-            "if a:\n\twhile b:\n\t\tc()\nelse:\n\tz()\n",
-            id="what is put around has the steps of the module, tabs",
-        ),
-        pytest.param(
-            'if b:\n    c("""\n    d\n""", e \\\n  , f)\n\n    g(\n        h)\n',
-            [guard],
-            'if a:\n    if b:\n        c("""\n    d\n""", e \\\n  , f)\n\n'
-            "        g(\n            h)\nelse:\n    z()\n",
-            id="strings and what stands behind a backslash keep their margin",
-        ),
-        pytest.param(
-            "import a\n# of f\n@b\n@c\ndef f(): pass\n",
-            [put("before")],
-            f"import a\n# of f\n{PUT}@b\n@c\ndef f(): pass\n",
-            id="what goes before a function goes before its decorators",
-        ),
-        pytest.param(
-            "import a\n\n# of b\nb()\n# of c\nc()\n",
-            [lambda stmt: Replace(stmt, "")],
-            "import a\n# of c\nc()\n",
-            id="a statement goes with the comments above it",
-        ),
-        pytest.param(
-            "#!/usr/bin/python\na()\nb()\n",
-            [lambda stmt: Replace(stmt, "")],
-            "#!/usr/bin/python\nb()\n",
-            id="the comments that a file starts with stay",
-        ),
-        pytest.param(
-            "if b:\n    c()\nelif (d and\n      e):  # why: so\n    f()\n",
-            [lambda stmt: Unwrap(elif_of(stmt))],
-            "if b:\n    c()\nelse:  # why: so\n    f()\n",
-            id="an elif without its test is an else",
-        ),
-        pytest.param(
-            "import b\r\nc()",
-            [put("after"), lambda _: Import("d"), lambda _: Import("e", "f")],
-            f"import b\nimport d\nfrom e import f\nc()\n{PUT}"[:-1].replace("\n", "\r\n"),
-            id="all that is put in has the module's newlines, and its end has none",
-        ),
-    ],
-)
-def test_edits_fit_into_the_text_around_them(
-    text: str, edits: list[Callable[[ast.stmt], Edit]], expected: str
-) -> None:
-    assert edits_of(text, *edits) == expected
-
-
-def test_nothing_goes_between_an_if_and_its_elif() -> None:
-    text = "if b:\n    c()\nelif d:\n    e()\n"
-    with pytest.raises(RefusedError, match="line 3"):
-        edits_of(text, lambda stmt: Insert(elif_of(stmt), "f()"))
-
-
 @pytest.mark.parametrize(
     "text", ["if a: b()\n", "a = 1; b = 2\n"], ids=["a body on the line", "two on a line"]
 )
@@ -350,6 +251,26 @@ def test_a_place_that_takes_no_statement_is_refused(text: str) -> None:
 def library_files() -> list[Path]:
     folder = Path(sysconfig.get_paths()["stdlib"])
     return sorted(folder.glob("*.py"))[::4]
+
+
+@pytest.mark.parametrize("path", library_files(), ids=lambda path: path.name)
+def test_statements_of_both_trees_are_paired_rightly(path: Path) -> None:
+    data = path.read_bytes()
+    source = decode(str(path), data)
+    tree = cst.parse_module(source.text)
+    script = Module(source)
+    paired = dict(pairs(script.tree.body, tree.body))
+    every = [node for node in ast.walk(script.tree) if isinstance(node, ast.stmt)]
+    assert set(paired) == set(every)
+    for stmt, node in paired.items():
+        if not isinstance(stmt, ast.FunctionDef | ast.ClassDef | ast.If | ast.AsyncFunctionDef):
+            assert tree.code_for_node(node).strip().startswith(first_word(script, stmt, node))
+
+
+def first_word(script: Module, stmt: ast.stmt, node: cst.CSTNode) -> str:
+    code = script.text(stmt).split("\n")[0].split(" ")[0]
+    leading = getattr(node, "leading_lines", ())
+    return "" if any(line.comment for line in leading) else code
 
 
 def rows(body: list[ast.stmt]) -> list[list[ast.stmt]]:
@@ -434,12 +355,12 @@ def test_helpers_are_named_and_cut_out_whole() -> None:
     assert helper_names() >= {"is_main_process", "save_on_main", "gathered", "loss_share"}
 
 
-def test_check_needs_neither_torch_nor_what_the_others_need(family: Path) -> None:
+def test_check_needs_neither_torch_nor_libcst(family: Path) -> None:
     code = (
         "import sys; from ddpfix.cli import ddpfix\n"
         f"try: ddpfix(['check', {str(family)!r}])\n"
         "except SystemExit as e: assert e.code == 1, e.code\n"
-        "bad = {'torch', 'transformers', 'rich', 'attrs'} & set(sys.modules)\n"
+        "bad = {'torch', 'libcst', 'transformers', 'rich', 'attrs'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

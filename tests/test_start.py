@@ -11,10 +11,10 @@ import pytest
 from command_line import LEGACY, run
 from launched import RECIPE
 
-HEAVY = ["click", "rich", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
+HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
 # What only some launches need, or those alone that have started their ranks.
-UNUSED = ["torch", "transformers", "rich", "pynvml", "importlib.metadata", "difflib"]
+UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 UNUSED += ["ddpfix.launchers.simulated", "ddpfix.launchers.meeting", "ddpfix.launchers.failure"]
 
 
