@@ -34,6 +34,7 @@ SHARED = (
     "peft",  # which transformers asks whether a model is one of its
     "sklearn.metrics",  # by which family A scores
     "torch._dynamo",  # which the first optimizer imports
+    "torch._inductor.pattern_matcher",  # which the first compiled graph imports
     "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.roberta.modeling_roberta",
     "transformers.models.t5.modeling_t5",
