@@ -15,10 +15,14 @@ import sys
 import time
 from collections.abc import Iterable
 from importlib.util import source_hash
-from typing import Any, NamedTuple
 
 from .. import __version__
 from .diagnostics import Diagnostic
+from .record import record, values
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 NEEDLES = (b"torch", b"transformers")
 SETTLED = 2_000_000_000  # ns after which a change must show in a file's times
@@ -30,7 +34,8 @@ LONG = 60 * 60 * 24 * 30  # seconds after which an unused project's cache goes
 Stamp = tuple[int, int, int, int]
 
 
-class Record(NamedTuple):
+@record
+class Record:
     """What was found in one script, and what that rests on.
 
     ``error`` lacks the path in front; paths are relative to the script's folder, "" is the script.
@@ -45,15 +50,15 @@ class Record(NamedTuple):
 NOTHING = Record("", (), (), "")
 
 
-def plain(record: Record) -> tuple[Any, ...]:
+def plain(known: Record) -> tuple[Any, ...]:
     """A record as marshal writes it."""
-    return record.key, record.probes, tuple(map(tuple, record.found)), record.error
+    return known.key, known.probes, tuple(map(values, known.found)), known.error
 
 
-def from_plain(values: tuple[Any, ...]) -> Record:
+def from_plain(data: tuple[Any, ...]) -> Record:
     """A record as it was."""
-    key, probes, found, error = values
-    return Record(key, probes, tuple(map(Diagnostic._make, found)), error)
+    key, probes, found, error = data
+    return Record(key, probes, tuple(Diagnostic(*item) for item in found), error)
 
 
 def fingerprint(data: bytes) -> str:
@@ -115,9 +120,9 @@ class Cache:
     def recall(self, path: str, key: str) -> Record | None:
         """What is known of a script whose neighbours are what they were, wherever it stands."""
         folder = folder_of(path)
-        for record in self.records.get(key, ()):
-            if all(self.probe(folder, name) == digest for name, digest in record.probes):
-                return record
+        for known in self.records.get(key, ()):
+            if all(self.probe(folder, name) == digest for name, digest in known.probes):
+                return known
         return None
 
     def probe(self, folder: str, name: str) -> str | None:
@@ -146,8 +151,8 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for record in map(from_plain, records):
-            self.records.setdefault(record.key, []).append(record)
+        for known in map(from_plain, records):
+            self.records.setdefault(known.key, []).append(known)
 
     def save(self) -> None:
         """Leave everything for the next run, or nothing where the folder cannot be written."""

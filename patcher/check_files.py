@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from .cache import (
@@ -22,8 +21,12 @@ from .cache import (
     plain,
 )
 from .collector import patient_collector
+from .record import changed, record
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from .diagnostics import Diagnostic
     from .rules import Rule
 
@@ -31,7 +34,8 @@ FEW = 4  # scripts for which another process pays
 PARTS = 8  # for each process, so that all are done at about the same time
 
 
-class Outcome(NamedTuple):
+@record
+class Outcome:
     """One script's diagnostics, or why it cannot be checked."""
 
     found: tuple[Diagnostic, ...]
@@ -70,7 +74,7 @@ def shown(path: str, record: Record) -> Outcome:
     """A record as the user named the script."""
     folder = folder_of(path)
     found = tuple(
-        item._replace(path=os.path.join(folder, item.path) if item.path else path)
+        changed(item, path=os.path.join(folder, item.path) if item.path else path)
         for item in record.found
     )
     return Outcome(found, record.error and f"{path}{record.error}")
@@ -140,7 +144,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
             item = diagnose(finding)
             own = finding.module is unit.script
             name = "" if own else os.path.relpath(item.path, folder)
-            found.append(item._replace(path=name))
+            found.append(changed(item, path=name))
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:

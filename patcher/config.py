@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
 
 from ..errors import InputError
 from .discover import upwards
 from .output import FORMATS
+from .record import record
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 SECTION = b"ddpfix"
 
 
-class Config(NamedTuple):
+@record
+class Config:
     """What a project asks for; the command line wins."""
 
     select: tuple[str, ...] = ()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
 
+from .record import record
+
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .findings import Finding
 
 
-class Diagnostic(NamedTuple):
+@record
+class Diagnostic:
     """One finding, without the tree it was found in."""
 
     path: str

@@ -6,9 +6,12 @@ Every edit names ``ast`` nodes of the module it changes, so a rule never sees po
 from __future__ import annotations
 
 import ast
-from typing import Literal
 
 from .record import record
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Literal
 
 
 @record

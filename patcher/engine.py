@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
@@ -24,6 +23,7 @@ from .selection import selected
 from .sources import Source, replace_all
 from .syntax import below
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from pathlib import Path
 

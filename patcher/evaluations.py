@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from .loaders import Loader, loader_of
 from .module import Module
@@ -25,6 +24,7 @@ from .syntax import (
 )
 from .train_loops import is_backward
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .facts import Unit
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import enum
-from typing import TYPE_CHECKING
 
 from .record import record
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .edits import Edit
     from .module import Module

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
 
 from .module import Module
 from .record import changed, record
@@ -21,10 +20,14 @@ from .syntax import (
     within,
 )
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from .facts import Unit
 
-Result = TypeVar("Result", ast.Return, ast.Yield)
+    Result = TypeVar("Result", ast.Return, ast.Yield)
+
 DEPTH = 12
 # What loops as its first argument does; steps is that of a loop that can be resumed.
 SAME = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")

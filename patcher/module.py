@@ -7,13 +7,11 @@ import builtins
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Any
 
 from ..errors import InputError
 from .sources import Source
 from .syntax import (
     Function,
-    Node,
     Preorder,
     bound_names,
     everywhere,
@@ -22,6 +20,12 @@ from .syntax import (
     position,
     within,
 )
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .syntax import Node
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from .findings import Finding, Safety, Severity
 from .selection import all_codes
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .comments import Comment
     from .module import Module

@@ -10,9 +10,12 @@ import marshal
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from ..errors import InputError
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 WIDTH = 4  # bytes of a ticket: a pipe holds 64 KiB of them
 

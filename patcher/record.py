@@ -5,10 +5,16 @@ Two dozen dataclasses and the modules behind them are a sixth of what a check of
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeVar, dataclass_transform
 
-Class = TypeVar("Class", bound=type)
-Instance = TypeVar("Instance")
+    Class = TypeVar("Class", bound=type)
+    Instance = TypeVar("Instance")
+else:
+
+    def dataclass_transform(**_):  # what type checkers alone need
+        return lambda decorator: decorator
 
 
 @dataclass_transform(frozen_default=True)
@@ -20,9 +26,6 @@ def record(cls: Class) -> Class:
     names = tuple(cls.__annotations__)
     fields = set(names)
     defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
-
-    def values(self: Any) -> list[Any]:
-        return [self.__dict__[name] for name in names]
 
     def construct(self: Any, *args: Any, **named: Any) -> None:
         if len(args) == len(names) and not named:
@@ -57,8 +60,13 @@ def record(cls: Class) -> Class:
     return cls
 
 
+def values(item: Any) -> tuple[Any, ...]:
+    """The fields of a record."""
+    return tuple([item.__dict__[name] for name in item.__match_args__])
+
+
 def changed(item: Instance, **fields: Any) -> Instance:
     """A copy of a record with other values in some fields."""
     cls = type(item)
-    values = [fields.pop(name, item.__dict__[name]) for name in cls.__annotations__]
-    return cls(*values, **fields)
+    some = [fields.pop(name, item.__dict__[name]) for name in cls.__annotations__]
+    return cls(*some, **fields)

@@ -11,11 +11,14 @@ import ast
 import enum
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from .facts import Unit
 from .module import Module
 from .syntax import Function, within
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Role(enum.Enum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import os
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .record import record
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from pathlib import Path
 

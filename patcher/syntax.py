@@ -13,10 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, TypeVar, cast
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Node = TypeVar("Node", bound=ast.AST)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 # Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
@@ -116,7 +120,7 @@ class Preorder:
     def spelled(self) -> dict[str, list[int]]:
         """Numbers of the names and attributes that are spelled so, in preorder."""
         found: dict[str, list[int]] = defaultdict(list)
-        nodes = cast("list[Any]", self.nodes)
+        nodes: list[Any] = self.nodes
         for index in self.kinds[ast.Name]:
             found[nodes[index].id].append(index)
         for index in self.kinds[ast.Attribute]:
@@ -198,7 +202,7 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     some = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
     if scope == start and type(table.nodes[start]) is kind:
         some.insert(0, start)  # a function's own scope is the one around it
-    all_nodes = cast("list[Node]", table.nodes)
+    all_nodes: list[Any] = table.nodes
     return [all_nodes[index] for index in some]
 
 
@@ -207,7 +211,7 @@ def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:
     table, start = place(node)
     numbers = table.kinds.get(kind, [])
     slice_ = numbers[bisect_left(numbers, start) : bisect_left(numbers, table.ends[start])]
-    nodes = cast("list[Node]", table.nodes)
+    nodes: list[Any] = table.nodes
     return [nodes[index] for index in slice_]
 
 

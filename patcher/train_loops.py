@@ -6,7 +6,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from .loaders import Loader, loader_of, next_loader
 from .module import Module
@@ -19,6 +18,7 @@ from .syntax import (
     within,
 )
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .facts import Unit
 

@@ -58,7 +58,7 @@ def test_the_readme_shows_settings_that_can_be_used(tmp_path: Path) -> None:
 
 
 def test_every_key_is_a_setting() -> None:
-    assert {key.replace("-", "_") for key in KINDS} == set(Config._fields) - {"file"}
+    assert {key.replace("-", "_") for key in KINDS} == set(Config.__annotations__) - {"file"}
 
 
 @pytest.fixture
