@@ -13,7 +13,7 @@ from .facts import Unit
 from .loaders import loader_of
 from .module import Module
 from .record import record
-from .syntax import Function, below, everywhere, within
+from .syntax import Function, below, children, everywhere, within
 from .train_loops import TrainLoop
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
@@ -192,7 +192,7 @@ class _Walk:
                 return True
         if named(node) in own:
             return True
-        return any(self._tells(child, own) for child in ast.iter_child_nodes(node))
+        return any(self._tells(child, own) for child in children(node))
 
     def read(self, node: ast.AST) -> set[str]:
         """Names that an expression depends on."""

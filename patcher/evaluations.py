@@ -208,6 +208,8 @@ def survivors(module: Module, loop: ast.For) -> Iterator[ast.Name]:
 
 def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
     """Whether every way from below line ``first`` to the read binds the name."""
+    stores = module.stores.get((module.function(name), name.id), ())
+    binding = {module.statement(store) for store in stores if store.lineno > first}
     child: ast.AST = name
     for up in module.ancestors(name):
         if isinstance(up, Function):
@@ -221,8 +223,7 @@ def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
             for stmt in module.body(child):
                 if stmt is child:
                     break
-                plain = isinstance(stmt, ast.Assign | ast.AnnAssign)
-                if plain and stmt.lineno > first and name.id in bound_names(stmt):
+                if stmt in binding and isinstance(stmt, ast.Assign | ast.AnnAssign):
                     return True
         child = up
     return False

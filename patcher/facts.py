@@ -17,9 +17,8 @@ from .module import Module
 from .record import record
 from .syntax import (
     Function,
-    everywhere,
     keyword,
-    within,
+    uses,
 )
 from .train_loops import TrainLoop, train_loops
 
@@ -163,30 +162,25 @@ class Unit:
 
         A method is one where its class is; a copy that nobody names any more is dead code.
         """
-        wanted: dict[str, list[tuple[Module, Function]]] = defaultdict(list)
-        pending: list[tuple[Module, list[ast.stmt]]] = [(m, m.tree.body) for m in self.modules]
+        wanted: dict[str, list[Function]] = defaultdict(list)
         found: set[Function] = set()
         for module in self.modules:
             for function in module.all_functions:
                 owner = module.parents[function]
                 name = owner.name if isinstance(owner, ast.ClassDef) else function.name
-                wanted[name].append((module, function))
+                wanted[name].append(function)
                 if function.decorator_list:
                     found.add(function)
-                    pending.append((module, function.body))
+        named: dict[ast.AST, set[str]] = defaultdict(set)
+        for module in self.modules:
+            for node, name in uses(module.tree, wanted.keys()):
+                named[node].add(name)
+        pending: list[ast.AST] = [*(module.tree for module in self.modules), *found]
         while pending:
-            module, body = pending.pop()
-            names = {name.id for name in within(body, ast.Name)}
-            names |= {node.attr for node in within(body, ast.Attribute)}
-            for small in within(body, ast.Lambda):
-                names |= {name.id for name in everywhere(small, ast.Name)}
-            for outer in within(body, ast.ClassDef):
-                names |= {outer.name} if module.function(outer) is not None else set()
-            for name in names & wanted.keys():
-                for where, function in wanted.pop(name):
-                    if function not in found:
-                        found.add(function)
-                        pending.append((where, function.body))
+            for name in named[pending.pop()] & wanted.keys():
+                new = [function for function in wanted.pop(name) if function not in found]
+                found.update(new)
+                pending += new
         return found
 
     def is_live(self, module: Module, node: ast.AST) -> bool:

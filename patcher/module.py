@@ -197,7 +197,7 @@ class Module:
         """Where each function binds each of its plain names."""
         found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
         for name in self.nodes(ast.Name):
-            if not isinstance(name.ctx, ast.Load):
+            if type(name.ctx) is not ast.Load:
                 found[self.function(name), name.id].append(name)
         return found
 

@@ -10,7 +10,7 @@ import ast
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cached_property
 from operator import itemgetter
 
@@ -166,6 +166,16 @@ def below(node: ast.AST) -> list[ast.AST]:
     return table.nodes[index : table.ends[index]]
 
 
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes right below ``node``, in source order."""
+    table, index = place(node)
+    end = table.ends[index]
+    index += 1
+    while index < end:
+        yield table.nodes[index]
+        index = table.ends[index]
+
+
 def _range(nodes: list[ast.stmt] | ast.AST) -> tuple[Preorder, int, int, int] | None:
     """The numbering, the slice of it, and the scope that a walk of ``nodes`` keeps to."""
     if isinstance(nodes, list):
@@ -237,6 +247,31 @@ def binders(function: Function) -> list[tuple[ast.AST, str]]:
         for index, name in table.bindings[first:last]
         if table.scopes[index] == scope
     ]
+
+
+def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
+    """Which functions, or the module itself, have which of ``names`` in their body.
+
+    A lambda's names are its function's; those in a class are not, but a local class is.
+    """
+    table, _ = place(tree)
+    nodes, scopes = table.nodes, table.scopes
+    for name in names & table.spelled.keys():
+        for index in table.spelled[name]:
+            scope = scopes[index]
+            while isinstance(nodes[scope], ast.Lambda) and isinstance(nodes[index], ast.Name):
+                scope = scopes[scope]
+            owner = nodes[scope]
+            if isinstance(owner, Function):
+                first, last = place(owner.body[0])[1], place(owner.body[-1])[1]
+                if first <= index < table.ends[last]:
+                    yield owner, name
+            elif owner is tree:
+                yield tree, name
+    for index in table.kinds.get(ast.ClassDef, ()):
+        local, owner = nodes[index], nodes[scopes[index]]
+        if isinstance(local, ast.ClassDef) and isinstance(owner, Function) and local.name in names:
+            yield owner, local.name
 
 
 def parameters(function: Function) -> set[str]:

@@ -73,7 +73,8 @@ def seeds_of_their_own(unit: Unit) -> Iterator[tuple[Module, ast.stmt]]:
         assigned = [(stmt, stmt.targets[0], stmt.value) for stmt in module.nodes(ast.Assign)]
         added = [(stmt, stmt.target, stmt.value) for stmt in module.nodes(ast.AugAssign)]
         for stmt, target, value in (*assigned, *added):
-            if "seed" in module.text(target) and of_a_rank(value):
+            spelled = target.id if isinstance(target, ast.Name) else module.text(target)
+            if "seed" in spelled and of_a_rank(value):
                 yield module, stmt
 
 

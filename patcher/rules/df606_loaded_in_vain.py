@@ -45,12 +45,12 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
     for stmt in module.nodes(ast.Assign) if loaded else []:
         path = stmt.value
         if not (
-            any(module.text(target) in loaded for target in stmt.targets)
-            and isinstance(path, ast.Call)
+            isinstance(path, ast.Call)
             and module.dotted(path.func) == "os.path.join"
             and len(path.args) == 2
             and isinstance(path.args[1], ast.Constant)
             and path.args[1].value in FILES
+            and any(module.text(target) in loaded for target in stmt.targets)
         ):
             continue
         yield Finding(

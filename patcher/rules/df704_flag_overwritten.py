@@ -48,11 +48,11 @@ def goes_back(unit: Unit, value: ast.expr, name: str, depth: int = 0) -> bool:
         return True
     read = {node.attr for node in everywhere(value, ast.Attribute)}
     return name in read or any(
-        goes_back(unit, stmt.value, name, depth + 1)
+        goes_back(unit, other, name, depth + 1)
         for module in unit.modules
-        for stmt in module.nodes(ast.Assign)
-        if stmt.value is not value
-        and any(isinstance(t, ast.Attribute) and t.attr in read for t in stmt.targets)
+        for attribute in read
+        for other in module.attribute_values.get(attribute, ())
+        if other is not value
     )
 
 
