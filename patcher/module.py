@@ -196,9 +196,11 @@ class Module:
     def stores(self) -> dict[tuple[Function | None, str], list[ast.Name]]:
         """Where each function binds each of its plain names."""
         found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
-        for name in self.nodes(ast.Name):
-            if type(name.ctx) is not ast.Load:
-                found[self.function(name), name.id].append(name)
+        table = self._table
+        nodes: list[Any] = table.nodes
+        for index in table.stored:
+            name = nodes[index]
+            found[table.owners[table.scopes[index]], name.id].append(name)
         return found
 
     @cached_property

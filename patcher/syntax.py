@@ -130,20 +130,24 @@ class Preorder:
         return found
 
     @cached_property
+    def stored(self) -> list[int]:
+        """Numbers of the plain names that are bound or deleted, in preorder."""
+        nodes: list[Any] = self.nodes
+        names = self.kinds.get(ast.Name, ())
+        return [index for index in names if type(nodes[index].ctx) is not ast.Load]
+
+    @cached_property
     def bindings(self) -> list[tuple[int, str]]:
         """Number of a node that binds a name in its scope, and the name, in preorder."""
-        found: list[tuple[int, str]] = []
-        for kind in (ast.Name, *DEFINITIONS, ast.Import, ast.ImportFrom, ast.ExceptHandler):
-            for index in self.kinds.get(kind, ()):
-                match self.nodes[index]:
-                    case ast.Name(ctx=context) as node:
-                        if type(context) is not ast.Load:
-                            found.append((index, node.id))
-                    case ast.Import() | ast.ImportFrom() as node:
-                        for alias in node.names:
-                            found.append((index, alias.asname or alias.name.partition(".")[0]))
-                    case object(name=str(name)):
-                        found.append((index, name))
+        nodes: list[Any] = self.nodes
+        found: list[tuple[int, str]] = [(index, nodes[index].id) for index in self.stored]
+        for kind in (*DEFINITIONS, ast.ExceptHandler):
+            named = self.kinds.get(kind, ())
+            found += [(index, name) for index in named if (name := nodes[index].name)]
+        for statement in (ast.Import, ast.ImportFrom):
+            for index in self.kinds.get(statement, ()):
+                for alias in nodes[index].names:
+                    found.append((index, alias.asname or alias.name.partition(".")[0]))
         found.sort(key=itemgetter(0))
         return found
 
