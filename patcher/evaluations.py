@@ -209,7 +209,7 @@ def survivors(module: Module, loop: ast.For) -> Iterator[ast.Name]:
 def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
     """Whether every way from below line ``first`` to the read binds the name."""
     stores = module.stores.get((module.function(name), name.id), ())
-    binding = {module.statement(store) for store in stores if store.lineno > first}
+    binding = {stmt for stmt in map(module.statement, stores) if stmt.lineno > first}
     child: ast.AST = name
     for up in module.ancestors(name):
         if isinstance(up, Function):
