@@ -166,6 +166,8 @@ NOOP = [
         """),
     ("DF601", "not a checkpoint of torch's", "import numpy\nnumpy.save(path, array)"),
     ("DF602", "the folder may exist", "import os\nos.makedirs(folder, exist_ok=True)"),
+    ("DF602", "a log file of a script without ranks",
+        "import logging\nhandler = logging.FileHandler(path)"),
     ("DF602", "a file is read", "def f():\n    with open(path) as g:\n        return g.read()"),
     ("DF604", "loaded to the CPU", "import torch\nx = torch.load(path, map_location='cpu')"),
     ("DF606", "a folder is named", """
@@ -430,6 +432,32 @@ FIX = [
         """, [
         '-with open(args.path, "w") as file:',
         '+with open(args.path if is_main_process() else os.devnull, "w") as file:']),
+    ("DF602", "a file with an encoding of its own", """
+        import codecs
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def f(args, names):
+            with codecs.open(args.path, "w", "utf-8") as file:
+                file.write("x")
+        """, [
+        '-with codecs.open(args.path, "w", "utf-8") as file:', '-file.write("x")',
+        "+if is_main_process():",
+        '+with codecs.open(args.path, "w", "utf-8") as file:', '+file.write("x")']),
+    ("DF602", "a log file of every rank", """
+        import logging
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def main(args):
+            torch.distributed.init_process_group("gloo")
+            handler = logging.FileHandler(args.log_file)
+            logging.getLogger().addHandler(handler)
+        """, [
+        "-handler = logging.FileHandler(args.log_file)",
+        "+handler = logging.FileHandler(args.log_file if is_main_process() else os.devnull)"]),
     ("DF602", "a file that is read again in a loop over options", """
         import os
         import torch
@@ -750,6 +778,13 @@ REPORTED = [
         parser.add_argument("--save_steps", type=int, default=50)
         args = parser.parse_args()
         args.save_steps = len(loader)
+        """),
+    ("DF602", "a log file that is opened before there are ranks", """
+        import logging
+        import torch
+        def main(args):
+            handler = logging.FileHandler(args.log_file)
+            torch.distributed.init_process_group("gloo")
         """),
     ("DF602", "a file that is used behind, in a loop of which nothing is known", """
         import os

@@ -1,13 +1,15 @@
 """A file or folder is made by every rank.
 
-What         open(…, "w") that every rank reaches, or an evaluation function that writes and that
-             every rank will run; a folder made after asking whether it exists.
+What         open(…, "w") or a logging.FileHandler that every rank reaches, or an evaluation
+             function that writes and that every rank will run; a folder made after asking whether
+             it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs gets exist_ok=True. A block that fills what all ranks
              need behind it still runs on every rank, and writes to nowhere on the others.
-Fix safety   Safe: a lone process writes as before.
-Source       os.makedirs
+Fix safety   Safe: a lone process writes as before. A FileHandler made before the process group is
+             reported only: nobody is rank 0 yet.
+Source       os.makedirs, logging.handlers
 """
 
 import ast
@@ -32,6 +34,8 @@ from ..syntax import (
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
 
+OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
+HANDLERS = ("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "WatchedFileHandler")
 CHANGING = ("append", "extend", "update", "add", "insert", "pop", "remove", "setdefault", "clear")
 
 
@@ -48,16 +52,32 @@ def findings(unit: Unit) -> Iterator[Finding]:
                         (Rewrite(last, ", exist_ok=True", after=True),),
                     )
         for call in module.calls_to("open"):
-            if not is_for_writing(call) or is_elsewhere(module, call):
+            if not is_for_writing(module, call) or is_elsewhere(module, call):
                 continue
             if everyone_writes(unit, module, call):
                 yield from one_writer(unit, module, call)
+        yield from handlers(unit, module)
 
 
-def is_for_writing(call: ast.Call) -> bool:
+def handlers(unit: Unit, module: Module) -> Iterator[Finding]:
+    """Log files that every rank of a group opens."""
+    groups = [call for one in unit.modules for call in one.calls_to("init_process_group")]
+    for call in module.calls_to(*HANDLERS):
+        if not groups or not call.args or is_elsewhere(module, call):
+            continue
+        if reached(unit, module, call) < RANKS:
+            continue
+        function = module.function(call)
+        if any(module.function(one) is function and one.lineno > call.lineno for one in groups):
+            yield Finding(module, call, "every rank writes it, and the group comes later")
+        else:
+            yield Finding(module, call, "every rank writes it", to_nowhere(module, call))
+
+
+def is_for_writing(module: Module, call: ast.Call) -> bool:
     mode = argument(call, 1, "mode")
     return (
-        isinstance(call.func, ast.Name)
+        module.dotted(call.func) in OPENERS
         and isinstance(mode, ast.Constant)
         and isinstance(mode.value, str)
         and any(letter in mode.value for letter in "wax+")
@@ -94,10 +114,14 @@ def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
     if isinstance(stmt, ast.With) and not changed_names(stmt) & read_outside(module, stmt):
         yield Finding(module, call, because, (*only_on_main(stmt), *wait))
         return
+    yield Finding(module, call, because, (*to_nowhere(module, call), *wait))
+
+
+def to_nowhere(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits by which all ranks go on, and rank 0 alone writes to the file."""
     path = call.args[0]
     nowhere = f"{module.text(path)} if is_main_process() else os.devnull"
-    edits = (Rewrite(path, nowhere), Define("is_main_process"), Import("os"), *wait)
-    yield Finding(module, call, because, edits)
+    return (Rewrite(path, nowhere), Define("is_main_process"), Import("os"))
 
 
 def is_read_behind(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:
