@@ -57,6 +57,15 @@ def gathered(value):
     return whole if isinstance(value, list) else sum(whole[1:], whole[0])
 
 
+def weighed_by_tokens(loss, tokens):
+    """A mean over so many tokens, weighed so that ranks average to the mean over all of theirs."""
+    if not torch.distributed.is_initialized():
+        return loss
+    total = tokens.float()
+    torch.distributed.all_reduce(total)
+    return loss * (tokens * torch.distributed.get_world_size() / total)
+
+
 def mean_of_ranks(value):
     """The mean of a number over all ranks, the same on each of them."""
     if not torch.distributed.is_initialized():

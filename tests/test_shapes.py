@@ -90,6 +90,7 @@ SHAPES = (
     ),
     Shape("sibling_args", steps=6, words="--do_train --do_eval"),
     Shape("steps_counter", steps=6, words="--do_train"),
+    Shape("token_means", accumulation=""),  # each accumulation is for itself
     Shape("trainer_class", steps=6),
     Shape("two_encoders", accumulation="", unsafe=True),  # all ranks' negatives
 )

@@ -28,7 +28,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
 from ..module import Module
-from ..negatives import is_own_number, masked, products
+from ..negatives import is_own_number, is_trained_on, masked, products
 from ..syntax import Function, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
@@ -68,22 +68,6 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
                 edits = all_gathered(module, function, product, mask.labels)
                 yield Finding(module, product.node, because, edits)
-
-
-def is_trained_on(unit: Unit, module: Module, function: Function | None) -> bool:
-    """Whether a step computes it: in the loop's function, a forward, or in what the step calls."""
-    loops = unit.train_loops
-    if getattr(function, "name", "") == "forward":
-        return True
-    if any(loop.module.function(loop.steps) is function for loop in loops):
-        return True
-    if function is None or any(each.function is function for each in unit.evaluations):
-        return False
-    return any(
-        loop.steps in where.ancestors(call)
-        for where, call in unit.callers(function)
-        for loop in loops
-    )
 
 
 def is_of_all_ranks(module: Module, vectors: ast.expr) -> bool:

@@ -1,0 +1,169 @@
+"""DF310: a mean over the tokens of a rank is weighed by its share of all ranks' tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed, found, written
+from forked import Forge
+
+PICKED = "loss = loss_fct(logits[active], labels.view(-1)[active])"
+COUNT = "labels.view(-1)[active].ne(-100).sum()"
+
+
+def inline(*lines: str, made: str = "torch.nn.CrossEntropyLoss()") -> str:
+    """A script whose loss stands in the loop."""
+    body = "\n        ".join(lines)
+    return f"""import torch
+def train(args, model):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    loss_fct = {made}
+    for batch in loader:
+        {body}
+        loss.backward()
+"""
+
+
+def forward(*lines: str, mode: str = "model.eval()") -> str:
+    """A script whose model returns the loss, and an evaluation."""
+    body = "\n        ".join(lines)
+    return f"""import torch
+class Model(torch.nn.Module):
+    def forward(self, logits, labels):
+        loss_fct = torch.nn.CrossEntropyLoss(ignore_index=0)
+        {body}
+        return loss
+def evaluate(args, model):
+    loader = torch.utils.data.DataLoader(data)
+    {mode}
+    total = 0
+    for batch in loader:
+        with torch.no_grad():
+            total += model(batch).item()
+    return total
+def train(args, model):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+"""
+
+
+WHOLE = "loss = loss_fct(logits, labels)"
+FIX = [
+    ("tokens picked by a mask", inline(PICKED),
+        f"        loss = weighed_by_tokens(loss, {COUNT})\n        loss.backward()"),
+    ("a function", inline(PICKED.replace("loss_fct", "torch.nn.functional.cross_entropy")),
+        f"        loss = weighed_by_tokens(loss, {COUNT})\n"),
+    ("a label that is none", inline(WHOLE, made="torch.nn.CrossEntropyLoss(ignore_index=args.pad)"),
+        "loss = weighed_by_tokens(loss, labels.ne(args.pad).sum())\n"),
+    ("a model's own loss, in training alone", forward(WHOLE),
+        "        if self.training:\n"
+        "            loss = weighed_by_tokens(loss, labels.ne(0).sum())\n        return loss"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "new"), [pytest.param(t, n, id=name) for name, t, n in FIX])
+def test_weighed(text: str, new: str) -> None:
+    after = fixed("DF310", text)
+    assert new in after
+    assert found("DF310", after) == []
+
+
+NOOP = [
+    ("a class for each example", inline(WHOLE)),
+    ("the first of each row", inline("loss = loss_fct(logits[0], labels[0])")),
+    ("a sum", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduction='sum')")),
+    ("classes that weigh otherwise", inline(PICKED, made="torch.nn.CrossEntropyLoss(weight=w)")),
+    ("another loss", inline(PICKED, made="torch.nn.MSELoss()")),
+    ("no ranks", inline(PICKED).replace("nn.parallel.DistributedDataParallel", "compile")),
+    ("batches that ranks share", inline(PICKED) + "class SharedBatchSampler: pass\n"),
+    ("an evaluation", forward("loss = logits.mean()")
+        .replace("total += model(batch).item()", PICKED)
+        .replace("    total = 0", "    loss_fct = torch.nn.CrossEntropyLoss()\n    total = 0")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF310", text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(forward(WHOLE, mode="pass"), id="an evaluation in training mode"),
+        pytest.param(
+            forward("labels = loss_fct(logits, labels)"), id="labels that are gone behind it"
+        ),
+        pytest.param(
+            forward("loss = entropy(logits, labels)")
+            + "def entropy(logits, labels):\n"
+            + "    loss_fct = torch.nn.CrossEntropyLoss(ignore_index=0)\n    "
+            + WHOLE
+            + "\n    return loss\n",
+            id="a function that does not know what it is for",
+        ),
+    ],
+)
+def test_told_and_not_touched(text: str) -> None:
+    assert [finding.edits for finding in found("DF310", text) if finding.edits] == []
+
+
+SCRIPT = """\
+import json, os, sys
+import torch
+
+rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+torch.manual_seed(0)
+data, tags = torch.randn(4, 6, 3), torch.randint(1, 5, (4, 6))
+for row, length in enumerate((6, 1, 2, 4)):
+    tags[row, length:] = 0
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(3, 5)
+
+    def forward(self, rows, labels):
+        loss_fct = torch.nn.CrossEntropyLoss(ignore_index=0)
+        loss = loss_fct(self.out(rows).view(-1, 5), labels.view(-1))
+        return loss
+
+model = inner = Model()
+if world > 1:
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+model.train()
+for batch in [slice(rank * 4 // world, (rank + 1) * 4 // world)]:
+    loss = model(data[batch], tags[batch])
+    loss.backward()
+inner.eval()
+with torch.no_grad():  # ranks may evaluate different numbers of batches
+    for batch in range(rank):
+        inner(data[:3], tags[:3])
+open(f"{sys.argv[1]}.{rank}", "w").write(json.dumps([loss.item(), inner.out.weight.grad.tolist()]))
+if world > 1:
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_ranks_have_the_gradients_of_one_and_one_is_as_it_was(
+    tmp_path: Path, forge: Forge
+) -> None:
+    import torch
+
+    after = fixed("DF310", SCRIPT)
+    (before,), (alone,) = (
+        written(forge, tmp_path, name, text, None)
+        for name, text in (("before", SCRIPT), ("alone", after))
+    )
+    assert alone == before
+    ranks = written(forge, tmp_path, "ranks", after, 2)
+    plain = written(forge, tmp_path, "plain", SCRIPT, 2)
+    assert sum(loss for loss, _ in ranks) / 2 == pytest.approx(before[0], rel=1e-6)
+    wanted = torch.tensor(before[1])
+    for (_, gradient), (_, unweighed) in zip(ranks, plain, strict=True):
+        assert torch.allclose(torch.tensor(gradient), wanted, rtol=1e-5, atol=1e-7)
+        assert not torch.allclose(torch.tensor(unweighed), wanted, rtol=1e-2)
