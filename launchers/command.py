@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..recipes.model import Recipe
 from .backends import RESTARTING, Expanded, chosen, handed_on, starting
 from .cores import cores
-from .declared import shares_batches
+from .declared import counts_steps, shares_batches, text_of
 from .given import given
 from .nodes import Nodes
 from .plan import Plan
@@ -183,11 +183,13 @@ def _defaults(
 
 def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str | None]) -> int:
     """What the batch flag is given: a process's batch, or that of all where they share one."""
+    flags = recipe.flags
     if not shares_batches(script):
-        return plan.per_device
-    if recipe.flags.train_batch in mine:
+        of_steps = counts_steps(text_of(script), flags.train_batch, flags.accumulation)
+        return plan.per_device * (plan.accumulation if of_steps else 1)
+    if flags.train_batch in mine:
         raise InputError(
-            f"{script}: patched with --exact, its {recipe.flags.train_batch} is the batch of all "
+            f"{script}: patched with --exact, its {flags.train_batch} is the batch of all "
             "processes together: pass --global-batch in its place"
         )
     return plan.together

@@ -15,7 +15,7 @@ def declared(script: Path) -> frozenset[str]:
     Files are read as text and nothing is imported; one that cannot be read declares nothing.
     """
     return frozenset(
-        flag for path in script.parent.glob("*.py") for flag in FLAG.findall(_text(path))
+        flag for path in script.parent.glob("*.py") for flag in FLAG.findall(text_of(path))
     )
 
 
@@ -24,7 +24,19 @@ def shares_batches(script: Path) -> bool:
     return script.is_file() and SHARED_BATCHES in script.read_bytes()
 
 
-def _text(path: Path) -> str:
+def counts_steps(text: str, batch: str | None, accumulation: str | None) -> bool:
+    """Whether the batch flag of a script counts what an optimizer step takes of one process.
+
+    It does where the script divides it by the other flag, as code-to-text does.
+    """
+    if batch is None or accumulation is None:
+        return False
+    over, under = (flag.lstrip("-").replace("-", "_") for flag in (batch, accumulation))
+    return re.search(rf"\b{over}\s*//?\s*(\w+\.)*{under}\b", text) is not None
+
+
+def text_of(path: Path) -> str:
+    """The text of a script, empty where it cannot be read."""
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError:

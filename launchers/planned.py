@@ -10,7 +10,7 @@ import attrs
 from ..errors import InputError
 from ..recipes.model import Recipe
 from .cores import cores
-from .declared import declared
+from .declared import counts_steps, declared, text_of
 from .devices import Devices
 from .given import fixed_by, given
 from .horizon import horizon
@@ -58,7 +58,7 @@ class Asked:
 
         """
         sizes = self.recipe.batch
-        batch, accumulation = fixed_by(self.recipe, self.extra)
+        batch, accumulation = self._fixed()
         if not self.accumulates:
             accumulation = 1
         target = sizes.global_batch if self.global_batch is None else self.global_batch
@@ -67,6 +67,22 @@ class Asked:
         if self.shared:
             return solve_shared(world, target, cap, accumulation=accumulation)
         return solve(world, target, cap, per_device=batch, accumulation=accumulation)
+
+    def _fixed(self) -> tuple[int | None, int | None]:
+        """The micro-batch and the accumulation that the user's own arguments ask for."""
+        batch, accumulation = fixed_by(self.recipe, self.extra)
+        flags = self.recipe.flags
+        if batch is None or not counts_steps(
+            text_of(self.script), flags.train_batch, flags.accumulation
+        ):
+            return batch, accumulation
+        accumulation = accumulation or 1
+        if batch % accumulation:
+            raise InputError(
+                f"{flags.train_batch} {batch}: {self.script} divides it by {flags.accumulation} "
+                f"{accumulation}, which leaves a rest"
+            )
+        return batch // accumulation, accumulation
 
     def paces(self, devices: Devices) -> Paces:
         """What was measured of it on these devices."""

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from ..errors import InputError
 from ..recipes.model import load
+from .declared import counts_steps
 from .given import given
 
 OUTPUT = (
@@ -41,19 +42,21 @@ ACCUMULATION = (
 class ScriptFlags:
     """The script's names for what a run of it is told; ``accumulation`` is None where it has none.
 
-    ``global_batch`` is what the arguments ask of one process: batch x accumulation, in examples per
-    optimizer step.
+    ``global_batch`` is what the arguments ask of one process, in examples per optimizer step: batch
+    x accumulation, unless the script's batch is that `of_steps`.
     """
 
     output: str
     train_batch: str
     accumulation: str | None
     global_batch: int
+    of_steps: bool = False
 
     def arguments(
         self, given_arguments: Sequence[str], output: str, batch: int, accumulation: int
     ) -> list[str]:
-        """The user's arguments with another output folder, batch and accumulation."""
+        """The user's arguments with another output folder, micro-batch and accumulation."""
+        batch *= accumulation if self.of_steps else 1
         result = replaced(given_arguments, self.output, output)
         result = replaced(result, self.train_batch, str(batch))
         if self.accumulation is not None:
@@ -89,10 +92,11 @@ def find(
             "--, --global-batch, or --recipe with its name for it"
         )
     accumulation = _either(names[2], mine, text)
+    of_steps = counts_steps(text, batch, accumulation)
     if global_batch is None:
-        accumulated = _number(accumulation, mine) if accumulation in mine else 1
+        accumulated = _number(accumulation, mine) if accumulation in mine and not of_steps else 1
         global_batch = _number(batch, mine) * accumulated
-    return ScriptFlags(output, batch, accumulation, global_batch)
+    return ScriptFlags(output, batch, accumulation, global_batch, of_steps)
 
 
 def replaced(arguments: Sequence[str], flag: str, value: str) -> list[str]:

@@ -175,6 +175,16 @@ def test_a_script_whose_ranks_share_batches_is_given_what_they_take_together(
     assert [argv[argv.index(flag) + 1] for flag in flags] == ["32", "2"]
 
 
+def test_a_script_that_divides_its_batch_by_the_accumulation_is_given_that_of_a_step(
+    script: Path,
+) -> None:
+    divides = "args.train_batch_size//args.gradient_accumulation_steps"
+    script.write_text(f"{DUMP}\ndef loader(args):\n    return {divides}\n")
+    argv = build(RECIPE, script, solve(2, 64, 8), Path("/runs/a")).argv  # 8 x 4
+    flags = ("--train_batch_size", "--gradient_accumulation_steps")
+    assert [argv[argv.index(flag) + 1] for flag in flags] == ["32", "4"]
+
+
 def test_settings_of_the_plan_are_passed_and_the_users_own_win(script: Path) -> None:
     settings = {"--amp": "bf16", "--compile": None}
     built = make(script, settings=settings, extra=["--amp", "no"])

@@ -190,6 +190,19 @@ def test_the_users_own_batch_is_kept_whatever_is_predicted(
     assert planned(ask(tmp_path, per_device=16), on("1x A100 40GB")).plan.per_device == 16
 
 
+def test_the_users_own_batch_is_a_whole_steps_where_the_script_divides_it(
+    predictions: dict[str, Curve], tmp_path: Path
+) -> None:
+    text = "size = args.train_batch_size // args.gradient_accumulation_steps\n"
+    flags = ("--train_batch_size", "16", "--gradient_accumulation_steps", "4")
+    plan = ask(tmp_path, text, extra=flags).plan(2)
+    assert (plan.per_device, plan.accumulation) == (4, 4)
+    plan = ask(tmp_path, text, extra=flags[:2]).plan(2)
+    assert (plan.per_device, plan.accumulation) == (16, 1)
+    with pytest.raises(InputError, match=r"--train_batch_size 16: .* divides it by .* 3, which"):
+        ask(tmp_path, text, extra=(*flags[:3], "3")).plan(2)
+
+
 # What stands in the way of a prediction -> the words for it.
 UNKNOWN = {
     "the recipe tells no model": (None, (), "the recipe codegpt-bigclonebench does not tell"),
