@@ -20,6 +20,11 @@ from .declared import declared
 from .script_flags import without
 from .verdict import Row
 
+APART = {
+    "DF307": "examples are held against their micro-batch",
+    "DF310": "the loss is a mean over a micro-batch's tokens",
+}
+"""What an original may do by which the split into micro-batches is a part of the training."""
 _HIDDEN = {"__pycache__", ".git"}
 
 
@@ -28,8 +33,8 @@ class Subject:
     """Copies to run: ``patched`` is judged, ``original`` (None where there is none) is its model.
 
     ``said`` tells in a sentence what was taken for what. ``patching`` is the row of C9. ``lacking``
-    are flags that capabilities have added, and that the original does not have. ``contrasts``: its
-    loss holds each example against the others of its batch.
+    are flags that capabilities have added, and that the original does not have. ``apart``: why
+    each accumulation trains in a way of its own, if it does.
     """
 
     original: Path | None
@@ -37,7 +42,7 @@ class Subject:
     said: str
     patching: Row
     lacking: tuple[Flag, ...] = ()
-    contrasts: bool = False
+    apart: str = ""
 
     def shared(self, arguments: Sequence[str]) -> list[str]:
         """``arguments`` less those that the original does not know."""
@@ -99,11 +104,11 @@ def prepare(
 
 def _compared(model: Path, judged: Path, said: str, patched: Callable[[Path], Patch]) -> Subject:
     """A script and its original."""
-    contrasts = bool(patch(model, chosen=["DF307"]).found)
-    if contrasts and patch(judged, chosen=["DF307"]).found:
+    apart = next((why for code, why in APART.items() if patch(model, chosen=[code]).found), "")
+    if patch(judged, chosen=["DF307"]).found:
         said += "; its loss knows the rank's own batch only, which --unsafe-fixes changes (DF307)"
     row = patching(judged, model, patched)
-    return Subject(model, judged, said, row, _lacking(model, judged), contrasts)
+    return Subject(model, judged, said, row, _lacking(model, judged), apart)
 
 
 def _lacking(original: Path, judged: Path) -> tuple[Flag, ...]:

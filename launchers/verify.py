@@ -26,6 +26,8 @@ LEGACY_FAILURES = (
     "cannot import name 'AdamW' from 'transformers",
     "ZeroDivisionError",
     "the number of sizes provided (4) must be greater or equal",  # a mask of token pairs
+    "object has no attribute 'torchscript'",
+    "type torch.cuda.LongTensor not available",
 )
 """Failures of an untouched script that ``--shim-legacy`` of the tracer takes away."""
 
@@ -348,7 +350,7 @@ def _collect(
         world_sizes,
         accumulations,
         exact=stage.exact,
-        contrasts=stage.subject.contrasts,
+        apart=bool(stage.subject.apart),
         all_splits=all_splits,
     )
     groups: list[Observed] = []
@@ -370,7 +372,9 @@ def _collect(
         skipped=tuple(missed),
         untouched=untouched,
         held_to=stage.held_to,
-        contrasts=stage.subject.contrasts,
+        apart=stage.subject.apart,
+        shimmed=shim,
+        accumulates=stage.flags.accumulation is not None,
     )
     return attrs.evolve(evidence, again=_score_again(stage, evidence))
 
@@ -386,7 +390,7 @@ def _original(stage: _Stage) -> tuple[Observed | None, str, bool]:
     if shim:
         stage.notes.append(
             f"the original does not run here as it is ({failure}); it ran with transformers.AdamW, "
-            "a count of one card and masks of token pairs supplied"
+            "a count of one card, masks of token pairs and the like supplied"
         )
         run = stage.alone("original shimmed", script, shim=True, sealed=False)
         run = attrs.evolve(run, name="original")
@@ -401,14 +405,14 @@ def plan_splits(
     accumulations: Sequence[int],
     *,
     exact: bool = False,
-    contrasts: bool = False,
+    apart: bool = False,
     all_splits: bool = False,
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """The groups to run, as (world size, accumulation), and which were left out and why.
 
     The group of one comes first; accumulations are varied at the largest world that they fit, with
     ``all_splits`` at each. ``exact``: only the accumulation has to divide the global batch.
-    ``contrasts``: a group of one has each accumulation too, for others to follow.
+    ``apart``: a group of one has each accumulation too, for others to follow.
     """
     worlds = sorted({1, *world_sizes})
     skipped = []
@@ -431,7 +435,7 @@ def plan_splits(
         fitting = [world for world in worlds if fits(world, accumulation)]
         if fitting:
             tried = fitting if all_splits else fitting[-1:]
-            tried = [1, *tried] if contrasts and 1 not in tried else tried
+            tried = [1, *tried] if apart and 1 not in tried else tried
             splits += [(world, accumulation) for world in tried]
         else:
             skipped.append(

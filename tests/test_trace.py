@@ -681,6 +681,7 @@ assert AdamW is same is transformers.AdamW
 model = GPT2Model(GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=9))
 optimizer = AdamW(model.parameters(), lr=1e-3)
 print(optimizer.defaults["weight_decay"], optimizer.defaults["eps"], 8 // torch.cuda.device_count())
+print(model.config.torchscript, torch.cuda.LongTensor(1).fill_(3).tolist())
 """
 
 
@@ -688,7 +689,7 @@ def test_the_legacy_shim_provides_adamw_and_one_card_and_nothing_does_without(
     tmp_path: Path,
 ) -> None:
     done, _ = traced(tmp_path, LEGACY, "--shim-legacy")
-    assert done.stdout == "0.0 1e-06 8\n", done.stderr
+    assert done.stdout == "0.0 1e-06 8\nFalse [3]\n", done.stderr
     done, found = traced(tmp_path, LEGACY)
     assert done.returncode == 1
     end = found.last(trace.Exit)

@@ -190,18 +190,45 @@ def test_negatives_of_all_ranks_hold_with_the_unsafe_fixes(tmp_path: Path, forge
     arguments = ["--output_dir", str(tmp_path / "out"), "--train_batch_size", "8"]
     verdict = verify(script, arguments, unsafe=True, accumulations=(1,), start=forge.trace)
     holds = {c for c, status in statuses(verdict).items() if status == "holds"}
-    assert holds == PROVEN - {"C7"}, verdict.rows
+    assert holds == PROVEN, verdict.rows
     assert "examples are held against their micro-batch" in verdict.row("C3").evidence
+
+
+def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) -> None:
+    script = tmp_path / "code" / "run.py"
+    script.parent.mkdir()
+    text = (SHAPES / "token_means.py").read_text()
+    script.write_text(text.replace("torch.optim import AdamW", "transformers import AdamW"))
+    arguments = ["--output_dir", str(tmp_path / "out"), "--log_file", str(tmp_path / "log.txt")]
+    arguments += ["--train_batch_size", "12"]
+    verdict = verify(script, arguments, world_sizes=(1, 2, 3), start=forge.trace)
+    assert verdict.holds, verdict.rows
+    assert "a mean over a micro-batch's tokens" in verdict.row("C3").evidence
+    assert "log.txt" in verdict.row("C5").evidence
+    assert [(run.world, run.accumulation) for run in verdict.evidence.groups] == [
+        *((1, 1), (2, 1), (3, 1), (1, 2), (3, 2)),
+    ]
+
+
+def test_a_batch_that_the_script_divides_by_the_accumulation_is_that_of_a_step() -> None:
+    words = ["--output_dir=out", "--train_batch_size", "6", "--gradient_accumulation_steps=3"]
+    for text, asked, passed in (
+        ("size = args.train_batch_size // args.gradient_accumulation_steps", 6, 4),
+        ("size = args.train_batch_size // args.n_gpu", 18, 2),
+    ):
+        flags = script_flags.find(words, text, recipe=None, global_batch=None)
+        assert flags.global_batch == asked
+        assert flags.arguments(words, "out", 2, 2)[2] == str(passed)
 
 
 def test_what_holds_examples_against_each_other_follows_one_process_with_as_many_at_once() -> None:
     flags = script_flags.ScriptFlags("--out", "--batch", "--accumulate", global_batch=24)
-    splits, _ = plan_splits(flags, (2, 3), (1, 4), contrasts=True)
+    splits, _ = plan_splits(flags, (2, 3), (1, 4), apart=True)
     assert splits == [(1, 1), (2, 1), (3, 1), (1, 4), (3, 4)]
     nowhere, nothing = Path(), Outcome(0, "", 1.0, 0)
     groups = [Observed(f"{w}x{a}", w, a, nothing, (), *[nowhere] * 3) for w, a in splits]
     row = Row("C8", "holds", "")
-    evidence = Evidence(None, "", groups[0], tuple(groups), row, row, contrasts=True)
+    evidence = Evidence(None, "", groups[0], tuple(groups), row, row, apart="examples meet")
     followed = [(run.name, base.name) for run, base in pairs(evidence)]
     assert followed == [("2x1", "1x1"), ("3x1", "1x1"), ("3x4", "1x4")]
 
@@ -341,6 +368,21 @@ def test_flags_are_found_replaced_and_split_by_their_common_names() -> None:
     ]
     crossed, _ = plan_splits(flags, (1, 2, 4), (1, 3), all_splits=True)
     assert crossed == [(1, 1), (2, 1), (1, 3), (2, 3)]
+
+
+def test_files_go_by_one_name_where_a_score_in_it_is_rounded_otherwise(tmp_path: Path) -> None:
+    for name in ("a/best-8-394.9073/out.txt", "b/best-8-394.9075/out.txt"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("1")
+    (tmp_path / "a" / "eval_results.txt").write_text("steps = 8\nppl = 394.9073\n")
+    (tmp_path / "b" / "eval_results.txt").write_text("steps = 8\nppl = 394.9075\n")
+    folders = tmp_path / "a", tmp_path / "b"
+    assert different_files(*folders, text_only=True) == []
+    assert len(different_files(*folders, text_only=False)) == 3
+    (tmp_path / "b" / "best-8-394.9075" / "out.txt").write_text("2")
+    assert different_files(*folders, text_only=True) == ["best-8-394.9073/out.txt"]
+    (tmp_path / "b" / "best-8-394.9075").rename(tmp_path / "b" / "best-9-394.9075")
+    assert len(different_files(*folders, text_only=True)) == 2
 
 
 def test_recipe_flags_count_and_an_accumulated_batch_is_multiplied() -> None:

@@ -1,7 +1,8 @@
 """What an untouched script of 2020 needs to run today, and nothing else.
 
 It imports AdamW from transformers, which no longer has it, divides by the number of cards, and has
-attention masks of token pairs, which transformers took in three dimensions.
+attention masks of token pairs, which transformers took in three dimensions. It asks a configuration
+for torchscript, and makes tensors on a card where there is none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .sites import Sites
 def install(after_import: AfterImport, sites: Sites) -> None:
     """Provide transformers.AdamW where it is missing, one card where is none, masks of pairs."""
     after_import.call("torch", functools.partial(_one_card, sites))
+    after_import.call("transformers.configuration_utils", _configuration)
     # transformers puts a lazy module in its own place, more than once: only its class is stable.
     after_import.call("transformers.utils.import_utils", _lazy_module)
     after_import.call("transformers.optimization", _optimization)
@@ -91,6 +93,13 @@ def _pairwise_masks(module: Any) -> None:
     module._preprocess_mask_arguments = preprocess
 
 
+def _configuration(module: Any) -> None:
+    """Let every configuration say that it is not for torchscript, as in transformers 4."""
+    config = getattr(module, "PreTrainedConfig", None)
+    if config is not None and not hasattr(config, "torchscript"):
+        config.torchscript = False
+
+
 def _one_card(sites: Sites, torch: Any) -> None:
     if torch.cuda.is_available():
         return
@@ -102,3 +111,5 @@ def _one_card(sites: Sites, torch: Any) -> None:
         return 1 if sites.is_user(sys._getframe(1).f_code.co_filename) else original()
 
     torch.cuda.device_count = device_count
+    for name in ("ByteTensor", "FloatTensor", "LongTensor"):
+        setattr(torch.cuda, name, getattr(torch, name))
