@@ -105,8 +105,10 @@ def prepare(
 def _compared(model: Path, judged: Path, said: str, patched: Callable[[Path], Patch]) -> Subject:
     """A script and its original."""
     apart = next((why for code, why in APART.items() if patch(model, chosen=[code]).found), "")
-    if patch(judged, chosen=["DF307"]).found:
-        said += "; its loss knows the rank's own batch only, which --unsafe-fixes changes (DF307)"
+    left = patch(judged, chosen=["DF307"]).found
+    if left:
+        way = "--unsafe-fixes changes" if all(one.edits for one in left) else "no fix changes here"
+        said += f"; its loss knows the rank's own batch only, which {way} (DF307)"
     row = patching(judged, model, patched)
     return Subject(model, judged, said, row, _lacking(model, judged), apart)
 
