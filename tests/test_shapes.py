@@ -155,7 +155,9 @@ def copies(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 def files(done: Run) -> dict[str, bytes]:
-    return files_below(done.folder / "out")
+    """What it wrote, but for saved arguments: they tell its own folder."""
+    below = files_below(done.folder / "out")
+    return {name: data for name, data in below.items() if not name.endswith("training_args.bin")}
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
