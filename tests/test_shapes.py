@@ -155,9 +155,7 @@ def copies(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 def files(done: Run) -> dict[str, bytes]:
-    """What it wrote, but for saved arguments: they tell its own folder."""
-    below = files_below(done.folder / "out")
-    return {name: data for name, data in below.items() if not name.endswith("training_args.bin")}
+    return files_below(done.folder / "out")
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -198,7 +196,11 @@ def test_alone_with_dropout_it_is_the_original_bit_for_bit(runs: Runs) -> None:
     (a,), (b,) = runs.before.ranks, runs.after.ranks
     assert [s.loss for s in a.steps] == [s.loss for s in b.steps] != []
     assert [s.checksum for s in a.steps] == [s.checksum for s in b.steps]
-    assert files(runs.before) == files(runs.after) != {}
+    before, after = files(runs.before), files(runs.after)
+    assert before.keys() == after.keys()
+    differ = {name for name in before if before[name] != after[name]}
+    assert before
+    assert all(name.endswith("training_args.bin") for name in differ)  # they tell its own folder
 
 
 def test_two_ranks_train_as_one_does(runs: Runs) -> None:
