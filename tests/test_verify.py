@@ -194,11 +194,22 @@ def test_negatives_of_all_ranks_hold_with_the_unsafe_fixes(tmp_path: Path, forge
     assert "examples are held against their micro-batch" in verdict.row("C3").evidence
 
 
+CACHED = """\
+    if not os.path.exists(args.log_file + ".features"):
+        logger.info("features of %d examples, seed %d", 48, 3)
+        logger.info("examples: %d", 48)
+        open(args.log_file + ".features", "a").close()
+"""
+
+
 def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) -> None:
     script = tmp_path / "code" / "run.py"
     script.parent.mkdir()
     text = (SHAPES / "token_means.py").read_text()
-    script.write_text(text.replace("torch.optim import AdamW", "transformers import AdamW"))
+    text = text.replace("torch.optim import AdamW", "transformers import AdamW")
+    script.write_text(
+        text.replace("    train(args, LineDataset", f"{CACHED}    train(args, LineDataset")
+    )
     arguments = ["--output_dir", str(tmp_path / "out"), "--log_file", str(tmp_path / "log.txt")]
     arguments += ["--train_batch_size", "12"]
     verdict = verify(script, arguments, world_sizes=(1, 2, 3), start=forge.trace)
