@@ -357,12 +357,19 @@ def is_inside(inner: ast.AST, outer: ast.AST) -> bool:
 
 
 def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
-    """The tree with the helpers before its first function or class, or behind its imports."""
+    """The tree with the helpers before its first function, class or call of one of them.
+
+    Without any of these they come behind the imports.
+    """
     if not names:
         return tree
     body = list(tree.body)
     place = next(
-        (i for i, node in enumerate(body) if isinstance(node, cst.FunctionDef | cst.ClassDef)),
+        (
+            i
+            for i, node in enumerate(body)
+            if isinstance(node, cst.FunctionDef | cst.ClassDef) or calls_one(tree, node, names)
+        ),
         max((i + 1 for i, node in enumerate(body) if is_import(node)), default=0),
     )
     blank = cst.EmptyLine(indent=False)
@@ -371,6 +378,11 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
         (helper,) = parsed(helper_code(name), tree.config_for_parsing).body
         new.append(helper.with_changes(leading_lines=[blank, blank]))
     return tree.with_changes(body=[*body[:place], *new, *body[place:]])
+
+
+def calls_one(tree: cst.Module, node: cst.CSTNode, names: list[str]) -> bool:
+    code = tree.code_for_node(node)
+    return any(f"{name}(" in code for name in names)
 
 
 def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.Module:

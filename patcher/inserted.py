@@ -11,7 +11,8 @@ from .sources import decode, read_bytes
 
 HERE = os.path.dirname(__file__)
 FILES = (os.path.join(HERE, "inserts.py"), os.path.join(HERE, "capabilities", "inserts.py"))
-MODULES = ("functools", "math", "os", "random", "shutil", "sys", "torch")  # that such code may need
+STANDARD = ("functools", "importlib", "math", "os", "random", "shutil", "sys")
+MODULES = (*STANDARD, "torch", "tree_sitter")  # that such code may need
 
 
 @cache

@@ -6,10 +6,12 @@ it needs torch and nothing of ddpfix. A comment behind a parameter list would tr
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 
 import torch
+import tree_sitter
 
 
 def is_main_process():
@@ -55,6 +57,23 @@ def gathered(value):
     torch.distributed.all_gather_object(shares, items)
     whole = [x.cuda() if on_card else x for share in shares for x, on_card in share]
     return whole if isinstance(value, list) else sum(whole[1:], whole[0])
+
+
+def grammar_of(path, name):
+    """A grammar: of the library at path for a tree_sitter that takes one, else of its package."""
+    if hasattr(tree_sitter.Language, "build_library"):
+        return tree_sitter.Language(path, name)
+    package = importlib.import_module(f"tree_sitter_{name}")
+    make = getattr(package, "language", None) or getattr(package, f"language_{name}")
+    return tree_sitter.Language(make())
+
+
+def use_grammar(parser, grammar):
+    """Let a parser parse it, whichever tree_sitter is there."""
+    if hasattr(parser, "set_language"):
+        parser.set_language(grammar)
+    else:
+        parser.language = grammar
 
 
 def weighed_by_tokens(loss, tokens):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import textwrap
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -194,10 +195,6 @@ REPORTED = [
         """),
     ("DF905", "what every tokenizer does in its own way", "W",
         "import transformers\nx = tokenizer.build_inputs_with_special_tokens(ids)"),
-    ("DF905", "a grammar from a compiled library", "N",
-        "from tree_sitter import Language\nx = Language('parser/my-languages.so', 'java')"),
-    ("DF905", "a parser that is told its language", "N",
-        "from tree_sitter import Parser\nparser = Parser()\nparser.set_language(x)"),
     ("DF905", "a library of grammars", "N",
         "from tree_sitter import Language\nLanguage.build_library('my-languages.so', ['java'])"),
     ("DF901", "a choice by the checkpoint", "E",
@@ -407,6 +404,41 @@ def test_a_tokenizer_answers_as_it_did(tokenizer: Any, line: str, value: object)
     names: dict[str, Any] = {"tokenizer": tokenizer}
     exec(new, names)
     assert names["value"] == value
+
+
+GRAMMARS = """\
+from tree_sitter import Language, Parser
+parsers = {}
+for lang in ('java',):
+    LANGUAGE = Language('parser/my-languages.so', lang)
+    parser = Parser()
+    parser.set_language(LANGUAGE)
+    parsers[lang] = parser
+def kind(code):
+    return parsers['java'].parse(code).root_node.type
+"""
+
+
+def test_a_parser_has_its_grammar_from_a_package_or_as_ever_from_a_path() -> None:
+    new = fixed("DF905", GRAMMARS)
+    assert found("DF905", new) == []
+    names: dict[str, Any] = {}
+    exec(new, names)
+    assert names["kind"](b"class A {}") == "program"
+
+    class Old:  # as tree_sitter 0.21 has them
+        build_library = staticmethod(print)
+
+        def __init__(self, path: str, name: str) -> None:
+            self.said = path, name
+
+        def set_language(self, language: Old) -> None:
+            self.said = language.said
+
+    parser = Old("", "")
+    names["tree_sitter"] = SimpleNamespace(Language=Old)
+    names["use_grammar"](parser, names["grammar_of"]("a.so", "java"))
+    assert parser.said == ("a.so", "java")
 
 
 def test_eager_attention_adds_a_mask_of_0_and_1() -> None:

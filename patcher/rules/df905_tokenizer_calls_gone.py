@@ -8,17 +8,18 @@ At run time  AttributeError when the line is reached; with pad_to_max_length alo
 Example      tokenizer.encode_plus(a, b, max_length=n, pad_to_max_length=True)
 Fix          The same thing by its name of today: the tokenizer is called, padding='max_length',
              truncation=True (which pad_to_max_length used to bring along), model_max_length. What
-             has none is reported: build_inputs_with_special_tokens and its like, and a grammar,
-             which comes as a package today (Language(tree_sitter_java.language())).
-Fix safety   Safe: the line can only have raised. Unsafe where pad_to_max_length stands in a call
-             that still works: padding changes what one process computes.
+             has none is reported, such as build_inputs_with_special_tokens. A grammar is that of
+             its package, as Language(tree_sitter_java.language()): pip install tree-sitter-java.
+Fix safety   Safe: the line can only have raised, and with a tree_sitter that takes a path it does
+             what it did. Unsafe where pad_to_max_length stands in a call that still works: padding
+             changes what one process computes.
 Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io/py-tree-sitter/
 """
 
 import ast
 from collections.abc import Iterator
 
-from ..edits import Edit, Rewrite
+from ..edits import Define, Edit, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
@@ -159,11 +160,14 @@ def padding(module: Module) -> Iterator[Finding]:
 
 
 def grammars(module: Module) -> Iterator[Finding]:
-    """tree_sitter as it was before grammars became packages. A note: no line of it runs today."""
+    """tree_sitter as it was before grammars became packages."""
     for call in module.calls_to("Language"):
-        if module.dotted(call.func) == "tree_sitter.Language" and len(call.args) == 2:
-            because = "Language takes no path; the way out: Language(tree_sitter_java.language())"
-            yield Finding(module, call, because, severity=Severity.NOTE)
+        if is_in_insert(module, call) or len(call.args) != 2:
+            continue
+        if module.dotted(call.func) == "tree_sitter.Language":
+            words = ", ".join(map(module.text, call.args))
+            edits = (Rewrite(call, f"grammar_of({words})"), Define("grammar_of"))
+            yield Finding(module, call, "Language takes no path: a grammar is a package", edits)
     for call in module.calls_to("build_library"):
         if module.dotted(call.func) == "tree_sitter.Language.build_library":
             because = "build_library is gone; the way out: pip install tree_sitter_java"
@@ -178,7 +182,14 @@ def grammars(module: Module) -> Iterator[Finding]:
     }
     for call in module.calls_to("set_language"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if isinstance(owner, ast.Name) and owner.id in parsers and len(call.args) == 1:
-            language = module.text(call.args[0])
-            because = f"set_language is gone; the way out: {owner.id}.language = {language}"
-            yield Finding(module, call, because, severity=Severity.NOTE)
+        if is_in_insert(module, call) or len(call.args) != 1:
+            continue
+        if isinstance(owner, ast.Name) and owner.id in parsers:
+            words = f"{owner.id}, {module.text(call.args[0])}"
+            edits = (Rewrite(call, f"use_grammar({words})"), Define("use_grammar"))
+            yield Finding(module, call, "set_language is gone: it is an attribute", edits)
+
+
+def is_in_insert(module: Module, call: ast.Call) -> bool:
+    """Whether it stands in what a script carries, which asks for the version itself."""
+    return getattr(module.function(call), "name", "") in ("grammar_of", "use_grammar")
