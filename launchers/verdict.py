@@ -205,9 +205,7 @@ def computes_the_same(evidence: Evidence) -> Row:
         ):
             if x != y and not (x != x and y != y):
                 return Row("C2", "broken", f"step {number}: another {what} ({_short(x, y)})")
-    values = [[(m.key, m.value) for m in trace.metrics] for trace in (one, other)]
-    if values[0] != values[1] and one.steps:  # the second may have found what the first one cached
-        values = [_logged_in_training(trace) for trace in (one, other)]
+    values = _logged(one, other)
     if values[0] != values[1]:
         key, *_ = _first_difference(*values)
         return Row("C2", "broken", f"another value is logged for {key!r}")
@@ -225,10 +223,18 @@ def computes_the_same(evidence: Evidence) -> Row:
     )
 
 
-def _logged_in_training(trace: RankTrace) -> list[tuple[str, float]]:
-    """Numbers that are logged from the first optimizer step on."""
-    begun = itertools.dropwhile(lambda event: not isinstance(event, Step), trace.events)
-    return [(event.key, event.value) for event in begun if isinstance(event, Metric)]
+def _logged(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
+    """Numbers that either logs, but for functions that log in one of them alone and loop over no
+    loader: the second run may have found in a cache what the first one made.
+    """
+    traces = (one, other)
+    sites = [{m.site.function for m in trace.metrics if m.site} for trace in traces]
+    loops = {p.begin.site.function for trace in traces for p in trace.passes if p.begin.site}
+    made = (sites[0] ^ sites[1]) - loops
+    return [
+        [(m.key, m.value) for m in trace.metrics if not (m.site and m.site.function in made)]
+        for trace in traces
+    ]
 
 
 @frozen
@@ -567,7 +573,7 @@ _SCORE = re.compile(
     re.IGNORECASE,
 )
 _SETTING = re.compile(r"batch|world|rank|process|worker|gpu|\bsteps?\b", re.IGNORECASE)
-_ARGUMENTS = re.compile(r"args[^/]*\.(bin|pt|pkl)$")
+_ARGUMENTS = re.compile(r"(args|training)[^/]*\.(bin|pt|pkl)$")
 
 
 def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, float]]:

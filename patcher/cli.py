@@ -308,7 +308,8 @@ def explain(code: str) -> None:
     if rule is None:
         from difflib import get_close_matches
 
-        close = get_close_matches(code.upper(), rules, n=1, cutoff=0.5)
+        begun = [known for known in rules if known.startswith(code.upper())]
+        close = begun or get_close_matches(code.upper(), rules, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"no rule {code}; {hint}`ddpfix rules` lists them")
     click.echo(f"{rule.code} ({rule.severity.name.lower()}, {rule.safety.value})\n\n{rule.manual}")

@@ -195,10 +195,13 @@ def test_negatives_of_all_ranks_hold_with_the_unsafe_fixes(tmp_path: Path, forge
 
 
 CACHED = """\
-    if not os.path.exists(args.log_file + ".features"):
-        logger.info("features of %d examples, seed %d", 48, 3)
+def features(path):
+    if not os.path.exists(path):
         logger.info("examples: %d", 48)
-        open(args.log_file + ".features", "a").close()
+        open(path, "a").close()
+
+
+def main():
 """
 
 
@@ -207,9 +210,9 @@ def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) 
     script.parent.mkdir()
     text = (SHAPES / "token_means.py").read_text()
     text = text.replace("torch.optim import AdamW", "transformers import AdamW")
-    script.write_text(
-        text.replace("    train(args, LineDataset", f"{CACHED}    train(args, LineDataset")
-    )
+    text = text.replace("def main():\n", CACHED)
+    logged = '    features(args.log_file + ".features")\n    train(args, LineDataset'
+    script.write_text(text.replace("    train(args, LineDataset", logged))
     arguments = ["--output_dir", str(tmp_path / "out"), "--log_file", str(tmp_path / "log.txt")]
     arguments += ["--train_batch_size", "12"]
     verdict = verify(script, arguments, world_sizes=(1, 2, 3), start=forge.trace)
