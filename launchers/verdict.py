@@ -524,7 +524,12 @@ def scores_once(evidence: Evidence) -> Row:
     if unproven:
         return Row("C4", "unproven", _some(unproven, 3))
     sizes = sorted({coverage.length for coverage in expected})
-    texts = [name for name in _texts(reference.output) if not _SCORES.search(name)]
+    followed = [(evidence.reference_of(run).output, run.output) for run in evidence.groups]
+    texts = [
+        name
+        for name in _texts(reference.output)
+        if all(_content(base / name) == _content(other / name) for base, other in followed)
+    ]
     return Row(
         "C4",
         "holds",

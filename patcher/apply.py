@@ -357,21 +357,21 @@ def is_inside(inner: ast.AST, outer: ast.AST) -> bool:
 
 
 def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
-    """The tree with the helpers before its first function, class or call of one of them.
+    """The tree with the helpers before its first function or class, or behind its imports.
 
-    Without any of these they come behind the imports.
+    They come behind the imports, too, where a statement above the first function calls one.
     """
     if not names:
         return tree
     body = list(tree.body)
-    place = next(
-        (
-            i
-            for i, node in enumerate(body)
-            if isinstance(node, cst.FunctionDef | cst.ClassDef) or calls_one(tree, node, names)
-        ),
-        max((i + 1 for i, node in enumerate(body) if is_import(node)), default=0),
+    definitions = (
+        i for i, node in enumerate(body) if isinstance(node, cst.FunctionDef | cst.ClassDef)
     )
+    place = next(definitions, len(body))
+    calls = (i for i, node in enumerate(body[:place]) if calls_one(tree, node, names))
+    above = next(calls, place)
+    if above < place or place == len(body):
+        place = max((i + 1 for i, node in enumerate(body[:above]) if is_import(node)), default=0)
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []
     for name in names:

@@ -67,7 +67,9 @@ def test_shimmed_it_is_two_trainings_that_write_the_same_files(told: Path) -> No
         assert [len(p.indices) for p in passes] == [demo.TRAIN] * 2
         assert rank.of(Collective) == []
     files = compare.writers(run, saved(told, "shimmed"))
-    assert files == {"checkpoint-best-f1/model.bin": {0, 1}, "predictions.txt": {0, 1}}
+    assert files["checkpoint-best-f1/model.bin"] == {0, 1}
+    # Neither predicts where the file is broken by two writers at once.
+    assert set(files) <= {"checkpoint-best-f1/model.bin", "predictions.txt"}
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
