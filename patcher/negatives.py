@@ -5,14 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from .module import Module
 from .record import record
 from .syntax import Function, everywhere, within
-
-if TYPE_CHECKING:
-    from .facts import Unit
 
 TURNS = ("t", "T", "transpose", "mT")
 ROWS_BY_COLUMNS = r"(\w)(\w),(?!\1)(\w)\2->\1\3"
@@ -143,19 +139,3 @@ def base(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node
-
-
-def is_trained_on(unit: Unit, module: Module, function: Function | None) -> bool:
-    """Whether a step computes it: in the loop's function, a forward, or in what the step calls."""
-    loops = unit.train_loops
-    if getattr(function, "name", "") == "forward":
-        return True
-    if any(loop.module.function(loop.steps) is function for loop in loops):
-        return True
-    if function is None or any(each.function is function for each in unit.evaluations):
-        return False
-    return any(
-        loop.steps in where.ancestors(call)
-        for where, call in unit.callers(function)
-        for loop in loops
-    )

@@ -22,6 +22,7 @@ TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .facts import Unit
 
+SEVERAL = ("init_process_group", "DistributedDataParallel", "DataParallel")
 THROUGH = ("tqdm", "enumerate", "epochs", "steps")  # loops as its first argument does
 
 
@@ -156,3 +157,24 @@ def _accumulation(
                         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                             return stmt, node.right
     return None, None
+
+
+def trains_on_several(unit: Unit) -> bool:
+    """Whether there is a training loop, and something by which several cards or ranks train."""
+    return bool(unit.train_loops) and any(module.calls_to(*SEVERAL) for module in unit.modules)
+
+
+def is_trained_on(unit: Unit, module: Module, function: Function | None) -> bool:
+    """Whether a step computes it: in the loop's function, a forward, or in what the step calls."""
+    loops = unit.train_loops
+    if getattr(function, "name", "") == "forward":
+        return True
+    if any(loop.module.function(loop.steps) is function for loop in loops):
+        return True
+    if function is None or any(each.function is function for each in unit.evaluations):
+        return False
+    return any(
+        loop.steps in where.ancestors(call)
+        for where, call in unit.callers(function)
+        for loop in loops
+    )

@@ -13,6 +13,7 @@ from launched import RECIPE
 
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
+HEAVY += ["typing"]
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 UNUSED += ["ddpfix.launchers.simulated", "ddpfix.launchers.meeting", "ddpfix.launchers.failure"]

@@ -28,18 +28,18 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
 from ..module import Module
-from ..negatives import is_own_number, is_trained_on, masked, products
+from ..negatives import is_own_number, masked, products
 from ..syntax import Function, everywhere
+from ..train_loops import is_trained_on, trains_on_several
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
-GROUPED = ("init_process_group", "DistributedDataParallel", "DataParallel")
 GATHERING = ("gather", VECTORS.lower())
 DEEPEST = 5  # names that one and the same vectors go by
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    if not unit.train_loops or not any(module.calls_to(*GROUPED) for module in unit.modules):
+    if not trains_on_several(unit):
         return
     for module in unit.modules:
         edited: set[Function | None] = set()

@@ -12,7 +12,7 @@ Fix          Weigh each rank's mean by its share of all ranks' tokens, in traini
              one process: runs are alike where per-device batch x world size is the same.
 Fix safety   Safe: a lone process computes what it did, and ranks come by equally often, as they
              have to for DistributedDataParallel. Reported only where an evaluation does not say
-             model.eval(), and under --exact, which weighs ranks by their examples.
+             model.eval(). Left alone under --exact, which weighs ranks by their examples.
 Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.DistributedDataParallel
              (gradients are averaged)
 """
@@ -24,12 +24,11 @@ from ..edits import Define, Edit, Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..negatives import is_trained_on
 from ..syntax import Function, argument, everywhere, keyword
+from ..train_loops import is_trained_on, trains_on_several
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 
-GROUPED = ("init_process_group", "DistributedDataParallel", "DataParallel")
 LOSSES = ("CrossEntropyLoss", "NLLLoss")
 FUNCTIONS = ("cross_entropy", "nll_loss")
 IGNORED = "-100"  # torch's own
@@ -38,7 +37,7 @@ WEIGH = "weighed_by_tokens"
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    if not unit.train_loops or not any(module.calls_to(*GROUPED) for module in unit.modules):
+    if not trains_on_several(unit):
         return
     if any(node.name == SHARED for module in unit.modules for node in module.nodes(ast.ClassDef)):
         return
