@@ -184,15 +184,16 @@ def _defaults(
 def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str | None]) -> int:
     """What the batch flag is given: a process's batch, or that of all where they share one."""
     flags = recipe.flags
+    of_steps = counts_steps(text_of(script), flags.train_batch, flags.accumulation)
+    times = plan.accumulation if of_steps else 1
     if not shares_batches(script):
-        of_steps = counts_steps(text_of(script), flags.train_batch, flags.accumulation)
-        return plan.per_device * (plan.accumulation if of_steps else 1)
+        return plan.per_device * times
     if flags.train_batch in mine:
         raise InputError(
             f"{script}: patched with --exact, its {flags.train_batch} is the batch of all "
             "processes together: pass --global-batch in its place"
         )
-    return plan.together
+    return plan.together * times
 
 
 def _data(

@@ -183,6 +183,9 @@ def test_a_script_that_divides_its_batch_by_the_accumulation_is_given_that_of_a_
     argv = build(RECIPE, script, solve(2, 64, 8), Path("/runs/a")).argv  # 8 x 4
     flags = ("--train_batch_size", "--gradient_accumulation_steps")
     assert [argv[argv.index(flag) + 1] for flag in flags] == ["32", "4"]
+    script.write_text(f"class SharedBatchSampler(object): ...\n{script.read_text()}")
+    argv = build(RECIPE, script, solve_shared(3, 64, 16), Path("/runs/a")).argv  # 32 x 2
+    assert [argv[argv.index(flag) + 1] for flag in flags] == ["64", "2"]
 
 
 def test_settings_of_the_plan_are_passed_and_the_users_own_win(script: Path) -> None:
