@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attrs import evolve
+from ddpfix.launchers.memory import worker
 from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.predict import predict, traced
@@ -107,6 +113,17 @@ def test_the_worker_answers_every_step_and_says_why_where_it_cannot() -> None:
     assert good.at(1).parameters > 0
     assert not isinstance(bad, Curve)
     assert "-1" in bad.because
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="one process there")
+def test_a_killed_process_of_several_ends_the_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(step: Step, batch: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    fake = SimpleNamespace(trace=killed)
+    monkeypatch.setitem(sys.modules, "ddpfix.launchers.memory.trace", fake)
+    with pytest.raises(BrokenProcessPool):
+        worker._made([(STEP, 2), (STEP, 3)])
 
 
 def test_a_trace_that_takes_too_long_is_ended() -> None:

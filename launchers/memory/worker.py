@@ -12,6 +12,7 @@ import multiprocessing
 import sys
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ..cores import cores
@@ -39,10 +40,10 @@ def main() -> None:
 def _made(asked: Sequence[tuple[Step, int]]) -> list[Trace | str]:
     if not sys.platform.startswith("linux"):  # elsewhere a fork with torch in it may not be safe
         return [*itertools.starmap(_traced, asked)]
-    count = min(len(asked), cores())
     fork = multiprocessing.get_context("fork")
-    with fork.Pool(count, initializer=die_with_parent()) as pool:
-        return pool.starmap(_traced, asked, chunksize=1)
+    # multiprocessing's own pool would wait for ever for a process that was killed.
+    with ProcessPoolExecutor(min(len(asked), cores()), fork, die_with_parent()) as pool:
+        return [*pool.map(_traced, *zip(*asked, strict=True))]
 
 
 def _traced(step: Step, batch: int) -> Trace | str:
