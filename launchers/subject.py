@@ -104,8 +104,9 @@ def prepare(
 
 def _compared(model: Path, judged: Path, said: str, patched: Callable[[Path], Patch]) -> Subject:
     """A script and its original."""
-    apart = next((why for code, why in APART.items() if patch(model, chosen=[code]).found), "")
-    left = patch(judged, chosen=["DF307"]).found
+    found = {finding.code for finding in patch(model, chosen=[*APART]).found}
+    apart = next((why for code, why in APART.items() if code in found), "")
+    left = patch(judged, chosen=["DF307"]).found if "DF307" in found else ()
     if left:
         way = "--unsafe-fixes changes" if all(one.edits for one in left) else "no fix changes here"
         said += f"; its loss knows the rank's own batch only, which {way} (DF307)"
