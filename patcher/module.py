@@ -17,6 +17,7 @@ from .syntax import (
     everywhere,
     function_of,
     mentions,
+    place,
     position,
     within,
 )
@@ -246,11 +247,15 @@ class Module:
         """The last value of a plain name above ``at``, and what the other branches give it."""
         if not isinstance(name, ast.Name):
             return []
+        function = self.function(at)
+        scope = 0 if function is None else place(function)[1]
+        scopes, line = self._table.scopes, getattr(at, "lineno", 0)
         sites = [
             stmt
-            for stmt in within(self.scope_statements(at), ast.Assign)
-            if stmt.lineno < getattr(at, "lineno", 0)
-            and any(isinstance(t, ast.Name) and t.id == name.id for t in stmt.targets)
+            for target in self.stores.get((function, name.id), ())
+            if isinstance(stmt := self.parents[target], ast.Assign)
+            and stmt.lineno < line
+            and scopes[place(stmt)[1]] == scope  # not of a class in it
         ]
         if not sites:
             return []
