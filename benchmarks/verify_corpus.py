@@ -24,7 +24,7 @@ from pathlib import Path
 
 from corpus_cases import CASES, Case
 from ddpfix.errors import InputError
-from ddpfix.launchers.verdict import Row
+from ddpfix.launchers.evidence import Row
 from ddpfix.launchers.verify import verify
 from forked import Forge
 

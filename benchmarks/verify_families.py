@@ -26,8 +26,8 @@ import transformers
 from ddpfix.errors import InputError
 from ddpfix.fixtures.families import VARIANTS, Variant
 from ddpfix.launchers import compare
+from ddpfix.launchers.evidence import Observed
 from ddpfix.launchers.traced import prefix
-from ddpfix.launchers.verdict import Observed
 from ddpfix.launchers.verify import Verdict, verify
 from ddpfix.patcher.engine import patch
 from forked import Forge

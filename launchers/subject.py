@@ -17,8 +17,8 @@ from ..patcher.engine import Patch, patch
 from ..patcher.findings import Severity
 from ..patcher.sources import decode
 from .declared import declared
+from .evidence import Row
 from .script_flags import without
-from .verdict import Row
 
 APART = {
     "DF307": "examples are held against their micro-batch",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import compare
-from .verdict import Observed, Row, scores
+from .evidence import Observed, Row
+from .scored import scores
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,14 +13,17 @@ from attrs import field, frozen
 
 from ..errors import InputError
 from . import compare, naive, subject
+from .evidence import Evidence, Observed, Row
 from .given import given
 from .gpus import inventory
 from .precision import computed
+from .scored import scores_differ
 from .script_flags import ScriptFlags, find, replaced, without
 from .subject import Subject
 from .tolerances import FP32, TOLERANCES, Tolerances
 from .traced import TRACE, Start, command, trace
-from .verdict import FOREIGN, Evidence, Observed, Row, judge, pairs, parted, scores_differ, warnings
+from .trained import pairs, parted
+from .verdict import FOREIGN, judge, warnings
 
 LEGACY_FAILURES = (
     "cannot import name 'AdamW' from 'transformers",

@@ -14,9 +14,12 @@ from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers import compare, script_flags, subject
+from ddpfix.launchers.evidence import Evidence, Observed, Row
+from ddpfix.launchers.outputs import different_files
 from ddpfix.launchers.run import Outcome
 from ddpfix.launchers.traced import command, trace
-from ddpfix.launchers.verdict import Evidence, Observed, Row, different_files, one_class, pairs
+from ddpfix.launchers.trained import pairs
+from ddpfix.launchers.verdict import one_class
 from ddpfix.launchers.verify import Verdict, plan_splits, verify
 from ddpfix.patcher.engine import patch
 from forked import Forge
