@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -18,10 +18,12 @@ from .given import given
 from .gpus import inventory
 from .precision import computed
 from .scored import scores_differ
-from .script_flags import ScriptFlags, find, replaced, without
+from .script_flags import find, without
+from .splits import plan_splits
+from .stage import Say, Stage
 from .subject import Subject
 from .tolerances import FP32, TOLERANCES, Tolerances
-from .traced import TRACE, Start, command, trace
+from .traced import Start, trace
 from .trained import pairs, parted
 from .verdict import FOREIGN, judge, warnings
 
@@ -33,8 +35,6 @@ LEGACY_FAILURES = (
     "type torch.cuda.LongTensor not available",
 )
 """Failures of an untouched script that ``--shim-legacy`` of the tracer takes away."""
-
-Say = Callable[[str], None]
 
 
 @frozen
@@ -161,7 +161,7 @@ def verify(
             "--phase-timeout": timeout,
         }
         options = [w for name, value in limits.items() if value for w in (name, str(value))]
-        stage = _Stage(
+        stage = Stage(
             place=place,
             subject=what,
             arguments=tuple(arguments),
@@ -190,145 +190,8 @@ def _tolerances(arguments: Sequence[str]) -> Tolerances:
     return TOLERANCES[name or FP32.precision]
 
 
-@frozen
-class _Stage:
-    """What all runs share. ``notes`` gathers what has to be said about them."""
-
-    place: Path
-    subject: Subject
-    arguments: tuple[str, ...]
-    flags: ScriptFlags
-    options: tuple[str, ...]
-    alike: tuple[str, ...]
-    seed: int | None
-    cpu: bool
-    naive: bool
-    exact: bool
-    held_to: Tolerances
-    say: Say
-    start: Start
-    notes: list[str] = field(factory=list)
-
-    def run(
-        self,
-        name: str,
-        script: Path,
-        world: int | None,
-        accumulation: int,
-        options: Sequence[str] = (),
-        *,
-        sealed: bool = True,
-        change: Callable[[list[str]], list[str]] = lambda words: words,
-        start_from: Path | None = None,
-        cards: bool = False,
-    ) -> Observed:
-        """One traced run, and another where the first was aborted after the script's end.
-
-        Now and then an interpreter that is shutting down is aborted by a C++ thread, whatever the
-        script is; what happens twice is held against the script. A script on its own is kept off
-        the cards, unless ``cards``.
-        """
-        cpu = self.cpu or (world is None and not cards)
-        seen = self._once(
-            name, script, world, accumulation, options, sealed, change, start_from, cpu
-        )
-        if seen.aborted_after_the_end:
-            self.notes.append(f"{name}: ran twice, as {seen.why} after all ranks had ended with 0")
-            again = f"{name}, again"
-            seen = self._once(
-                again, script, world, accumulation, options, sealed, change, start_from, cpu
-            )
-        return attrs.evolve(seen, name=name)
-
-    def _once(
-        self,
-        name: str,
-        script: Path,
-        world: int | None,
-        accumulation: int,
-        options: Sequence[str],
-        sealed: bool,
-        change: Callable[[list[str]], list[str]],
-        start_from: Path | None,
-        cpu: bool,
-    ) -> Observed:
-        """All runs write to the same path, which then moves to the run's own folder."""
-        wrote = self.place / "output"
-        shutil.rmtree(wrote, ignore_errors=True)
-        if start_from is not None:
-            shutil.copytree(start_from, wrote)
-        elif Path(replaced_value(self.arguments, self.flags.output)).is_dir():
-            wrote.mkdir()
-        shares = 1 if self.exact else world or 1  # exact: the flag is the batch of all ranks
-        batch = self.flags.global_batch // (shares * accumulation)
-        words = self.flags.arguments(self.arguments, str(wrote), batch, accumulation)
-        own = self.place / "runs" / name.replace(", ", "-").replace(" ", "-")
-        threads = ["--threads", "1"] if cpu else []
-        what = command(
-            script,
-            change(words),
-            own,
-            world=world,
-            options=[*threads, *self.options, *options],
-            cpu=cpu,
-            sealed=sealed,
-        )
-        if world is None or self.exact:
-            # Sets in an order of their own would be a difference that is nobody's fault.
-            what = attrs.evolve(what, env=what.env | {"PYTHONHASHSEED": "0"})
-        self.say(f"running {name} …")
-        done = self.start(what, own)
-        output = own / "output"
-        if wrote.exists():
-            wrote.rename(output)
-        else:
-            output.mkdir()
-        seen = Observed(
-            name, world, accumulation, done.outcome, done.ranks, wrote, output, own / TRACE
-        )
-        if not seen.ended_well:
-            self.say(f"{name}: {seen.why}")
-        return seen
-
-    def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> Observed:
-        """The script on its own, as the user has it: dropout on, no process group."""
-        seed = ["--seed", str(self.seed if self.seed is not None else 0)]
-        shims = ["--shim-legacy"] if shim else []
-        return self.run(
-            name, script, None, 1, [*seed, *shims], sealed=sealed, change=self.subject.shared
-        )
-
-    def group(self, world: int, accumulation: int, shim: bool) -> Observed:
-        """The judged script in a process group, with nothing random but the seeds."""
-        name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
-        return self.run(name, self.subject.patched, world, accumulation, self.as_groups(shim))
-
-    def untouched(self, script: Path, shim: bool) -> Observed:
-        """The original on its own, with nothing random but the seeds, as groups are run."""
-        name = "original without dropout" if self.alike else "original, seeded alike"
-        return self.run(
-            name,
-            script,
-            None,
-            1,
-            self.as_groups(shim),
-            sealed=False,
-            change=self.subject.shared,
-            cards=True,
-        )
-
-    def as_groups(self, shim: bool) -> list[str]:
-        seed = ["--seed", str(self.seed)] if self.seed is not None else []
-        return [*self.alike, "--keep-parameters", *seed, *(["--shim-legacy"] if shim else [])]
-
-
-def replaced_value(arguments: Sequence[str], flag: str) -> str:
-    """The value of a flag that is known to be among ``arguments``."""
-    return given(arguments)[flag] or ""
-
-
 def _collect(
-    stage: _Stage,
+    stage: Stage,
     world_sizes: Sequence[int],
     accumulations: Sequence[int],
     *,
@@ -382,7 +245,7 @@ def _collect(
     return attrs.evolve(evidence, again=_score_again(stage, evidence))
 
 
-def _original(stage: _Stage) -> tuple[Observed | None, str, bool]:
+def _original(stage: Stage) -> tuple[Observed | None, str, bool]:
     """The original's run, why there is none, and whether it needed the legacy shims."""
     script = stage.subject.original
     if script is None:
@@ -402,52 +265,7 @@ def _original(stage: _Stage) -> tuple[Observed | None, str, bool]:
     return run, "", shim
 
 
-def plan_splits(
-    flags: ScriptFlags,
-    world_sizes: Sequence[int],
-    accumulations: Sequence[int],
-    *,
-    exact: bool = False,
-    apart: bool = False,
-    all_splits: bool = False,
-) -> tuple[list[tuple[int, int]], list[str]]:
-    """The groups to run, as (world size, accumulation), and which were left out and why.
-
-    The group of one comes first; accumulations are varied at the largest world that they fit, with
-    ``all_splits`` at each. ``exact``: only the accumulation has to divide the global batch.
-    ``apart``: a group of one has each accumulation too, for others to follow.
-    """
-    worlds = sorted({1, *world_sizes})
-    skipped = []
-    total = flags.global_batch
-
-    def fits(world: int, accumulation: int = 1) -> bool:
-        return total % (accumulation if exact else world * accumulation) == 0
-
-    for world in worlds:
-        if not fits(world):
-            skipped.append(f"x{world} was left out: {total} examples do not divide by {world}")
-    worlds = [world for world in worlds if fits(world)]
-    splits = [(world, 1) for world in worlds]
-    for accumulation in sorted({*accumulations} - {1}):
-        if flags.accumulation is None:
-            skipped.append(
-                f"accumulation {accumulation} was left out: the script has no flag for it"
-            )
-            continue
-        fitting = [world for world in worlds if fits(world, accumulation)]
-        if fitting:
-            tried = fitting if all_splits else fitting[-1:]
-            tried = [1, *tried] if apart and 1 not in tried else tried
-            splits += [(world, accumulation) for world in tried]
-        else:
-            skipped.append(
-                f"accumulation {accumulation} was left out: {total} examples do not divide by it"
-            )
-    return splits, skipped
-
-
-def _score_again(stage: _Stage, evidence: Evidence) -> dict[str, Observed]:
+def _score_again(stage: Stage, evidence: Evidence) -> dict[str, Observed]:
     """Groups of one that score checkpoints whose weights differ from the reference rightfully.
 
     Only so are metrics and predictions comparable there: of the same weights.
@@ -512,6 +330,3 @@ def _place(folder: Path | None) -> Iterator[Path]:
         raise InputError(f"{folder}: is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     yield folder.resolve()
-
-
-__all__ = ["Verdict", "replaced", "verify"]

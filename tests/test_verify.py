@@ -17,10 +17,11 @@ from ddpfix.launchers import compare, script_flags, subject
 from ddpfix.launchers.evidence import Evidence, Observed, Row
 from ddpfix.launchers.outputs import different_files
 from ddpfix.launchers.run import Outcome
+from ddpfix.launchers.splits import plan_splits
 from ddpfix.launchers.traced import command, trace
 from ddpfix.launchers.trained import pairs
 from ddpfix.launchers.verdict import one_class
-from ddpfix.launchers.verify import Verdict, plan_splits, verify
+from ddpfix.launchers.verify import Verdict, verify
 from ddpfix.patcher.engine import patch
 from forked import Forge
 from sabotage import SABOTAGES, spoil, write
