@@ -106,7 +106,8 @@ class Evidence:
     ``original`` is None where it was not or could not be run, for the reason ``no_original``.
     ``groups`` holds the group of one first: the reference for all others, ``held_to`` how far they
     may be apart. ``again``: for a name in ``groups`` whose weights differ rightfully, a group of
-    one that predicted with its checkpoint.
+    one that predicted with its checkpoint. ``finer``: for a name in ``groups`` whose norms are a
+    little off, the group of one that takes micro-batches as small as its own.
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
     ``untouched``: the original alone without dropout, to which every group is then held step by
     step.
@@ -125,6 +126,7 @@ class Evidence:
     patching: Row
     cut: bool = False
     again: dict[str, Observed] = field(factory=dict)
+    finer: dict[str, Observed] = field(factory=dict)
     skipped: tuple[str, ...] = ()
     untouched: Observed | None = None
     held_to: Tolerances = FP32

@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from . import compare
 from .evidence import Evidence, Observed, Row
 from .phrases import counted, grouped, some
 from .tolerances import FP32, Tolerances
 from .trace.events import Parameters
+
+ROUNDED = 10.0
+"""How many times its tolerance a gradient norm may be off where it is shown to be rounding."""
 
 
 @frozen
@@ -48,6 +51,16 @@ def trains_the_same(evidence: Evidence) -> Row:
         unproven.append("no run to hold against the group of one")
     for run, base in pairs(evidence):
         found = match(base, run, evidence.held_to)
+        finer = evidence.finer.get(run.name)
+        rounded = is_rounded(base, run, evidence.held_to) if finer else None
+        if finer and rounded:
+            fine = match(finer, run, evidence.held_to)
+            if not fine.problem and not fine.unproven:
+                found = rounded
+                said.append(
+                    f"{run.name}: the norm is {rounded.norm:.1e} off {base.name} by rounding in "
+                    f"smaller micro-batches: {finer.name} has as small ones, {fine.norm:.1e} off"
+                )
         if found.problem:
             problems.append((run.name, found.problem))
         elif found.unproven:
@@ -131,6 +144,20 @@ def match(base: Observed, run: Observed, held_to: Tolerances) -> Match:
         padding=padding,
         problem=problem,
     )
+
+
+def is_rounded(base: Observed, run: Observed, held_to: Tolerances) -> Match | None:
+    """The match of a run that is a little beyond the tolerance in its norms, and in nothing else.
+
+    A product of fewer rows may be rounded otherwise, and a unit at a kink, as of a ReLU, falls to
+    its other side: all its gradient comes or goes. Whether it is that shows in one process that
+    takes micro-batches as small. None for a match within all tolerances, and for one beyond others.
+    """
+    if not match(base, run, held_to).problem:
+        return None
+    loose = evolve(held_to, first=ROUNDED * held_to.first, norm=ROUNDED * held_to.norm)
+    found = match(base, run, loose)
+    return None if found.problem or found.unproven else found
 
 
 def parted(evidence: Evidence, run: Observed) -> bool:

@@ -24,7 +24,7 @@ from .stage import Say, Stage
 from .subject import Subject
 from .tolerances import FP32, TOLERANCES, Tolerances
 from .traced import Start, trace
-from .trained import pairs, parted
+from .trained import is_rounded, pairs, parted
 from .verdict import FOREIGN, judge, warnings
 
 LEGACY_FAILURES = (
@@ -242,7 +242,9 @@ def _collect(
         shimmed=shim,
         accumulates=stage.flags.accumulation is not None,
     )
-    return attrs.evolve(evidence, again=_score_again(stage, evidence))
+    return attrs.evolve(
+        evidence, again=_score_again(stage, evidence), finer=_finer(stage, evidence, naive_shim)
+    )
 
 
 def _original(stage: Stage) -> tuple[Observed | None, str, bool]:
@@ -263,6 +265,21 @@ def _original(stage: Stage) -> tuple[Observed | None, str, bool]:
     if not run.ended_well:
         return None, f"the original does not run here: {run.why}", shim
     return run, "", shim
+
+
+def _finer(stage: Stage, evidence: Evidence, shim: bool) -> dict[str, Observed]:
+    """Groups of one with micro-batches as small as those of groups that may be off by rounding."""
+    found: dict[str, Observed] = {}
+    if stage.exact or stage.flags.accumulation is None:
+        return found
+    made = {(run.world, run.accumulation): run for run in evidence.groups}
+    for run, base in pairs(evidence):
+        split = 1, len(run.ranks) * run.accumulation
+        if is_rounded(base, run, evidence.held_to) and stage.flags.global_batch % split[1] == 0:
+            if split not in made:
+                made[split] = stage.group(*split, shim)
+            found[run.name] = made[split]
+    return found
 
 
 def _score_again(stage: Stage, evidence: Evidence) -> dict[str, Observed]:

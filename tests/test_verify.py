@@ -73,6 +73,41 @@ def test_every_global_batch_is_shared_out_and_stepped_on_whole(small: Verdict) -
     assert [draw.epochs for draw in one] == [(0,)] * 3 + [(1,)] * 3
 
 
+@pytest.mark.parametrize(
+    ("where", "status"),
+    [
+        pytest.param("len(labels) == 8", "holds", id="in any whole batch, as a product's rounding"),
+        pytest.param("distributed.is_initialized()", "holds", id="in every group alike"),
+        pytest.param("distributed.get_world_size() == 2", "broken", id="in two ranks alone"),
+    ],
+)
+def test_norms_a_little_off_are_rounding_where_one_process_has_them_in_smaller_batches(
+    tmp_path: Path, forge: Forge, where: str, status: str
+) -> None:
+    script, arguments = write(tmp_path)
+    patch(script).write()
+    text = script.read_text()
+    old = "return nn.functional.cross_entropy(logits, labels), logits"
+    assert old in text
+    script.write_text(
+        text.replace(
+            old,
+            "from torch import distributed\n"
+            "        loss = nn.functional.cross_entropy(logits, labels)\n"
+            f"        far = 3e-5 if distributed.is_initialized() and {where} else 0.0\n"
+            "        return loss + far * (loss - loss.detach()), logits",  # the gradient alone
+        )
+    )
+    verdict = verify(script, arguments, as_is=True, accumulations=(1,), start=forge.trace)
+    row = verdict.row("C3")
+    assert row.status == status, row.evidence
+    if where.startswith("len"):
+        assert "x2: the norm is 3.0e-05 off x1 by rounding" in row.evidence
+        assert "x1, accumulation 2 has as small ones" in row.evidence
+    if status == "broken":
+        assert "x2: the gradient norm of step 1 is 3.0e-05 off x1 (" in row.evidence
+
+
 def test_padding_is_named_and_scores_are_compared_at_equal_weights(
     tmp_path: Path, forge: Forge
 ) -> None:
