@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
 from ddpfix.recipes.network import Network
+from ddpfix.record import changed
 from memory_step import first_trained, real, train  # type: ignore[import-not-found]
 from torch.profiler import ProfilerActivity, profile
 
@@ -48,29 +49,29 @@ def network(architecture: str, head: str, **more: Any) -> Network:
 
 
 ROBERTA = Step(network("roberta", "pair"), 96, capability=None)
-GPT2 = evolve(ROBERTA, network=network("gpt2", "pair"))
-GRAPH = evolve(ROBERTA, network=network("roberta", "graph-pair"))
-ANCHOR = evolve(ROBERTA, network=network("xlm-roberta", "anchor"), projection=48)
-LARGE = evolve(
+GPT2 = changed(ROBERTA, network=network("gpt2", "pair"))
+GRAPH = changed(ROBERTA, network=network("roberta", "graph-pair"))
+ANCHOR = changed(ROBERTA, network=network("xlm-roberta", "anchor"), projection=48)
+LARGE = changed(
     ANCHOR, network=network("xlm-roberta-xl", "anchor", weights="bf16"), precision="bf16"
 )
-DETECTOR = evolve(ROBERTA, network=network("roberta", "detector"), projection=48)
+DETECTOR = changed(ROBERTA, network=network("roberta", "detector"), projection=48)
 CASES = {
     "a pair, RoBERTa": ROBERTA,
     "a pair, GPT-2": GPT2,
-    "GPT-2, eager attention": evolve(GPT2, attention="eager"),
-    "GPT-2, bf16": evolve(GPT2, precision="bf16"),
-    "bf16": evolve(ROBERTA, precision="bf16"),
-    "bf16, checkpointing, accumulated": evolve(
+    "GPT-2, eager attention": changed(GPT2, attention="eager"),
+    "GPT-2, bf16": changed(GPT2, precision="bf16"),
+    "bf16": changed(ROBERTA, precision="bf16"),
+    "bf16, checkpointing, accumulated": changed(
         ROBERTA, precision="bf16", checkpointing=True, accumulates=True
     ),
-    "GPT-2, LoRA": evolve(GPT2, lora_rank=8),
+    "GPT-2, LoRA": changed(GPT2, lora_rank=8),
     "a pair of graphs": GRAPH,
-    "a pair of graphs, bf16": evolve(GRAPH, precision="bf16"),
+    "a pair of graphs, bf16": changed(GRAPH, precision="bf16"),
     "anchors": ANCHOR,
-    "anchors, bf16 weights, LoRA, checkpointing": evolve(LARGE, lora_rank=8, checkpointing=True),
+    "anchors, bf16 weights, LoRA, checkpointing": changed(LARGE, lora_rank=8, checkpointing=True),
     "a detector": DETECTOR,
-    "evaluation": evolve(ROBERTA, training=False),
+    "evaluation": changed(ROBERTA, training=False),
 }
 
 
@@ -111,7 +112,7 @@ def compared(layers: int, left_out: set[str]) -> Iterator[tuple[str, Found]]:
     """Each case with its prediction and its measurement."""
     for name in (case for case in CASES if case not in left_out):
         step = CASES[name]
-        step = evolve(step, network=evolve(step.network, layers=layers))
+        step = changed(step, network=changed(step.network, layers=layers))
         curve = curve_of(step, (BATCH,))
         if not isinstance(curve, Curve):
             raise SystemExit(f"{name}: not predicted: {curve.because}")

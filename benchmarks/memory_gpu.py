@@ -26,12 +26,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
 from ddpfix.launchers.memory.around import NCCL
 from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.predict import predict
 from ddpfix.launchers.memory.step import Step, step_of
 from ddpfix.recipes import model as recipes
+from ddpfix.record import as_dict, changed
 
 RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30
@@ -53,7 +53,7 @@ def of_recipe(name: str, **more: Any) -> Step:
     recipe = recipes.load(name)
     step = step_of(recipe, recipe.arguments)
     assert step is not None
-    return evolve(step, **more)
+    return changed(step, **more)
 
 
 GPT, BERT, GRAPH = "codegpt-bigclonebench", "codebert-bigclonebench", "graphcodebert-clonedetection"
@@ -130,14 +130,14 @@ def facts(tiny: bool) -> dict[str, Any]:
 
 def on(name: str, card: dict[str, Any]) -> Step:
     """A setting on this card, with a small network where it is none."""
-    step = evolve(SETTINGS[name][0], capability=tuple(card["capability"]))
+    step = changed(SETTINGS[name][0], capability=tuple(card["capability"]))
     if card["device"] == "cuda":
         return step
     length = min(step.length, 64)
     # A real step on the CPU knows no flash attention, and fp16 not everywhere.
-    network = evolve(step.network, **TINY, positions=80)
+    network = changed(step.network, **TINY, positions=80)
     half = "fp32" if step.precision == "fp32" else "bf16"
-    return evolve(step, network=network, length=length, precision=half)
+    return changed(step, network=network, length=length, precision=half)
 
 
 def predicted(step: Step) -> Curve:
@@ -146,7 +146,7 @@ def predicted(step: Step) -> Curve:
     if not isinstance(curve, Curve):
         raise SystemExit(f"{step}: {curve.because}")
     if step.world > 1:
-        return curve.mapped(lambda peak: evolve(peak, context=peak.context - NCCL))
+        return curve.mapped(lambda peak: changed(peak, context=peak.context - NCCL))
     return curve
 
 
@@ -164,9 +164,7 @@ def compared(name: str, card: dict[str, Any]) -> dict[str, Any]:
 
 def as_plain(peak: Peak) -> dict[str, int]:
     """A peak's parts and sums."""
-    from attrs import asdict
-
-    return {**asdict(peak), **{name: getattr(peak, name) for name in MEASURED}}
+    return {**as_dict(peak), **{name: getattr(peak, name) for name in MEASURED}}
 
 
 def run(step: Step, batch: int, card: dict[str, Any], limit: int = 0) -> dict[str, Any]:

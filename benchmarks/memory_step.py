@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from attrs import evolve
 from ddpfix.launchers.memory.networks import DTYPES, batch_of, build, materialized, optimizer_of
 from ddpfix.launchers.memory.step import Step
+from ddpfix.record import changed
 from torch import Tensor, nn
 
 PADDED = 8  # tokens of padding at the end: transformers drops a mask that masks nothing
@@ -63,4 +63,4 @@ def forward(model: nn.Module, step: Step, batch: int, device: str) -> Tensor:
 
 def first_trained(step: Step) -> Step:
     """The training step before an evaluation, which leaves the optimizer's state behind."""
-    return evolve(step, training=True)
+    return changed(step, training=True)

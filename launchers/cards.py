@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from ..errors import InputError
+from ..record import record
 
 
-@attrs.frozen
+@record
 class Card:
     """A kind of card: `name` is NVML's, `memory_mib` the total that NVML reports, in MiB.
 

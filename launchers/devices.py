@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import attrs
-
 from ..errors import InputError
+from ..record import changed, record
 from .visible import are_kinds, hides_every_card, pick
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 CPU_PROCESSES = 2
 
 
-@attrs.frozen
+@record
 class Wish:
     """What the user wants of the cards: which, and in bytes how little used or how much free.
 
@@ -60,7 +59,7 @@ class Wish:
         return pick(found, self.named)
 
 
-@attrs.frozen
+@record
 class Devices:
     """Where the processes run: so many cards, or the CPU when there are none, and why.
 
@@ -112,7 +111,7 @@ def choose_devices(
     hidden = hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if cardless or (hidden and not (named or found.simulated)):
         on_cpu = choose_cpu(processes)
-        return attrs.evolve(on_cpu, found=f"{found.note} {on_cpu.found}")
+        return changed(on_cpu, found=f"{found.note} {on_cpu.found}")
     _at_least_one(processes)
     if found.broken:
         raise InputError(f"{found.note} Or pass --cpu")
@@ -153,7 +152,7 @@ def choose_for_job(
             raise InputError("no card here to go by: say how many with --processes, or --cpu")
     many = "1 card" if here.world == 1 else f"{here.world} cards"
     # Cards that are here are taken to be like those of the job.
-    return attrs.evolve(here, found=f"The job asks for {many}.", assigned=True)
+    return changed(here, found=f"The job asks for {many}.", assigned=True)
 
 
 def _at_least_one(processes: int | None) -> None:

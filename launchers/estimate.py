@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
+from ..record import record
 from .gpu import Gpu
 from .horizon import Horizon
 from .pace import Pace
@@ -16,7 +15,7 @@ from .way import in_percent
 WATT_SECONDS = 3.6e6  # of a kilowatt-hour
 
 
-@attrs.frozen
+@record
 class Estimate:
     """Expected seconds of an optimizer step, of an epoch and of all, training alone.
 

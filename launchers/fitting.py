@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from ..recipes.model import Recipe
+from ..record import as_dict, changed, record
 from .gpu import Gpu
 from .memory.peak import Curve, NotPredicted, Peak
 from .memory.predict import predict
@@ -20,7 +19,7 @@ from .way import GIB, Fitting, Way, in_gib
 SHOWN = 3  # rejected ways, the smallest
 
 
-@attrs.frozen
+@record
 class Training:
     """What is trained on which cards, everything but its batch.
 
@@ -186,8 +185,8 @@ def _meet(recipe: Recipe) -> bool:
 
 def _corrected(peak: Peak, factor: float) -> Peak:
     """All that torch holds, by the measured factor; the context is none of it."""
-    parts = {name: round(value * factor) for name, value in attrs.asdict(peak).items()}
-    return attrs.evolve(peak, **{**parts, "context": peak.context})
+    parts = {name: round(value * factor) for name, value in as_dict(peak).items()}
+    return changed(peak, **{**parts, "context": peak.context})
 
 
 def _total(way: Way) -> int:

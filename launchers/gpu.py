@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
+from ..record import record
 
 GIB = 1 << 30
 
 
-@attrs.frozen
+@record
 class Process:
     """A process that computes on a card: its id, as the host counts, and its bytes if known."""
 
@@ -15,7 +15,7 @@ class Process:
     memory: int | None
 
 
-@attrs.frozen
+@record
 class Slice:
     """A part of a card that is split by MIG; memory in bytes."""
 
@@ -25,7 +25,7 @@ class Slice:
     memory_used: int
 
 
-@attrs.frozen
+@record
 class Gpu:
     """One card as NVML sees it. Memory is in bytes, utilization in per cent.
 
@@ -55,7 +55,7 @@ class Gpu:
     slices: tuple[Slice, ...] = ()
 
 
-@attrs.frozen
+@record
 class Link:
     """Two cards, by index, and what joins them in the words of ``nvidia-smi topo -m``."""
 
@@ -64,7 +64,7 @@ class Link:
     path: str
 
 
-@attrs.frozen
+@record
 class Inventory:
     """The cards, those visible to CUDA first and in CUDA's order, then the hidden ones.
 

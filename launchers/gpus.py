@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import attrs
 import pynvml
 
+from ..record import changed
 from .gpu import GIB, Gpu, Inventory, Process, Slice, objection
 from .links import links
 from .visible import leave_out_hidden
@@ -133,13 +133,13 @@ def _card(index: int, busy_above: int | None, min_free: int | None) -> Gpu:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         # Bit by bit, so that a card lost half-way keeps what it still said.
         for facts in _questions(handle):
-            known = attrs.evolve(known, **facts)
+            known = changed(known, **facts)
     except pynvml.NVMLError as error:
         trouble = CARD_ERRORS.get(error.value) or (
             f"NVML says: {error}; see `nvidia-smi -q -i {index}` and dmesg"
         )
     why_not = trouble or objection(known, busy_above, min_free)
-    return attrs.evolve(known, usable=not why_not, why_not=why_not)
+    return changed(known, usable=not why_not, why_not=why_not)
 
 
 def _questions(handle: Any) -> Iterator[dict[str, Any]]:

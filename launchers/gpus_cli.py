@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import attrs
 import click
 
+from ..record import as_dict
 from .card_options import on_cards
 from .devices import Wish
 
@@ -31,7 +31,7 @@ def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
         return
     found = wish.look()
     if as_json:
-        click.echo(json.dumps(attrs.asdict(found), indent=2))
+        click.echo(json.dumps(as_dict(found), indent=2))
         return
     if found.note:
         click.echo(found.note, err=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
-
 from ..recipes.model import Recipe
 from ..recipes.roles import MAX_STEPS, bare
+from ..record import record
 from .plan import Plan
 
 
-@attrs.frozen
+@record
 class Horizon:
     """Optimizer steps of the whole training, and the examples and epochs that they are."""
 

@@ -8,11 +8,11 @@ last ones, numbers that the recipe allows to be halved, make another training of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import attrs
-
 from ..recipes.model import Recipe
+from ..record import changed, record
 from .given import given
 from .plan import Plan, solve, solve_shared
 from .script_flags import replaced
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CHECKPOINTING = "--gradient_checkpointing"
 
 
-@attrs.frozen
+@record
 class Setting:
     """What a run is told: its plan, the batch of its evaluations, and the user's arguments.
 
@@ -35,7 +35,7 @@ class Setting:
     plan: Plan
     extra: tuple[str, ...]
     declared: frozenset[str] = frozenset()
-    told: Mapping[str, str | None] = attrs.field(factory=dict)
+    told: Mapping[str, str | None] = MappingProxyType({})
 
     def value(self, flag: str) -> str | None:
         """What the script is given for a flag; None where it is not, or a switch."""
@@ -47,9 +47,9 @@ class Setting:
         """The same with these numbers, each where the flag is given now, or else told."""
         arguments = {flag: numbers.get(flag, was) for flag, was in self.recipe.arguments.items()}
         others = {f: str(n) for f, n in numbers.items() if f not in arguments}
-        return attrs.evolve(
+        return changed(
             self,
-            recipe=attrs.evolve(self.recipe, arguments=arguments),
+            recipe=changed(self.recipe, arguments=arguments),
             extra=_with(self.extra, numbers),
             told={**self.told, **others},
         )
@@ -60,19 +60,19 @@ class Setting:
         solver = solve_shared if plan.shares else solve
         less = solver(plan.world, plan.global_batch, per_device)
         # What the plan as a whole was asked for stays what it is.
-        less = attrs.evolve(less, target=plan.target, exact=plan.exact, neighbours=plan.neighbours)
+        less = changed(less, target=plan.target, exact=plan.exact, neighbours=plan.neighbours)
         numbers = {flags.train_batch: less.per_device}
         if flags.accumulation:
             numbers[flags.accumulation] = less.accumulation
-        return attrs.evolve(self, plan=less, extra=_with(self.extra, numbers))
+        return changed(self, plan=less, extra=_with(self.extra, numbers))
 
     def evaluating(self, per_device: int) -> Setting:
         """The same with so many examples per device in evaluation."""
-        sizes = attrs.evolve(self.recipe.batch, eval_per_device=per_device)
+        sizes = changed(self.recipe.batch, eval_per_device=per_device)
         flag = self.recipe.flags.eval_batch
-        return attrs.evolve(
+        return changed(
             self,
-            recipe=attrs.evolve(self.recipe, batch=sizes),
+            recipe=changed(self.recipe, batch=sizes),
             extra=_with(self.extra, {flag: per_device} if flag else {}),
         )
 
@@ -83,7 +83,7 @@ class Setting:
         return mine or self.recipe.batch.eval_per_device
 
 
-@attrs.frozen
+@record
 class Step:
     """A rung down: the setting there, what changed in words, and whether it is another training.
 
@@ -128,7 +128,7 @@ def _checkpointing(now: Setting) -> Step | None:
     if CHECKPOINTING in now.told or CHECKPOINTING in now.recipe.arguments:
         return None
     told = {**now.told, CHECKPOINTING: None}
-    return Step(attrs.evolve(now, told=told), f"{CHECKPOINTING}: activations are computed again")
+    return Step(changed(now, told=told), f"{CHECKPOINTING}: activations are computed again")
 
 
 def _number_allowed(now: Setting) -> Step | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from ..record import changed
 from .given import given
 from .kept import keep
 from .ladder import CHECKPOINTING, Setting
@@ -122,7 +123,7 @@ def _lowered(setting: Setting, known: dict[str, Any]) -> Setting:
     if 0 < known["eval_per_device"] < setting.eval_per_device:
         setting = setting.evaluating(known["eval_per_device"])
     if known["checkpointing"] and CHECKPOINTING in setting.declared:
-        setting = attrs.evolve(setting, told={**setting.told, CHECKPOINTING: None})
+        setting = changed(setting, told={**setting.told, CHECKPOINTING: None})
     smaller = {
         flag: number
         for flag, number in known["numbers"].items()

@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
+from ..record import as_dict, record
 from .kept import keep
 
 if TYPE_CHECKING:  # with pynvml
     from .gpu import Gpu
 
 
-@attrs.frozen
+@record
 class Pace:
     """What was measured of one training on one kind of cards in one precision.
 
@@ -35,7 +34,7 @@ class Pace:
     power: float | None = None
 
 
-@attrs.frozen
+@record
 class Paces:
     """Those kept in the folder `state`, for a training on these cards; none: the CPU.
 
@@ -60,7 +59,7 @@ class Paces:
             "training": self.training,
             "cards": names(self.cards),
             "precision": precision,
-            "pace": attrs.asdict(pace),
+            "pace": as_dict(pace),
         }
         keep(self._path(precision), json.dumps(content, indent=2) + "\n")
 

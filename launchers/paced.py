@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import attrs
-
+from ..record import changed
 from .devices import Devices
 from .horizon import steps_per_epoch
 from .pace import Pace
@@ -45,13 +44,13 @@ def remember(asked: Asked, devices: Devices, found: Planned, folder: Path) -> No
         time=seconds / found.roofline.seconds if found.roofline else None,
     )
     if before is not None:  # which a probe has measured
-        pace = attrs.evolve(pace, memory=before.memory, power=before.power)
+        pace = changed(pace, memory=before.memory, power=before.power)
     asked.paces(devices).keep(pace, found.settings.precision.name)
 
 
 def step_seconds(plan: Plan, examples: int, units: dict[str, list[float]]) -> float | None:
     """Seconds of an optimizer step, from bars by their length: how far each came, in what time."""
-    micro = steps_per_epoch(examples, attrs.evolve(plan, accumulation=1))
+    micro = steps_per_epoch(examples, changed(plan, accumulation=1))
     for length, times in ((micro, plan.accumulation), (steps_per_epoch(examples, plan), 1)):
         done, seconds = units.get(str(length), (0, 0.0))
         if done >= ENOUGH:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
-
 from ..errors import InputError
+from ..record import record
 
 
-@attrs.frozen
+@record
 class Split:
     """One way to share a global batch out, all in examples per optimizer step."""
 
@@ -18,7 +17,7 @@ class Split:
     global_batch: int
 
 
-@attrs.frozen
+@record
 class Share:
     """A rank's part of a batch that all ranks share, and the weight of its loss.
 
@@ -30,7 +29,7 @@ class Share:
     weight: float
 
 
-@attrs.frozen
+@record
 class Plan:
     """What each process is told, and what it adds up to.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
 
 from ..errors import InputError
 from ..recipes.model import Recipe
+from ..record import as_dict
 from .card_options import on_cards
 from .devices import Devices, Wish, choose_cpu, choose_devices, choose_for_job
 from .planned import Asked, Planned, planned
@@ -90,5 +90,5 @@ def facts_of(recipe: Recipe, devices: Devices, found: Planned) -> dict[str, Any]
     return {
         "recipe": recipe.name,
         **found.facts(),
-        "cards": [attrs.asdict(gpu) for gpu in devices.cards],
+        "cards": [as_dict(gpu) for gpu in devices.cards],
     }

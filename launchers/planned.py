@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from ..errors import InputError
 from ..recipes.model import Recipe
+from ..record import as_dict, changed, record
 from .cores import cores
 from .declared import counts_steps, declared, text_of
 from .devices import Devices
@@ -25,7 +24,7 @@ if TYPE_CHECKING:  # needed only where there are cards, or something was measure
     from .way import Fitting
 
 
-@attrs.frozen
+@record
 class Asked:
     """What a plan is asked for: the script, and the user's numbers in place of the recipe's.
 
@@ -97,7 +96,7 @@ class Asked:
         return self.recipe.flags.accumulation is not None
 
 
-@attrs.frozen
+@record
 class Planned:
     """A plan, with what is predicted of its memory and time.
 
@@ -133,10 +132,10 @@ class Planned:
         """As JSON can hold it."""
         unknown = {"unknown": self.unknown} if self.unknown else None
         return {
-            "plan": attrs.asdict(self.plan),
+            "plan": as_dict(self.plan),
             **self.settings.facts(),
             "memory": self.fitting.facts() if self.fitting else unknown,
-            "time": attrs.asdict(self.estimate) if self.estimate else None,
+            "time": as_dict(self.estimate) if self.estimate else None,
         }
 
 
@@ -171,8 +170,8 @@ def planned(asked: Asked, devices: Devices) -> Planned:
     solved = found.chosen.plan
     if solved != first:
         counted = horizon(asked.recipe, solved, asked.script, mine)
-        more = attrs.evolve(more, horizon=counted)
-    more = attrs.evolve(more, arguments={**more.arguments, **found.chosen.changed})
+        more = changed(more, horizon=counted)
+    more = changed(more, arguments={**more.arguments, **found.chosen.changed})
     return _timed(Planned(solved, more, found, pace=pace), devices)
 
 
@@ -210,7 +209,7 @@ def _fitting(
         return found
     from .remedies import remedies
 
-    return attrs.evolve(found, remedies=remedies(training, found.chosen))
+    return changed(found, remedies=remedies(training, found.chosen))
 
 
 def _timed(known: Planned, devices: Devices) -> Planned:
@@ -224,7 +223,7 @@ def _timed(known: Planned, devices: Devices) -> Planned:
         return estimate(plan, roofline, known.pace, known.settings.horizon, devices.cards)
 
     if known.fitting is None:
-        return attrs.evolve(known, estimate=time(known.plan, None))
+        return changed(known, estimate=time(known.plan, None))
     roofline = expected(known.fitting.chosen, devices.cards, devices.links)
     others = []
     for way, why in known.fitting.others:
@@ -232,6 +231,6 @@ def _timed(known: Planned, devices: Devices) -> Planned:
         step = f", {in_words(took.step)} a step" if took else ""
         others.append(f"or {way.said}{step}: {why}")
     others += [f"not {words}" for words in known.fitting.rejected]
-    return attrs.evolve(
+    return changed(
         known, roofline=roofline, estimate=time(known.plan, roofline), others=tuple(others)
     )

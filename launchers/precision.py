@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
-
 from ..errors import InputError
+from ..record import record
 
 if TYPE_CHECKING:
     from .gpu import Gpu
@@ -28,7 +27,7 @@ FP16_FROM = (7, 0)
 """The one from which they multiply float16; its range is small, so losses have to be scaled."""
 
 
-@attrs.frozen
+@record
 class Precision:
     """One of bf16, fp16 and fp32, and why; `told` is false where the script has no flag for it."""
 

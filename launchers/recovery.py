@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from ..record import as_dict, changed
 from .command import Command
 from .given import given
 from .ladder import Setting, down
@@ -84,14 +85,14 @@ class Recovery:
         return self._next(self.setting if step.anew else self._resumed(), step.said)
 
     def _next(self, setting: Setting, why: str) -> Next:
-        return Next(self.build(setting), {"why": why, "plan": attrs.asdict(setting.plan)})
+        return Next(self.build(setting), {"why": why, "plan": as_dict(setting.plan)})
 
     def _resumed(self) -> Setting:
         extra = self.setting.extra
         if not self.setting.declared >= RESUMABLE or RESUME in given(extra):
             return self.setting
         # Before the user's own: a last word of theirs may be open for a value.
-        return attrs.evolve(self.setting, told={**self.setting.told, RESUME: None})
+        return changed(self.setting, told={**self.setting.told, RESUME: None})
 
     def _from(self) -> str:
         """Where the script goes on, as far as is known."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-import attrs
-
+from ..record import changed, record
 from .cards import cards
 from .fitting import Training, steps_of, ways
 from .memory.peak import NotPredicted
@@ -18,17 +18,17 @@ from .way import GIB, MARGIN, Way, in_gib
 LORA_RANK = 16
 
 
-@attrs.frozen
+@record
 class Change:
     """Something to change: arguments, the precision, and what the user would do for it."""
 
     said: str
-    arguments: Mapping[str, str | None] = attrs.field(factory=dict)
+    arguments: Mapping[str, str | None] = MappingProxyType({})
     precision: str = ""
 
     def of(self, training: Training) -> Training:
         """The training in this precision."""
-        return attrs.evolve(training, precision=self.precision or training.precision)
+        return changed(training, precision=self.precision or training.precision)
 
 
 def remedies(training: Training, way: Way) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
+from ..record import record
 from .cards import Card, named
 from .gpu import Gpu, Link
 from .way import Way
@@ -31,7 +30,7 @@ NVLINK = 25.0
 """GB/s in one direction over one NVLink of the generations 2 to 4 (NVIDIA's whitepapers)."""
 
 
-@attrs.frozen
+@record
 class Expected:
     """Seconds of an optimizer step.
 

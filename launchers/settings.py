@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from ..recipes.model import Recipe
+from ..record import as_dict, record
 from . import precision as precisions
 from .declared import declared
 from .horizon import Horizon, horizon
@@ -26,7 +25,7 @@ MOST_WORKERS = 8
 """Loader workers per process beyond which a card is hardly ever kept waiting."""
 
 
-@attrs.frozen
+@record
 class Settings:
     """The parts of a plan that are not its batch; `arguments` are flags with their values.
 
@@ -36,7 +35,7 @@ class Settings:
     precision: Precision
     workers: int | None
     horizon: Horizon | None
-    arguments: dict[str, str | None] = attrs.field(factory=dict)
+    arguments: dict[str, str | None]
 
     @property
     def said(self) -> list[str]:
@@ -48,7 +47,7 @@ class Settings:
 
     def facts(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        known = attrs.asdict(self)
+        known = as_dict(self)
         del known["arguments"]
         return known
 

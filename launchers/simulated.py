@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import attrs
-
 from ..errors import InputError
+from ..record import changed
 from .cards import Card, meant
 from .gpu import Gpu, Inventory, objection
 from .visible import OF_HERE
@@ -62,4 +61,4 @@ def _gpu(index: int, card: Card, min_free: int | None) -> Gpu:
         power_limit=card.power,
     )
     why_not = objection(gpu, None, min_free)
-    return attrs.evolve(gpu, usable=not why_not, why_not=why_not)
+    return changed(gpu, usable=not why_not, why_not=why_not)

@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import attrs
-
 from ..errors import InputError
+from ..record import changed
 
 if TYPE_CHECKING:
     from .gpu import Gpu, Inventory
@@ -80,7 +79,7 @@ def pick(found: Inventory, names: Sequence[str]) -> Inventory:
             raise InputError(f"--gpus: {name} is card {gpu.index} again: name each card once")
         chosen.append(gpu)
     rest = (_hidden(gpu, "not among --gpus") for gpu in found.gpus if gpu not in chosen)
-    return attrs.evolve(found, gpus=(*chosen, *rest))
+    return changed(found, gpus=(*chosen, *rest))
 
 
 def _only(gpus: Sequence[Gpu], name: str) -> Gpu:
@@ -102,7 +101,7 @@ def _bare(name: str) -> str:
 def _hidden(gpu: Gpu, why_not: str) -> Gpu:
     # A card that is lost stays so: that is the more useful thing to know.
     lost = not gpu.memory_total and gpu.why_not
-    return gpu if lost else attrs.evolve(gpu, usable=False, why_not=why_not)
+    return gpu if lost else changed(gpu, usable=False, why_not=why_not)
 
 
 def _given_by_slurm(gpus: tuple[Gpu, ...], job: str, given: str) -> tuple[list[Gpu], str]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import attrs
 import click
 
+from ..record import as_dict
 from .gpus_table import line, rich_table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _in_place(look: Callable[[], Inventory], every: float) -> None:
 
 def _as_json(found: Inventory) -> str:
     now = _now().isoformat(timespec="milliseconds")
-    return json.dumps({"time": now, **attrs.asdict(found)})
+    return json.dumps({"time": now, **as_dict(found)})
 
 
 def _now() -> datetime:

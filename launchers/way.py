@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
+from ..record import as_dict, record
 from .memory.peak import Peak
 from .plan import Plan
 
@@ -16,7 +15,7 @@ within 6 %, and what else is on a card comes and goes."""
 GIB = 1 << 30
 
 
-@attrs.frozen
+@record
 class Way:
     """One way to train: a plan and a precision, with the arguments in `changed` for it.
 
@@ -72,7 +71,7 @@ class Way:
         return f"{self.name}: {in_gib(self.peak.total)} GiB"
 
 
-@attrs.frozen
+@record
 class Fitting:
     """The way that is taken, and what else there is.
 
@@ -93,7 +92,7 @@ class Fitting:
     def said(self) -> str:
         """One sentence on the memory, without its full stop."""
         way = self.chosen
-        parts = {name: in_gib(size) for name, size in attrs.asdict(way.peak).items()}
+        parts = {name: in_gib(size) for name, size in as_dict(way.peak).items()}
         made = ", ".join(f"{name} {size}" for name, size in parts.items() if size != "0.0")
         most = "" if self.fits else ", too much: it may run out of memory"
         return f"memory: {way.used}{way.added}{most} ({made}){self._fewer}"
@@ -119,7 +118,7 @@ class Fitting:
         """As JSON can hold it; all sizes in bytes."""
         way = self.chosen
         return {
-            "peak": {**attrs.asdict(way.peak), "total": way.peak.total},
+            "peak": {**as_dict(way.peak), "total": way.peak.total},
             "free": way.free,
             "limit": way.limit,
             "fits": self.fits,

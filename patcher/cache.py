@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from importlib.util import source_hash
 
 from .. import __version__
+from ..record import record, values
 from .diagnostics import Diagnostic
-from .record import record, values
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from ..errors import InputError
+from ..record import changed, record
 from .cache import (
     NOTHING,
     Cache,
@@ -21,7 +22,6 @@ from .cache import (
     plain,
 )
 from .collector import patient_collector
-from .record import changed, record
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

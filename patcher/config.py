@@ -6,9 +6,9 @@ import os
 import re
 
 from ..errors import InputError
+from ..record import record
 from .discover import upwards
 from .output import FORMATS
-from .record import record
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from .record import record
+from ..record import record
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..record import record
 from .facts import Unit
 from .loaders import loader_of
 from .module import Module
-from .record import record
 from .syntax import Function, below, children, everywhere, within
 from .train_loops import TrainLoop
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from .record import record
+from ..record import record
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import InputError
+from ..record import record
 from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
 from .facts import Unit
 from .findings import Finding, Safety, Severity
 from .module import Module
 from .noqa import UNUSED, audible, noqas, unused
 from .project import read_unit
-from .record import record
 from .rules import Rule, all_rules
 from .selection import selected
 from .sources import Source, replace_all

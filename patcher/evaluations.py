@@ -9,9 +9,9 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
+from ..record import record
 from .loaders import Loader, loader_of
 from .module import Module
-from .record import record
 from .syntax import (
     Function,
     assigned_pairs,

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from ..record import record
 from .evaluations import Evaluation, in_function, inline
 from .loaders import Loader
 from .module import Module
-from .record import record
 from .syntax import (
     Function,
     keyword,

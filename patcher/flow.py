@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..record import record
 from .module import Module
-from .record import record
 from .roles import ROLES, UNKNOWN, Role, value
 from .syntax import Function, binders, bound_names, everywhere, parameters, place, within
 

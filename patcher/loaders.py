@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..record import changed, record
 from .module import Module
-from .record import changed, record
 from .syntax import (
     Function,
     argument,

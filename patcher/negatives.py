@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..record import record
 from .module import Module
-from .record import record
 from .syntax import Function, everywhere, within
 
 TURNS = ("t", "T", "transpose", "mT")

@@ -6,7 +6,7 @@ import codecs
 import os
 
 from ..errors import InputError
-from .record import record
+from ..record import record
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

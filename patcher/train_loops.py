@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from ..record import record
 from .loaders import Loader, loader_of, next_loader
 from .module import Module
-from .record import record
 from .syntax import (
     Function,
     argument,

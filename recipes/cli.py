@@ -6,10 +6,10 @@ import json
 import os
 from pathlib import Path
 
-import attrs
 import click
 
 from ..errors import InputError
+from ..record import as_dict
 from . import model
 from .model import load, text_of
 from .reading import parse
@@ -47,7 +47,7 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
     if as_toml:
         click.echo(text_of(name), nl=False)
     elif as_json:
-        click.echo(json.dumps(attrs.asdict(recipe), indent=2))
+        click.echo(json.dumps(as_dict(recipe), indent=2))
     else:
         click.echo(f"{recipe.name}: {recipe.description}")
         click.echo(f"{recipe.script}, {recipe.task}")

@@ -33,10 +33,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import attrs
-from attrs import validators
-
 from ..errors import InputError
+from ..record import fields_of, record
 from .network import Network, numbers_of
 
 SHIPPED = Path(__file__).parent
@@ -44,91 +42,53 @@ SHIPPED = Path(__file__).parent
 Value = str | int | float | bool
 
 
-def _flag(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
-    if not value.startswith("--") or "=" in value or len(value.split()) != 1:
-        raise ValueError(
-            f"{attribute.name} holds {value!r}, which is no flag: write it as '--name'"
-        )
-
-
-def _flags(instance: object, attribute: attrs.Attribute[Any], value: dict[str, Any]) -> None:
-    for flag in value:
-        _flag(instance, attribute, flag)
-
-
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{attribute.name} is {value}, but has to be 1 or more")
-
-
-def _relative(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
-    if not value or Path(value).is_absolute():
-        raise ValueError(f"{attribute.name} is {value!r}, but has to be a relative path")
-
-
-def _share(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not 0 < value <= 1:
-        raise ValueError(f"{attribute.name} is {value}, but has to be above 0 and at most 1")
-
-
-def _sources(recipe: Recipe, attribute: attrs.Attribute[Any], value: dict[str, Any]) -> None:
-    figures = {*figures_of(recipe)}
-    for figure in value:
-        if figure not in figures:
-            raise ValueError(f"sources names {figure!r}, which is no figure of this recipe")
-
-
-@attrs.frozen
+@record
 class Flags:
     """The script's own names for what the launcher, now or later, sets; None where it has none."""
 
-    train_batch: str = attrs.field(validator=_flag)
-    eval_batch: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    accumulation: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    output: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    learning_rate: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    epochs: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    max_steps: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    sequence_length: str | None = attrs.field(default=None, validator=validators.optional(_flag))
-    seed: str | None = attrs.field(default=None, validator=validators.optional(_flag))
+    train_batch: str
+    eval_batch: str | None = None
+    accumulation: str | None = None
+    output: str | None = None
+    learning_rate: str | None = None
+    epochs: str | None = None
+    max_steps: str | None = None
+    sequence_length: str | None = None
+    seed: str | None = None
 
 
-@attrs.frozen
+@record
 class Batch:
     """Examples: per optimizer step over all processes, and at most per device at once.
 
     The cap is known from a card with `cap_memory` GB. On larger ones a prediction may exceed it.
     """
 
-    global_batch: int = attrs.field(validator=_positive)
-    per_device_cap: int = attrs.field(validator=_positive)
-    eval_per_device: int = attrs.field(validator=_positive)
-    cap_memory: int = attrs.field(default=48, validator=_positive)
+    global_batch: int
+    per_device_cap: int
+    eval_per_device: int
+    cap_memory: int = 48
 
 
-@attrs.frozen
+@record
 class Data:
     """Where the script's data is expected."""
 
-    folder: str = attrs.field(validator=_relative)
-    files: dict[str, str] = attrs.field(validator=_flags)
+    folder: str
+    files: dict[str, str]
     beside: tuple[str, ...] = ()
     train: str | None = None
-    train_share: float = attrs.field(default=1.0, validator=_share)
-
-    def __attrs_post_init__(self) -> None:
-        if self.train is not None and self.train not in self.files:
-            raise ValueError(f"train is {self.train!r}, which is none of files")
+    train_share: float = 1.0
 
 
-@attrs.frozen
+@record
 class Output:
     """Where the script writes, relative to the run folder."""
 
-    folder: str = attrs.field(validator=_relative)
+    folder: str
 
 
-@attrs.frozen
+@record
 class Recipe:
     """One family of scripts, ready to be launched."""
 
@@ -140,17 +100,19 @@ class Recipe:
     batch: Batch
     data: Data
     output: Output
-    arguments: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
-    if_declared: dict[str, Value] = attrs.field(factory=dict, validator=_flags)
-    out_of_memory: dict[str, int] = attrs.field(factory=dict, validator=_flags)
+    arguments: dict[str, Value]
+    if_declared: dict[str, Value]
+    out_of_memory: dict[str, int]
+    sources: dict[str, str]
     model: Network | None = None
-    sources: dict[str, str] = attrs.field(factory=dict, validator=_sources)
     aliases: tuple[str, ...] = ()
     joined: bool = False
     name: str = ""
 
 
 PARTS = {"flags": Flags, "batch": Batch, "data": Data, "output": Output, "model": Network}
+MAY_LACK = ("arguments", "if_declared", "out_of_memory", "sources")
+"""Tables that are empty where they are left out."""
 
 
 def figures_of(recipe: Recipe) -> list[str]:
@@ -158,7 +120,7 @@ def figures_of(recipe: Recipe) -> list[str]:
 
     Where the cap is from tells the card, too.
     """
-    sizes = [f"batch.{field.name}" for field in attrs.fields(Batch) if field.name != "cap_memory"]
+    sizes = [f"batch.{name}" for name in fields_of(Batch) if name != "cap_memory"]
     sizes += [f"model.{name}" for name in numbers_of(recipe.model)] if recipe.model else []
     return [*sizes, "data.train_share", *recipe.arguments, *recipe.if_declared]
 
@@ -214,7 +176,8 @@ def _shipped(name: str) -> Recipe:
     """A recipe whose file is known to be right: the kinds of its fields are not looked at."""
     fields = tomllib.loads(_shipped_text(name))
     nested = {key: kind(**_hashable(fields[key])) for key, kind in PARTS.items() if key in fields}
-    return Recipe(**{**_hashable(fields), **nested, "name": name})
+    tables = {key: fields.get(key, {}) for key in MAY_LACK}
+    return Recipe(**{**_hashable(fields), **nested, **tables, "name": name})
 
 
 def _hashable(fields: dict[str, Any]) -> dict[str, Any]:

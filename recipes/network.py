@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-from attrs import validators
+from ..record import fields_of, record
 
 ARCHITECTURES = ("gpt2", "roberta", "xlm-roberta", "xlm-roberta-xl")
 HEADS = ("pair", "graph-pair", "anchor", "detector")
@@ -27,24 +26,7 @@ Figure = str | int
 """A number, or the flag whose number counts."""
 
 
-def _figures(instance: object, attribute: attrs.Attribute[Any], value: tuple[Figure, ...]) -> None:
-    for figure in value:
-        _figure(instance, attribute, figure)
-
-
-def _figure(instance: object, attribute: attrs.Attribute[Any], value: Figure) -> None:
-    if isinstance(value, str) and not value.startswith("--"):
-        raise ValueError(f"{attribute.name} holds {value!r}, which is no flag and no number")
-    if isinstance(value, int) and value < 0:
-        raise ValueError(f"{attribute.name} holds {value}, but has to be 0 or more")
-
-
-def _at_least_one(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{attribute.name} is {value}, but has to be 1 or more")
-
-
-@attrs.frozen
+@record
 class Network:
     """What a step's memory depends on, beside the batch.
 
@@ -54,27 +36,21 @@ class Network:
     and the rank where the script always does it. `projection` is the width of a projection.
     """
 
-    architecture: str = attrs.field(validator=validators.in_(ARCHITECTURES))
-    head: str = attrs.field(validator=validators.in_(HEADS))
-    vocabulary: int = attrs.field(validator=_at_least_one)
-    hidden: int = attrs.field(validator=_at_least_one)
-    layers: int = attrs.field(validator=_at_least_one)
-    heads: int = attrs.field(validator=_at_least_one)
-    intermediate: int = attrs.field(validator=_at_least_one)
-    positions: int = attrs.field(validator=_at_least_one)
-    length: tuple[Figure, ...] = attrs.field(validator=_figures)
-    token_types: int = attrs.field(default=1, validator=_at_least_one)
-    weights: str = attrs.field(default="fp32", validator=validators.in_(PRECISIONS))
-    precision: str = attrs.field(default="", validator=validators.in_(("", *PRECISIONS)))
-    projection: Figure = attrs.field(default=0, validator=_figure)
+    architecture: str
+    head: str
+    vocabulary: int
+    hidden: int
+    layers: int
+    heads: int
+    intermediate: int
+    positions: int
+    length: tuple[Figure, ...]
+    token_types: int = 1
+    weights: str = "fp32"
+    precision: str = ""
+    projection: Figure = 0
     checkpointing: str | bool = "--gradient_checkpointing"
-    lora: Figure = attrs.field(default="--lora_r", validator=_figure)
-
-    def __attrs_post_init__(self) -> None:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden is {self.hidden}, which {self.heads} heads cannot share")
-        if self.head in ("anchor", "detector") and not self.projection:
-            raise ValueError(f"projection is missing, which head = {self.head!r} needs")
+    lora: Figure = "--lora_r"
 
 
 def number(figure: Figure, arguments: Mapping[str, Any]) -> int:
@@ -85,7 +61,7 @@ def number(figure: Figure, arguments: Mapping[str, Any]) -> int:
 def numbers_of(network: Network) -> list[str]:
     """The fields that hold a number other than their default."""
     return [
-        field.name
-        for field in attrs.fields(Network)
-        if type(value := getattr(network, field.name)) is int and value != field.default
+        name
+        for name in fields_of(Network)
+        if type(value := getattr(network, name)) is int and value != getattr(Network, name, None)
     ]

@@ -13,6 +13,8 @@ import cattrs
 from cattrs.v import format_exception as cattrs_words
 
 from ..errors import InputError
+from ..record import changed
+from .checked import CHECKED
 from .model import Recipe, Value
 from .network import Figure
 
@@ -36,7 +38,7 @@ def parse(text: str, *, source: str, name: str) -> Recipe:
         # One complaint is enough for one line; the next shows once this one is mended.
         complaint = cattrs.transform_error(error, path="", format_exception=_words)[0]
         raise InputError(f"{source}: {_as_field(complaint)}") from None
-    return attrs.evolve(recipe, name=name)
+    return changed(recipe, name=name)
 
 
 def _words(error: BaseException, kind: type | None) -> str:
@@ -98,6 +100,13 @@ def _names(value: Any, _: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _as_record(converter: cattrs.Converter, read: type) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, kind: Any) -> Any:
+        return kind(**attrs.asdict(converter.structure(value, read), recurse=False))
+
+    return structure
+
+
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in _KINDS:
@@ -112,6 +121,8 @@ def _converter() -> cattrs.Converter:
     }
     for other, structure in others.items():
         converter.register_structure_hook_func(partial(eq, other), structure)
+    for kind, read in CHECKED.items():
+        converter.register_structure_hook(kind, _as_record(converter, read))
     return converter
 
 

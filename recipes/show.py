@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import attrs
 import click
 
+from ..record import fields_of, is_record
 from .model import Recipe, known, load
 
 NOT_FIGURES = ("name", "description", "aliases", "task", "family", "script", "sources")
@@ -33,17 +33,17 @@ def listed() -> list[dict[str, Any]]:
 def figures(recipe: Recipe) -> list[tuple[str, Any, str]]:
     """Every field, its value, and its source, which is empty where none is given."""
     rows: list[tuple[str, Any]] = []
-    for field in attrs.fields(Recipe):
-        if field.name not in NOT_FIGURES:
-            rows += _rows(field.name, getattr(recipe, field.name))
+    for name in fields_of(Recipe):
+        if name not in NOT_FIGURES:
+            rows += _rows(name, getattr(recipe, name))
     return [(name, value, recipe.sources.get(name, "")) for name, value in rows]
 
 
 def _rows(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Fields of tables as table.field, flags by themselves; what is not set is left out."""
-    if attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
-            yield from _rows(f"{name}.{field.name}", getattr(value, field.name))
+    if is_record(value):
+        for field in fields_of(type(value)):
+            yield from _rows(f"{name}.{field}", getattr(value, field))
     elif isinstance(value, dict):
         for key, one in value.items():
             yield (key if name in ("arguments", "if_declared") else f"{name} {key}"), one

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from attrs import evolve
 from ddpfix.launchers.memory.cuda import INNER, as_on_card
 from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
 from ddpfix.launchers.memory.trace import Watch
 from ddpfix.recipes.network import Network
+from ddpfix.record import changed
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -110,10 +110,10 @@ NETWORK = Network(
 PLAIN = Step(NETWORK, 64)
 STEPS = {
     "plain": PLAIN,
-    "eager": evolve(PLAIN, attention="eager"),
-    "half": evolve(PLAIN, precision="bf16"),
-    "LoRA": evolve(PLAIN, lora_rank=4),
-    "evaluation": evolve(PLAIN, training=False),
+    "eager": changed(PLAIN, attention="eager"),
+    "half": changed(PLAIN, precision="bf16"),
+    "LoRA": changed(PLAIN, lora_rank=4),
+    "evaluation": changed(PLAIN, training=False),
 }
 
 

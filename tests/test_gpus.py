@@ -25,12 +25,12 @@ FOUR = "count = 4\n0.name = NVIDIA H100\n"
 
 ASKER = """
 import json, os, sys
-import attrs
 from ddpfix.launchers.gpus import inventory
+from ddpfix.record import as_dict
 for line in sys.stdin:
     description, environment, options = json.loads(line)
     os.environ["TEST_NVML"] = description
-    print(json.dumps(attrs.asdict(inventory(environment, **options))), flush=True)
+    print(json.dumps(as_dict(inventory(environment, **options))), flush=True)
 """
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import attrs
 import pytest
 from ddpfix.launchers.command import script_arguments
 from ddpfix.launchers.failure import Failure, first_failure
@@ -14,6 +13,7 @@ from ddpfix.launchers.ladder import CHECKPOINTING, Setting, down
 from ddpfix.launchers.learned import Memory
 from ddpfix.launchers.plan import solve, solve_shared
 from ddpfix.recipes.model import Recipe, load
+from ddpfix.record import changed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,7 +99,7 @@ def test_what_the_script_does_not_declare_or_the_recipe_not_allow_is_left_alone(
 ) -> None:
     start = Setting(recipe, solve(1, 2, 2), ("--lora_r", "8"))
     assert len(all_the_way(start, script)) == 1
-    strict = attrs.evolve(recipe, out_of_memory={})
+    strict = changed(recipe, out_of_memory={})
     start = Setting(strict, solve(1, 1, 1), (), frozenset({"--lora_r", "--block"}))
     assert all_the_way(start, script) == []
 
@@ -164,12 +164,12 @@ def test_what_fitted_is_used_by_the_next_run_of_its_kind_alone(
     assert used.value("--block") == "200"
     assert "1 per device and --gradient_checkpointing" in said
 
-    other_card = attrs.evolve(CARD, memory_total=40 << 30)
-    longer = attrs.evolve(start, recipe=attrs.evolve(recipe, arguments={"--block": 512}))
+    other_card = changed(CARD, memory_total=40 << 30)
+    longer = changed(start, recipe=changed(recipe, arguments={"--block": 512}))
     for cards, setting in (([other_card], start), ([], start), ([CARD], longer)):
         assert Memory(tmp_path, cards, setting).used(setting) == (setting, "")
-    more_cards = attrs.evolve(start, plan=solve(3, 24, 8), extra=("--out", "x", "--resume"))
-    used, _ = Memory(tmp_path, [CARD, attrs.evolve(CARD, index=1)], more_cards).used(more_cards)
+    more_cards = changed(start, plan=solve(3, 24, 8), extra=("--out", "x", "--resume"))
+    used, _ = Memory(tmp_path, [CARD, changed(CARD, index=1)], more_cards).used(more_cards)
     assert (used.plan.per_device, used.plan.global_batch) == (1, 24)
 
 

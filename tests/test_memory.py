@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from checkout import ROOT
 from ddpfix.launchers.memory import predict as predicting
 from ddpfix.launchers.memory import reported, ship
@@ -20,6 +19,7 @@ from ddpfix.launchers.memory.predict import DEEP, SHALLOW, name_of, predict
 from ddpfix.launchers.memory.step import Step, essence, step_of
 from ddpfix.recipes import model
 from ddpfix.recipes.network import Network
+from ddpfix.record import changed
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -115,7 +115,7 @@ def test_the_largest_batch_is_the_last_whose_total_fits(limit: int, batch: int) 
 
 def test_a_network_of_many_layers_goes_on_in_a_straight_line() -> None:
     more = Curve((1, 2), (Peak(140, 0, 50), Peak(140, 0, 0, 80)), 120, 9, 10, 5, (Peak(7),) * 2)
-    few = evolve(CURVE, accumulated=(Peak(5), Peak(6), Peak(7)))
+    few = changed(CURVE, accumulated=(Peak(5), Peak(6), Peak(7)))
     assert extended(few, more, (4, 6, 12)) == Curve(
         (1, 2), (Peak(260, 0, 50), Peak(260, 0, 0, 140)), 180, 15, 13, 5, (Peak(13), Peak(10))
     )
@@ -140,7 +140,9 @@ STEP = Step(NETWORK, 16)
 
 
 def test_several_ranks_have_buckets_and_nccl_and_a_card_has_a_context() -> None:
-    alone, several = (with_surroundings(CURVE, evolve(STEP, world=world)).at(1) for world in (1, 2))
+    alone, several = (
+        with_surroundings(CURVE, changed(STEP, world=world)).at(1) for world in (1, 2)
+    )
     assert alone.workspace == HANDLES * 8320 * KIB
     assert (alone.buckets, several.buckets) == (0, CURVE.trainable)
     assert several.context - alone.context == NCCL
@@ -148,10 +150,10 @@ def test_several_ranks_have_buckets_and_nccl_and_a_card_has_a_context() -> None:
 
 
 def test_a_step_with_gradients_from_before_has_the_peaks_of_one() -> None:
-    both = evolve(CURVE, accumulated=(Peak(200), Peak(300), Peak(400)))
+    both = changed(CURVE, accumulated=(Peak(200), Peak(300), Peak(400)))
     totals = {
         accumulates: with_surroundings(
-            both, evolve(STEP, capability=None, accumulates=accumulates)
+            both, changed(STEP, capability=None, accumulates=accumulates)
         ).at(2)
         for accumulates in (False, True)
     }
@@ -159,25 +161,25 @@ def test_a_step_with_gradients_from_before_has_the_peaks_of_one() -> None:
 
 
 def test_on_the_cpu_there_is_nothing_around() -> None:
-    assert with_surroundings(CURVE, evolve(STEP, capability=None, world=2)) == CURVE
+    assert with_surroundings(CURVE, changed(STEP, capability=None, world=2)) == CURVE
 
 
 # Steps that have one trace with STEP, and steps that have not.
 SAME = {
-    "another world": evolve(STEP, world=4),
-    "accumulation, which has a curve of its own": evolve(STEP, accumulates=True),
-    "a newer card, in float32": evolve(STEP, capability=(9, 0)),
-    "an old card, in float32": evolve(STEP, capability=(7, 5)),
-    "other flags": evolve(STEP, network=evolve(NETWORK, length=("--length",), lora="--rank")),
+    "another world": changed(STEP, world=4),
+    "accumulation, which has a curve of its own": changed(STEP, accumulates=True),
+    "a newer card, in float32": changed(STEP, capability=(9, 0)),
+    "an old card, in float32": changed(STEP, capability=(7, 5)),
+    "other flags": changed(STEP, network=changed(NETWORK, length=("--length",), lora="--rank")),
 }
 OTHER = {
-    "half precision": evolve(STEP, precision="bf16"),
-    "the CPU": evolve(STEP, capability=None),
-    "an old card, in half precision": evolve(STEP, precision="fp16", capability=(7, 5)),
-    "another length": evolve(STEP, length=17),
-    "checkpointing": evolve(STEP, checkpointing=True),
-    "an evaluation": evolve(STEP, training=False),
-    "eager attention": evolve(STEP, attention="eager"),
+    "half precision": changed(STEP, precision="bf16"),
+    "the CPU": changed(STEP, capability=None),
+    "an old card, in half precision": changed(STEP, precision="fp16", capability=(7, 5)),
+    "another length": changed(STEP, length=17),
+    "checkpointing": changed(STEP, checkpointing=True),
+    "an evaluation": changed(STEP, training=False),
+    "eager attention": changed(STEP, attention="eager"),
 }
 
 
@@ -212,7 +214,7 @@ def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
 
 
 def test_a_recipe_without_its_model_has_no_step() -> None:
-    recipe = evolve(model.load("codebert-bigclonebench"), model=None, sources={})
+    recipe = changed(model.load("codebert-bigclonebench"), model=None, sources={})
     assert step_of(recipe, recipe.arguments) is None
 
 
@@ -223,10 +225,10 @@ def test_of_a_network_of_many_layers_two_with_few_are_traced(
 
     def trace(steps: list[Step]) -> list[Curve]:
         layers.extend(step.network.layers for step in steps)
-        return [evolve(CURVE, flops=10 * step.network.layers) for step in steps]
+        return [changed(CURVE, flops=10 * step.network.layers) for step in steps]
 
     monkeypatch.setattr(predicting, "traced", trace)
-    deep, not_deep = (evolve(STEP, network=evolve(NETWORK, layers=n)) for n in (24, DEEP))
+    deep, not_deep = (changed(STEP, network=changed(NETWORK, layers=n)) for n in (24, DEEP))
     answers = predict([deep, not_deep])
     assert layers == [*SHALLOW, DEEP]
     assert [answer.flops for answer in answers if isinstance(answer, Curve)] == [240, 120]
@@ -242,7 +244,7 @@ def test_what_was_traced_is_kept_by_the_versions_and_not_traced_again(
         return [NotPredicted("too large") if step.length > 20 else CURVE for step in steps]
 
     monkeypatch.setattr(predicting, "traced", trace)
-    steps = [STEP, evolve(STEP, world=2), evolve(STEP, length=21)]
+    steps = [STEP, changed(STEP, world=2), changed(STEP, length=21)]
     first = predict(steps, tmp_path)
     assert traced == [essence(STEP), essence(steps[2])]
     assert first[2] == NotPredicted("too large")

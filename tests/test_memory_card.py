@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from attrs import evolve
 from ddpfix.launchers.memory import worker
 from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.predict import predict, traced
 from ddpfix.launchers.memory.step import Step, essence, step_of
 from ddpfix.recipes import model as recipes
+from ddpfix.record import changed
 from printed import printed
 from test_memory import NETWORK, STEP
 
@@ -88,7 +88,7 @@ def test_eager_attention_keeps_its_scores_and_the_card_s_own_does_not(on_card: A
 
 def test_the_gradients_of_an_earlier_backward_pass_are_there_at_the_peak(on_card: Any) -> None:
     both = curve(on_card, "plain")
-    fresh, accumulated = both.at(64), evolve(both, peaks=both.accumulated).at(64)
+    fresh, accumulated = both.at(64), changed(both, peaks=both.accumulated).at(64)
     assert accumulated.gradients > fresh.gradients
     assert accumulated.gradients >= both.trainable
     assert accumulated.activations == fresh.activations
@@ -108,7 +108,7 @@ def test_an_evaluation_keeps_moments_but_no_gradients(on_card: Any) -> None:
 
 
 def test_the_worker_answers_every_step_and_says_why_where_it_cannot() -> None:
-    good, bad = traced([STEP, evolve(STEP, lora_rank=-1)])
+    good, bad = traced([STEP, changed(STEP, lora_rank=-1)])
     assert isinstance(good, Curve)
     assert good.at(1).parameters > 0
     assert not isinstance(bad, Curve)

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
 import pytest
 from checkout import ROOT
 from command_line import run
@@ -30,6 +29,7 @@ from ddpfix.launchers.simulated import simulated
 from ddpfix.launchers.way import MARGIN, Fitting
 from ddpfix.recipes.model import Recipe, known, load
 from ddpfix.recipes.network import Network
+from ddpfix.record import changed, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,8 +106,8 @@ def test_the_plan_takes(
     tmp_path: Path,
 ) -> None:
     cards, cap, memory = given_
-    sizes = attrs.evolve(RECIPE.batch, per_device_cap=cap, cap_memory=memory)
-    recipe = attrs.evolve(RECIPE, batch=sizes)
+    sizes = changed(RECIPE.batch, per_device_cap=cap, cap_memory=memory)
+    recipe = changed(RECIPE, batch=sizes)
     found = planned(ask(tmp_path, recipe=recipe), on(*cards.split(",")))
     assert (found.plan.per_device, found.plan.accumulation) == expected_
     way = fitted(found).chosen
@@ -119,8 +119,8 @@ def test_what_else_there_is_is_told_with_what_speaks_for_it(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     predictions["plain"] = predicted(4, 9.3)  # 4 examples: 41.2 of 48 GiB; 2: 22.6
-    sizes = attrs.evolve(RECIPE.batch, cap_memory=16)
-    found = planned(ask(tmp_path, recipe=attrs.evolve(RECIPE, batch=sizes)), on("1x A100 40GB"))
+    sizes = changed(RECIPE.batch, cap_memory=16)
+    found = planned(ask(tmp_path, recipe=changed(RECIPE, batch=sizes)), on("1x A100 40GB"))
     assert found.plan.per_device == 2
     tight, safe, *rejected = found.others
     assert "or 1 per device x 64 accumulated: 13.3 GiB, " in " ".join((tight, safe))
@@ -148,8 +148,8 @@ def test_where_examples_meet_their_number_is_kept_as_far_as_memory_allows(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     assert RECIPE.model is not None
-    model = attrs.evolve(RECIPE.model, head="anchor", projection=8)
-    recipe = attrs.evolve(RECIPE, model=model)
+    model = changed(RECIPE.model, head="anchor", projection=8)
+    recipe = changed(RECIPE, model=model)
     assert planned(ask(tmp_path, recipe=recipe), on("1x H200")).plan.per_device == 8
     helped = planned(ask(tmp_path, FLAGS, recipe), on("1x A100 40GB"))
     assert (helped.plan.per_device, len(fitted(helped).chosen.changed)) == (8, 1)
@@ -218,7 +218,7 @@ def test_the_cap_is_taken_and_it_is_said_where(
     predictions: dict[str, Curve],
     tmp_path: Path,
 ) -> None:
-    recipe = attrs.evolve(RECIPE, model=model, sources={})
+    recipe = changed(RECIPE, model=model, sources={})
     found = planned(ask(tmp_path, recipe=recipe, extra=extra), on("2x T4"))
     assert (found.plan.per_device, found.plan.accumulation) == (8, 4)
     assert words in found.unknown
@@ -270,8 +270,8 @@ def test_more_memory_never_makes_a_smaller_batch_and_what_is_taken_fits(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fitting, "predict", lambda steps, state: [curve] * len(steps))
         for free in (size * GIB, 2 * size * GIB):
-            card = attrs.evolve(kinds[0], memory_free=free)
-            found = fitting.fit(attrs.evolve(base, cards=(card,)), plans, [])
+            card = changed(kinds[0], memory_free=free)
+            found = fitting.fit(changed(base, cards=(card,)), plans, [])
             assert isinstance(found, Fitting)
             assert found.fits == (found.chosen.peak.total <= MARGIN * free)
             taken.append(found.chosen.plan.per_device if found.fits else 0)
@@ -295,7 +295,7 @@ def test_what_comes_with_ddpfix_predicts_every_recipe_on_every_kind_of_card(
         except InputError:  # nothing fits: said in the golden texts
             return 0
         way = fitted(found).chosen
-        assert way.peak.total == sum(attrs.astuple(way.peak)) <= way.limit
+        assert way.peak.total == sum(values(way.peak)) <= way.limit
         return way.plan.per_device
 
     for pair, count in itertools.product(GROWING, (1, 2, 3, 4, 8)):
@@ -330,7 +330,7 @@ def test_a_step_waits_for_products_or_memory_and_then_for_the_rest(
     assert step.peak == pytest.approx(32 / 19.5)
     assert step.compute == pytest.approx(32 / 19.5 / EFFICIENCY)
     assert (step.bound, step.reduced) == ("products", 0.0)
-    slow = expected(attrs.evolve(way, flops=10**9, moved=10**10), cards)
+    slow = expected(changed(way, flops=10**9, moved=10**10), cards)
     assert slow is not None
     assert slow.bound == "memory"
     assert slow.compute == pytest.approx(32 * 10 / 1555 / 0.8)
@@ -340,7 +340,7 @@ def test_gradients_go_round_beside_the_backward_pass_at_the_rate_of_the_slowest_
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     devices = on("4x A100 PCIe 40GB")
-    way = attrs.evolve(fitted(planned(ask(tmp_path), devices)).chosen, trainable=10**10, flops=0)
+    way = changed(fitted(planned(ask(tmp_path), devices)).chosen, trainable=10**10, flops=0)
 
     def reduced(*links: Link) -> float:
         found = expected(way, devices.cards, links)
@@ -359,7 +359,7 @@ def test_a_card_without_a_sheet_has_no_expected_time_until_it_was_measured(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     devices = on("1x A100 40GB")
-    unheard = attrs.evolve(devices, cards=(attrs.evolve(devices.cards[0], name="NVIDIA X1"),))
+    unheard = changed(devices, cards=(changed(devices.cards[0], name="NVIDIA X1"),))
     asked = ask(tmp_path)
     assert planned(asked, unheard).estimate is None
     asked.paces(unheard).keep(Pace("now", 1, 2, 8, seconds=3.0), "fp32")
@@ -381,7 +381,7 @@ def test_what_was_measured_corrects_time_and_memory_of_such_a_training_alone(
     assert after.estimate is not None
     assert after.roofline is not None
     assert after.estimate.step == pytest.approx(1.5 * after.roofline.seconds)
-    other = attrs.evolve(asked, extra=("--block_size", "400"))
+    other = changed(asked, extra=("--block_size", "400"))
     assert planned(other, devices).plan.per_device == 4
     assert planned(asked, on("1x A100 PCIe 40GB")).plan.per_device == 4
 
@@ -414,7 +414,7 @@ def test_epochs_and_energy_follow_from_the_step() -> None:
     assert (found.epoch, found.total) == (900.0, 1800.0)
     assert found.energy == pytest.approx(2 * 300 * 0.5 / 1000)
     assert found.said[1] == "energy of the cards: 0.3 kWh at most, by the boards' power"
-    measured = estimate(solve(2, 64, 8), None, attrs.evolve(pace, power=200.0), horizon, cards)
+    measured = estimate(solve(2, 64, 8), None, changed(pace, power=200.0), horizon, cards)
     assert measured is not None
     assert measured.energy == pytest.approx(0.2)
     assert measured.energy_measured

@@ -194,6 +194,21 @@ MISTAKES = {
         'folder = "/x"',
         "field output: folder is '/x', but has to be a relative path",
     ),
+    "heads that do not share the width": (
+        "heads = 12",
+        "heads = 7",
+        "field model: hidden is 768, which 7 heads cannot share",
+    ),
+    "a head without its projection": (
+        'head = "pair"',
+        'head = "anchor"',
+        "field model: projection is missing, which head = 'anchor' needs",
+    ),
+    "a length by a flag without dashes": (
+        'length = ["--block_size"]',
+        'length = ["block_size"]',
+        "field model: length holds 'block_size', which is no flag and no number",
+    ),
     "a number for a script": ('"run.py"', "3", "field script: 3 is not a string"),
 }
 

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from command_line import run
 from ddpfix.launchers import command as commands
@@ -21,6 +20,7 @@ from ddpfix.launchers.planned import Asked
 from ddpfix.recipes import model
 from ddpfix.recipes.reading import parse
 from ddpfix.recipes.roles import ROLES
+from ddpfix.record import changed
 
 FIXTURES = Path(model.__file__).parents[1] / "fixtures"
 
@@ -121,7 +121,7 @@ def test_that_of_family_d_is_told_as_the_fields_of_its_dataclass_are() -> None:
     known = model.load("code-detector")
     assert (recipe.flags, recipe.data) == (known.flags, known.data)
     assert recipe.joined is known.joined is True
-    told = attrs.evolve(known.batch, cap_memory=recipe.batch.cap_memory)  # of which card it is not
+    told = changed(known.batch, cap_memory=recipe.batch.cap_memory)  # of which card it is not
     assert recipe.batch == told
 
 

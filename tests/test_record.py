@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import pytest
-from ddpfix.patcher.record import changed, record
+from ddpfix.record import as_dict, changed, fields_of, is_record, record
 
 
 @record
@@ -64,3 +64,20 @@ def test_records_match_patterns() -> None:
             assert two == 2
         case _:
             pytest.fail("no match")
+
+
+@record
+class Line:
+    ends: tuple[Point, ...]
+    names: dict[str, Point]
+
+
+def test_records_are_told_from_other_data_and_taken_apart() -> None:
+    line = Line((Point(1), Point(2)), {"a": Point(3, 4)})
+    assert is_record(line)
+    assert not any(map(is_record, (1, "x", None, True, [line], (line,), {"a": line})))
+    assert fields_of(Point) == ("x", "y")
+    assert as_dict(line) == {
+        "ends": [{"x": 1, "y": 0}, {"x": 2, "y": 0}],
+        "names": {"a": {"x": 3, "y": 4}},
+    }

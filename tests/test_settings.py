@@ -6,9 +6,7 @@ import json
 import random
 from pathlib import Path
 
-import attrs
 import pytest
-from attrs import evolve
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
@@ -21,13 +19,14 @@ from ddpfix.launchers.settings import settings, workers_per_process
 from ddpfix.patcher.capabilities import all_capabilities
 from ddpfix.patcher.engine import patch
 from ddpfix.recipes.model import load
+from ddpfix.record import changed
 
 RECIPE = load("codegpt-bigclonebench")
 HOPPER = Gpu(0, "GPU-0", "card", 80 << 30, 0, 80 << 30, (9, 0), 0, False, True, "")
-AMPERE = evolve(HOPPER, index=1, compute_capability=(8, 0))
-TURING = evolve(HOPPER, index=2, compute_capability=(7, 5))
-PASCAL = evolve(HOPPER, index=3, compute_capability=(6, 1))
-SILENT = evolve(HOPPER, index=4, compute_capability=None)
+AMPERE = changed(HOPPER, index=1, compute_capability=(8, 0))
+TURING = changed(HOPPER, index=2, compute_capability=(7, 5))
+PASCAL = changed(HOPPER, index=3, compute_capability=(6, 1))
+SILENT = changed(HOPPER, index=4, compute_capability=None)
 AMP = frozenset({"--amp"})
 RUN = Path("run.py")
 
@@ -168,7 +167,7 @@ def test_a_number_of_steps_ends_the_training_where_the_script_obeys_it(
     mine: dict[str, str | None], steps: int, epochs: float, tmp_path: Path
 ) -> None:
     script, plan = place(tmp_path, 10_000), solve(2, 64, 8)
-    obeying = attrs.evolve(RECIPE, flags=attrs.evolve(RECIPE.flags, max_steps="--max_steps"))
+    obeying = changed(RECIPE, flags=changed(RECIPE.flags, max_steps="--max_steps"))
     found = horizon(obeying, plan, script, mine)
     assert found is not None
     assert (found.steps, found.epochs) == (steps, epochs)

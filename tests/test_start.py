@@ -16,6 +16,7 @@ HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", 
 HEAVY += ["typing"]
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
+PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
 UNUSED += ["ddpfix.launchers.simulated", "ddpfix.launchers.meeting", "ddpfix.launchers.failure"]
 
 
@@ -90,6 +91,17 @@ def test_a_launch_on_the_cpu_imports_nothing_that_it_does_not_use(tmp_path: Path
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ddpfix.launchers.command" in imported
     assert imported.isdisjoint(UNUSED)
+
+
+def test_a_plan_that_is_known_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    words = ["plan", "--recipe", "codegpt-bigclonebench", "--gpus", "2x RTX 6000 Ada"]
+    command = [sys.executable, "-X", "importtime", "-m", "ddpfix", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "memory: " in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "ddpfix.launchers.fitting" in imported
+    assert imported.isdisjoint(PLANLESS)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
-
+from ...record import changed
 from .peak import Curve, Peak
 from .step import Step
 
@@ -24,8 +23,8 @@ each channel has buffers of NCCL_BUFFSIZE = 4 MiB."""
 def with_surroundings(curve: Curve, step: Step) -> Curve:
     """A curve as the driver sees it: with cuBLAS' workspaces, DDP's buckets, and the context."""
     if step.accumulates and curve.accumulated:
-        curve = attrs.evolve(curve, peaks=curve.accumulated)
-    curve = attrs.evolve(curve, accumulated=())
+        curve = changed(curve, peaks=curve.accumulated)
+    curve = changed(curve, accumulated=())
     if step.capability is None:
         return curve
     major = step.capability[0]
@@ -35,9 +34,7 @@ def with_surroundings(curve: Curve, step: Step) -> Curve:
     context = _at(CONTEXT, major) + (NCCL if step.world > 1 else 0)
 
     def around(peak: Peak) -> Peak:
-        return attrs.evolve(
-            peak, workspace=peak.workspace + workspace, buckets=buckets, context=context
-        )
+        return changed(peak, workspace=peak.workspace + workspace, buckets=buckets, context=context)
 
     return curve.mapped(around)
 

@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
-import attrs
+from ...record import as_dict, changed, record, values
 
 
-@attrs.frozen
+@record
 class Peak:
     """Bytes on one card at the moment of a step when most is allocated.
 
@@ -41,10 +41,10 @@ class Peak:
     @property
     def total(self) -> int:
         """What the driver would say that the process uses."""
-        return sum(attrs.astuple(self))
+        return sum(values(self))
 
 
-@attrs.frozen
+@record
 class Curve:
     """The peaks of one step at some batches, in examples per device, smallest first.
 
@@ -74,7 +74,7 @@ class Curve:
         left = right - 1
         width = self.batches[right] - self.batches[left]
         share = (batch - self.batches[left]) / width
-        pairs = zip(attrs.astuple(self.peaks[left]), attrs.astuple(self.peaks[right]), strict=True)
+        pairs = zip(values(self.peaks[left]), values(self.peaks[right]), strict=True)
         return Peak(*(max(0, round(low + (high - low) * share)) for low, high in pairs))
 
     def largest(self, limit: int) -> int:
@@ -86,12 +86,12 @@ class Curve:
 
     def mapped(self, change: Callable[[Peak], Peak]) -> Curve:
         """The same with every peak changed."""
-        return attrs.evolve(self, peaks=tuple(map(change, self.peaks)))
+        return changed(self, peaks=tuple(map(change, self.peaks)))
 
     def to_json(self) -> dict[str, Any]:
         """The curve as plain data, a list of numbers for a peak."""
-        lists = {name: [*map(attrs.astuple, getattr(self, name))] for name in _PEAKS}
-        return {**attrs.asdict(self, recurse=False), **lists}
+        lists = {name: [*map(values, getattr(self, name))] for name in _PEAKS}
+        return {**as_dict(self), **lists}
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Curve:
@@ -111,7 +111,7 @@ def extended(few: Curve, more: Curve, layers: tuple[int, int, int]) -> Curve:
         return max(0, round(low + (high - low) * share))
 
     def peaks(low: tuple[Peak, ...], high: tuple[Peak, ...]) -> tuple[Peak, ...]:
-        pairs = [(attrs.astuple(a), attrs.astuple(b)) for a, b in zip(low, high, strict=False)]
+        pairs = [(values(a), values(b)) for a, b in zip(low, high, strict=False)]
         return tuple(Peak(*map(on, *pair)) for pair in pairs)
 
     return Curve(
@@ -128,7 +128,7 @@ def extended(few: Curve, more: Curve, layers: tuple[int, int, int]) -> Curve:
 _PEAKS = ("peaks", "accumulated")
 
 
-@attrs.frozen
+@record
 class NotPredicted:
     """Why there is no prediction, as the end of a sentence."""
 

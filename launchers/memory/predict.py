@@ -6,13 +6,13 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
-
+from ...record import changed
 from ..kept import keep
 from .around import with_surroundings
 from .peak import Curve, NotPredicted, extended
@@ -58,9 +58,7 @@ def traced_for(step: Step) -> list[Step]:
     plain = essence(step)
     if plain.network.layers <= DEEP:
         return [plain]
-    return [
-        attrs.evolve(plain, network=attrs.evolve(plain.network, layers=count)) for count in SHALLOW
-    ]
+    return [changed(plain, network=changed(plain.network, layers=count)) for count in SHALLOW]
 
 
 def traced(steps: Sequence[Step], limit: float = TIME_LIMIT) -> list[Answer]:
@@ -120,7 +118,7 @@ def installed() -> dict[str, str]:
 
 def _entries(folder: str) -> list[str]:
     try:
-        return [entry.name for entry in Path(folder).iterdir()]
+        return os.listdir(folder or os.curdir)  # noqa: PTH208 - a path for each takes its time
     except OSError:  # a file, or not there
         return []
 

@@ -14,9 +14,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from attrs import evolve
-
 from ...recipes import model as recipes
+from ...record import changed
 from .peak import Curve
 from .predict import SHIPPED, installed, name_of, traced_for
 from .reported import reported
@@ -54,8 +53,8 @@ def steps() -> Iterator[Step]:
 
 def _variants(step: Step) -> Iterator[Step]:
     yield step
-    yield evolve(step, training=False)
-    yield evolve(step, checkpointing=True)
+    yield changed(step, training=False)
+    yield changed(step, checkpointing=True)
 
 
 def _traced(step: Step) -> Curve:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-from attrs import validators
-
 from ...recipes.model import Recipe
 from ...recipes.network import PRECISIONS, Network, number
+from ...record import as_dict, changed, record
 
 ATTENTION_FLAG = "--attn_implementation"
 MEETING = ("anchor", "detector")  # heads in which all examples of a batch meet
@@ -18,7 +16,7 @@ FLASH_FROM = (8, 0)
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""
 
 
-@attrs.frozen
+@record
 class Step:
     """A network with numbers in the place of all flags, and how a step of it is made.
 
@@ -30,19 +28,19 @@ class Step:
 
     network: Network
     length: int
-    precision: str = attrs.field(default="fp32", validator=validators.in_(PRECISIONS))
+    precision: str = "fp32"
     training: bool = True
     accumulates: bool = False
     checkpointing: bool = False
     lora_rank: int = 0
     projection: int = 0
-    attention: str = attrs.field(default="sdpa", validator=validators.in_(("sdpa", "eager")))
+    attention: str = "sdpa"
     world: int = 1
     capability: tuple[int, int] | None = (8, 0)
 
     def to_json(self) -> dict[str, Any]:
         """The step as plain data."""
-        return attrs.asdict(self)
+        return as_dict(self)
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Step:
@@ -68,17 +66,24 @@ def step_of(
 
     `arguments` are flags with their values, None or True for a bare switch. None where the recipe
     does not tell its model.
+
+    Raises:
+        ValueError: a number that is none, or a precision that there is not.
+
     """
     network = recipe.model
     if network is None:
         return None
+    precision = network.precision or precision
+    if precision not in PRECISIONS:
+        raise ValueError(f"the precision {precision!r} is none of {', '.join(PRECISIONS)}")
     told = {flag: value for flag, value in arguments.items() if value is not False}
     switch = network.checkpointing
     attention = told.get(ATTENTION_FLAG)
     return Step(
         network,
         sum(number(figure, told) for figure in network.length),
-        precision=network.precision or precision,
+        precision=precision,
         accumulates=accumulates,
         checkpointing=switch in told if isinstance(switch, str) else switch,
         lora_rank=number(network.lora, told),
@@ -91,7 +96,7 @@ def step_of(
 
 def essence(step: Step) -> Step:
     """What a step's operations depend on: steps with the same essence have the same trace."""
-    network = attrs.evolve(
+    network = changed(
         step.network,
         length=(step.length,),
         precision="",
@@ -101,7 +106,7 @@ def essence(step: Step) -> Step:
     )
     half = step.precision != "fp32"
     flash = step.capability is not None and (not half or step.capability >= FLASH_FROM)
-    return attrs.evolve(
+    return changed(
         step,
         network=network,
         precision="bf16" if half else "fp32",

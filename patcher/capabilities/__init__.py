@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import InputError
+from ...record import changed, record
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..record import changed, record
 from .cannot import CannotError
 from .flags import Flag
 

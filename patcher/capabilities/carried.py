@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 
+from ...record import record
 from ..loaders import CHOICE
 from ..module import Module
-from ..record import record
 from ..syntax import Function, bound_names, everywhere, mentions, parameters, position, within
 
 MUTATORS = (

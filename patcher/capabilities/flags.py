@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from ...record import record
 from ..edits import Import, Insert
 from ..facts import Unit
 from ..findings import Finding
 from ..loaders import given
 from ..module import Module
-from ..record import record
 from ..syntax import Function, bound_names, mentions, parameters, within
 
 DATACLASS_FIELD = "{name}: {kind} = field(default{maker}={default}, metadata={{{metadata}}})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ...record import record
 from ..facts import Unit
 from ..loaders import given
 from ..module import Module
-from ..record import record
 from ..syntax import Function, below, bound_names, everywhere, parameters, within
 from ..train_loops import TrainLoop
 

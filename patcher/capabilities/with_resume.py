@@ -24,11 +24,11 @@ import ast
 import textwrap
 from collections.abc import Iterator
 
+from ...record import record
 from ..edits import Define, Edit, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding
 from ..module import Module
-from ..record import record
 from ..scaling import is_schedule
 from ..syntax import Function, bound_names, everywhere, keyword, within
 from ..train_loops import TrainLoop

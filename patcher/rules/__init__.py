@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from ...record import changed, record
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..record import changed, record
 from ..selection import rule_files
 
 SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")

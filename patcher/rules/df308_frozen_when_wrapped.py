@@ -22,11 +22,11 @@ Source       torch.nn.parallel.DistributedDataParallel (parameters that do not r
 import ast
 from collections.abc import Iterator
 
+from ...record import record
 from ..edits import Edit, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..record import record
 from ..syntax import everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE

@@ -26,11 +26,11 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from ...record import record
 from ..edits import Edit, Insert, Replace
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..record import record
 from ..roles import EVERYONE, RANKS, Role, reached_in_function
 from ..syntax import within
 

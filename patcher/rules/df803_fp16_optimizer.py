@@ -17,11 +17,11 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.
 import ast
 from collections.abc import Iterator
 
+from ...record import record
 from ..edits import Edit, Import, Replace
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..record import record
 from ..scaling import SCALER, forward_of, in_autocast, names_taken, new_scaler, scaled_step
 from ..syntax import bound_names, within
 from ..train_loops import TrainLoop
