@@ -229,6 +229,20 @@ def classifier(home: Path) -> list[str]:
     return words("do_train do_eval overwrite_output_dir", **told)
 
 
+def queries(home: Path) -> list[str]:
+    """Questions and functions that may answer them, for a model of the one width its head takes."""
+    model = build_model(home / "model", "roberta", hidden=768, layers=1)
+    data = home / "data"
+    data.mkdir()
+    for name, part in SPLITS.items():
+        (data / f"{name}.json").write_text(json.dumps(rows(part)))
+    told: Words = {"data_dir": data, "encoder_name_or_path": model, "output_dir": home / "out"}
+    told |= {"train_file": "train.json", "dev_file": "valid.json", "max_seq_length": 40}
+    told |= PER_GPU | STEADY | {"num_train_epochs": 2, "learning_rate": 5e-5}
+    told["gradient_accumulation_steps"] = 1
+    return words("do_train evaluate_during_training", **told)
+
+
 SEQUENCES: Words = {"model_type": "roberta"}
 STEPS = SEQUENCES | {"num_train_epochs": 1, "train_steps": 8, "eval_steps": 4}
 COMPLETION: Words = {"langs": "java", "lit_file": ""}
@@ -254,6 +268,7 @@ CASES = (
         lines({"epoch": 1}, parts=SPLITS | {"train": MANY}),
         unsafe=True,
     ),
+    Case(f"{X}Text-Code/NL-code-search-WebQuery/code/run_classifier.py", queries),
     Case(f"{X}Text-Code/text-to-code/code/run.py", language_model("json", {"langs": "java"})),
     Case(
         f"{X}Text-Text/text-to-text/code/run.py",
