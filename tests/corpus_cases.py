@@ -138,6 +138,8 @@ def lines(
         told = dict(more or {})
         if "codebase_file" in told:
             told["codebase_file"] = data / "codebase.jsonl"
+        if "lang" in told:
+            told |= {"config_name": model, "tokenizer_name": model}
         return classify(home, model, files(data, "jsonl"), told)
 
     return build
@@ -243,6 +245,28 @@ def queries(home: Path) -> list[str]:
     return words("do_train evaluate_during_training", **told)
 
 
+def completion(home: Path) -> list[str]:
+    """UniXcoder's completion of lines: the folder of the files is named for the data set."""
+    model = build_model(home / "model", "roberta")
+    data = home / "data" / "javaCorpus"
+    data.mkdir(parents=True)
+    codes = [code.split() for _, code in FUNCTIONS]
+    for name in ("train", "dev"):
+        texts = (f"<s> {' '.join(tokens)} </s>\n" for tokens in codes[SPLITS[name]])
+        (data / f"{name}.txt").write_text("".join(texts))
+    for name in ("dev", "test"):
+        found = [
+            {"input": f"<s> {' '.join(tokens[:12])}", "gt": " ".join(tokens[12:20])}
+            for tokens in codes[SPLITS[name]]
+        ]
+        json_lines.write(data / f"{name}.json", found)
+    told: Words = {"model_name_or_path": model, "output_dir": home / "out", "lang": "java"}
+    told |= {"train_filename": data / "train.txt", "dev_filename": data / "dev.json"}
+    told |= {"test_filename": data / "test.json", "num_train_epochs": 2, "beam_size": 2}
+    told |= {"max_source_length": 40, "max_target_length": 10, **COMMON, **STEADY}
+    return words("do_train do_eval do_test", **told)
+
+
 SEQUENCES: Words = {"model_type": "roberta"}
 STEPS = SEQUENCES | {"num_train_epochs": 1, "train_steps": 8, "eval_steps": 4}
 COMPLETION: Words = {"langs": "java", "lit_file": ""}
@@ -251,6 +275,7 @@ GRAPH: Words = {"code_length": 56, "data_flow_length": 16, "epochs": 1, "block_s
 GRAPH |= {"epoch": None, "model_type": None}
 SEARCH = NEWER | {"nl_length": 20, "code_length": 40, "codebase_file": "", "block_size": None}
 SEARCH |= {"adam_epsilon": None}
+FLOW = SEARCH | {"lang": "java", "data_flow_length": 16}
 CONSTANT: Row = {"docstring_tokens": ["public", "static", "int", "value", "return"]}
 X, B, U = "CodeXGLUE/", "CodeBERT/", "CodeBERT/UniXcoder/downstream-tasks/"
 CASES = (
@@ -277,6 +302,7 @@ CASES = (
     Case(f"{B}CodeBERT/code2nl/run.py", generate(STEPS)),
     Case(f"{B}CodeBERT/codesearch/run_classifier.py", classifier),
     Case(f"{B}GraphCodeBERT/clonedetection/run.py", pairs(GRAPH, block=72, train=120)),
+    Case(f"{B}GraphCodeBERT/codesearch/run.py", lines(FLOW), unsafe=True),
     Case(f"{B}GraphCodeBERT/refinement/run.py", generate(STEPS, texts=True)),
     Case(
         f"{B}GraphCodeBERT/translation/run.py",
@@ -284,6 +310,7 @@ CASES = (
     ),
     Case(f"{U}clone-detection/BCB/run.py", pairs(NEWER)),
     Case(f"{U}clone-detection/POJ-104/run.py", lines(NEWER, labels=True), unsafe=True),
+    Case(f"{U}code-completion/run.py", completion),
     Case(f"{U}code-generation/run.py", generate()),
     Case(f"{U}code-search/run.py", lines(SEARCH), unsafe=True),
     Case(
