@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 from attrs import field, frozen
 
+from . import compare
 from .evidence import Observed
 from .given import given
 from .script_flags import ScriptFlags
@@ -17,6 +18,8 @@ from .tolerances import Tolerances
 from .traced import TRACE, Start, command
 
 Say = Callable[[str], None]
+LAUNCHED = "environment variable RANK expected"
+"""What torch says of a process group that nobody has launched."""
 
 
 @frozen
@@ -120,12 +123,23 @@ class Stage:
         return seen
 
     def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> Observed:
-        """The script on its own, as the user has it: dropout on, no process group."""
+        """The script on its own, as the user has it: dropout on, no process group.
+
+        One that makes a process group whoever starts it runs in a group of one.
+        """
         seed = ["--seed", str(self.seed if self.seed is not None else 0)]
         shims = ["--shim-legacy"] if shim else []
-        return self.run(
-            name, script, None, 1, [*seed, *shims], sealed=sealed, change=self.subject.shared
-        )
+
+        def run(name: str, world: int | None) -> Observed:
+            return self.run(
+                name, script, world, 1, [*seed, *shims], sealed=sealed, change=self.subject.shared
+            )
+
+        seen = run(name, None)
+        if LAUNCHED not in compare.failure(seen.ranks):
+            return seen
+        self.notes.append(f"{name}: makes a process group in any case; ran in a group of one")
+        return attrs.evolve(run(f"{name} launched", 1), name=name)
 
     def group(self, world: int, accumulation: int, shim: bool) -> Observed:
         """The judged script in a process group, with nothing random but the seeds."""

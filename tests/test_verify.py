@@ -471,3 +471,55 @@ def test_a_flag_that_is_passed_in_vain_is_named_with_its_line(tmp_path: Path) ->
     line = script.read_text().splitlines().index("    args.save_steps=len( train_dataloader)") + 1
     assert f"--save_steps in line {line}" in row.evidence
     assert "--seed" not in row.evidence
+
+
+ALWAYS_A_GROUP = """
+import argparse
+import os
+import torch
+from torch import distributed, nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+parser.add_argument("--train_batch_size", type=int)
+args = parser.parse_args()
+distributed.init_process_group("gloo")
+torch.manual_seed(1)
+x = torch.randn(24, 4)
+rows = TensorDataset(x, (x[:, 0] > 0).long())
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+sampler = DistributedSampler(rows)
+loader = DataLoader(rows, sampler=sampler, batch_size=args.train_batch_size)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+if distributed.get_rank() == 0:
+    os.makedirs(args.output_dir, exist_ok=True)
+    path = os.path.join(args.output_dir, "model.bin")
+    torch.save(model.module.state_dict(), path + ".partial")
+    os.replace(path + ".partial", path)
+distributed.destroy_process_group()
+"""
+
+
+def test_a_script_that_starts_in_a_group_only_is_alone_in_a_group_of_one(
+    tmp_path: Path, forge: Forge
+) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(ALWAYS_A_GROUP)
+    arguments = ["--output_dir", str(tmp_path / "out"), "--train_batch_size", "12"]
+    verdict = verify(script, arguments, accumulations=(1,), start=forge.trace)
+    assert {verdict.row(code).status for code in ("C1", "C2", "C3", "C5", "C6")} == {"holds"}
+    assert verdict.row("C2").evidence.startswith("4 steps bit for bit")
+    assert [note for note in verdict.notes if "in a group of one" in note] == [
+        f"{name}: makes a process group in any case; ran in a group of one"
+        for name in ("original", "patched")
+    ]
