@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
+class RefusedError(Exception):
+    """An edit that cannot be carried out as asked."""
+
+
 @record
 class Insert:
     """New statements beside ``anchor``, or first or last in its body. ``code`` is not indented."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import InputError
 from ..record import record
-from .edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
+from .edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from .facts import Unit
 from .findings import Finding, Safety, Severity
 from .module import Module
@@ -133,7 +133,6 @@ def patch(
     be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
-    from .apply import RefusedError  # libcst costs more to import than all rules to run
     from .exact import shared_out, weighed
 
     rules = select(all_rules(), chosen, ignored)
@@ -194,8 +193,6 @@ def with_capability(
 
     It is not, where an edit cannot be carried out or leaves something that a rule would repair.
     """
-    from .apply import RefusedError
-
     before, new = unit, dict(texts)
     findings = list(capability.findings(unit))
     try:
@@ -251,7 +248,7 @@ def all_rounds(
 
 def one_round(unit: Unit, findings: list[Finding], texts: dict[str, str]) -> Unit:
     """The unit after one round of edits; ``texts`` collects the new texts."""
-    from .apply import apply_edits
+    from .apply import apply_edits  # libcst costs more to import than all rules to run
 
     chosen = compatible(findings)
     modules: list[Module] = []

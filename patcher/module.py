@@ -94,13 +94,22 @@ class Module:
         return ""
 
     @cached_property
-    def _lines(self) -> list[bytes]:
-        # Of bytes, as ast counts lines: str.splitlines also breaks at form feeds.
+    def lines(self) -> list[bytes]:
+        """The lines of the text, as ast counts them: str.splitlines also breaks at form feeds."""
         return self.source.text.encode().splitlines(keepends=True)
 
     def line(self, number: int) -> str:
         """The source line of a 1-based number."""
-        return self._lines[number - 1].decode()
+        return self.lines[number - 1].decode()
+
+    def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        """The text between two places: lines from 1, columns in bytes, as ast has them."""
+        lines = self.lines[start[0] - 1 : end[0]]
+        if end[0] <= len(self.lines):
+            lines[-1] = lines[-1][: end[1]]
+        if lines:
+            lines[0] = lines[0][start[1] :]
+        return b"".join(lines).decode()
 
     def names(self, node: ast.AST) -> tuple[list[ast.Name], frozenset[str]]:
         """Names that a statement or expression reads, as nodes, and names that it binds."""
@@ -113,10 +122,7 @@ class Module:
         """The source text of ``node``."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        lines = self._lines[node.lineno - 1 : node.end_lineno]
-        lines[-1] = lines[-1][: node.end_col_offset]
-        lines[0] = lines[0][node.col_offset :]
-        return b"".join(lines).decode()
+        return self.between((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
 
     def margin(self, stmt: ast.stmt) -> str:
         """The white space that the line of ``stmt`` starts with."""

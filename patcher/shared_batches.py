@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from .apply import RefusedError
 from .distributed import SHARED
-from .edits import Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
+from .edits import Edit, Guard, Import, Insert, RefusedError, Replace, Rewrite, Unwrap
 from .loaders import Loader
 from .module import Module
 from .syntax import below, everywhere, keyword, position, within

@@ -16,8 +16,8 @@ from ddpfix.launchers import compare
 from ddpfix.launchers.command import build
 from ddpfix.launchers.plan import solve
 from ddpfix.launchers.verify import verify
-from ddpfix.patcher.apply import RefusedError
 from ddpfix.patcher.distributed import share_of
+from ddpfix.patcher.edits import RefusedError
 from ddpfix.patcher.engine import one_round, patch
 from ddpfix.patcher.exact import shared_out, weighed
 from ddpfix.patcher.facts import Unit

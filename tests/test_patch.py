@@ -15,13 +15,14 @@ import pytest
 from cases import module
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.patcher.apply import RefusedError, apply_edits, pairs
+from ddpfix.patcher.apply import apply_edits
 from ddpfix.patcher.comments import comments
-from ddpfix.patcher.edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
+from ddpfix.patcher.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ddpfix.patcher.engine import patch
 from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.inserted import helper_names
 from ddpfix.patcher.module import Module
+from ddpfix.patcher.pairs import pairs
 from ddpfix.patcher.sources import decode, replace_all
 
 # What makes a file a training program.
