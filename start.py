@@ -1,8 +1,8 @@
 """The entry of ``ddpfix``: a check of plain paths starts without what reads command lines.
 
 That is the check of a file saved or committed; to import click takes as long as to check it.
-Such a check and a plan end at once: to take apart trees and modules that nobody needs any more is a
-tenth of their time.
+Such a check, a patch and a plan end at once: to take apart trees and modules that nobody needs any
+more is a tenth of their time, and a fifth of a patch's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ def main() -> None:
         try:
             from_command_line()
         except SystemExit as end:
-            if words[:1] != ["plan"] or not isinstance(end.code, int):
+            if words[:1] not in (["patch"], ["plan"]) or not isinstance(end.code, int):
                 raise
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(end.code)
+            os._exit(flushed(end.code))
+
+
+def flushed(status: int) -> int:
+    """The exit status once all output is written."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        return 1
+    return status
 
 
 def check_plainly(paths: list[str]) -> int:

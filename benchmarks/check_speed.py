@@ -1,4 +1,6 @@
-"""Time `ddpfix check` against other tools: python benchmarks/check_speed.py FOLDER [--rounds N].
+"""Time ddpfix against other tools: python benchmarks/check_speed.py FOLDER [--rounds N].
+
+`check` of one script, of all and of every file, and `patch --dry-run` of one, which has no rival.
 
 Whole processes, each tool once per round, so that what else the machine does meets all alike; the
 ratios are medians of the rounds' own ratios. FOLDER is any tree of Python files; its training
@@ -32,6 +34,7 @@ TARGETS: dict[str, tuple[float | None, dict[str, float]]] = {
     "run scripts": (None, {"ruff": 4.0}),
     "all files": (None, {"ruff": 1.5}),
     "all files again": (0.080, {}),
+    "patch one script": (0.500, {}),
 }
 
 
@@ -54,6 +57,7 @@ def main() -> None:
         "run scripts": scripts,
         "all files": everything,
         "all files again": everything,
+        "patch one script": [scripts[len(scripts) // 2]],
     }
     with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as work:
         rows = {
@@ -93,16 +97,13 @@ def measure(
 ) -> dict[str, object]:
     """Medians in seconds and ratios of one case."""
     warm = name.endswith("again")
-    commands = {
-        "ddpfix": [programs["ddpfix"], "check", *paths],
-        "ruff": [programs["ruff"], "check", "--isolated", *paths],
-    }
-    if not warm:
-        commands["ruff"].append("--no-cache")
     copy = work / "copy.py"  # pyupgrade writes what it changes
-    if len(paths) == 1:
-        commands["pyupgrade"] = [programs["pyupgrade"], "--py311-plus", str(copy)]
-        commands["torchfix"] = [programs["torchfix"], *paths]
+    if name.startswith("patch"):
+        commands = {"ddpfix": [programs["ddpfix"], "patch", "--dry-run", *paths]}
+    else:
+        commands = checks(paths, programs, copy)
+        if not warm:
+            commands["ruff"].append("--no-cache")
     seconds: dict[str, list[float]] = {tool: [] for tool in commands}
     for number in range(-1, rounds):  # the first is for the disk's and the interpreter's caches
         for tool, command in commands.items():
@@ -131,6 +132,18 @@ def measure(
         "ratios": ratios,
         "missed": missed,
     }
+
+
+def checks(paths: Sequence[str], programs: dict[str, str], copy: Path) -> dict[str, list[str]]:
+    """The command of each tool that checks ``paths``; pyupgrade and torchfix take one alone."""
+    commands = {
+        "ddpfix": [programs["ddpfix"], "check", *paths],
+        "ruff": [programs["ruff"], "check", "--isolated", *paths],
+    }
+    if len(paths) == 1:
+        commands["pyupgrade"] = [programs["pyupgrade"], "--py311-plus", str(copy)]
+        commands["torchfix"] = [programs["torchfix"], *paths]
+    return commands
 
 
 def run(command: Sequence[str], work: Path) -> float:

@@ -14,7 +14,7 @@ from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
 from .inserted import helper_code, helper_imports, helper_names
 from .module import Module
 from .pairs import pairs
-from .pieces import Piece, indentation, newline, pieces
+from .pieces import Piece, has_block, indentation, newline, pieces
 from .words import spans, with_words
 
 
@@ -90,17 +90,18 @@ def edited_piece(
     """The ``text`` of a piece with the edits of its statements.
 
     It is parsed behind the file's first block, in a block of its own where it is indented, and
-    before a statement: to which block a comment belongs depends on what follows.
+    before a statement where it ends in a block: a comment's place depends on what follows.
     """
+    opening, inner = block
     margin = module.margin(piece.body[0])
     is_all = piece.first == 1 and piece.last == len(module.lines)
-    above = [] if is_all else [*block, block[0]] if margin else block
-    head = "".join(above)
-    below = block[1].lstrip()
-    if not text.endswith(("\n", "\r")):
+    above = "" if is_all or inner.startswith(f"{margin}pass") else opening + inner
+    head = above + opening if margin else above
+    below = inner.lstrip() if has_block(piece.body[-1]) else ""
+    if below and not text.endswith(("\n", "\r")):
         below = newline(module.lines) + below
     tree = cst.parse_module(head + text + below)
-    body: Sequence[cst.CSTNode] = tree.body[bool(above) : -1]
+    body: Sequence[cst.CSTNode] = tree.body[bool(above) : len(tree.body) - bool(below)]
     inside: set[cst.CSTNode] = set()
     if margin:
         (around,) = body

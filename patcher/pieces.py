@@ -60,9 +60,14 @@ def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Piece:
         high += 1
     last = block[high].end_lineno
     assert last is not None
-    if hasattr(block[high], "body") or isinstance(block[high], ast.Match):
+    if has_block(block[high]):
         last = end_of_comments(lines, last)  # which may stand in its block
     return Piece(block, low, high, first_line(block[low]), last)
+
+
+def has_block(stmt: ast.stmt) -> bool:
+    """Whether statements stand in the statement."""
+    return hasattr(stmt, "body") or isinstance(stmt, ast.Match)
 
 
 def first_line(stmt: ast.stmt) -> int:

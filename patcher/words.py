@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from .edits import RefusedError, Rewrite
 from .module import Module
+from .pieces import has_block
 
 Place = tuple[int, int]  # line, from 1, and column in bytes, as ast has them
 Span = tuple[Place, Place, str]  # what stands in place of the words between
@@ -19,7 +20,7 @@ def spans(stmt: ast.stmt, rewrites: Sequence[Rewrite]) -> list[Span]:
 
     Raises RefusedError where two want the same words, or a compound statement's head takes none.
     """
-    if hasattr(stmt, "body") or isinstance(stmt, ast.Match):
+    if has_block(stmt):
         parts = [part for name in HEADS if isinstance(part := getattr(stmt, name, None), ast.expr)]
         parts += [item.context_expr for item in getattr(stmt, "items", ())]
         if not all(any(is_inside(one.first, part) for part in parts) for one in rewrites):

@@ -104,11 +104,18 @@ def test_a_plan_that_is_known_imports_nothing_that_it_does_not_use(tmp_path: Pat
     assert imported.isdisjoint(PLANLESS)
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "run.py").write_text(LEGACY + "x = batch // args.n_gpu\n" * 5000)
-    command = f"{sys.executable} -m ddpfix check {tmp_path} | head -n 1"
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [("check", "{}/run.py:3:5: DF203"), ("patch --dry-run", "--- a/{}/run.py")],
+)
+def test_a_reader_that_has_seen_enough_is_no_error(
+    tmp_path: Path, command: str, first: str
+) -> None:
+    line = f"x = batch // args.n_gpu  # {'-' * 3000}\n"
+    (tmp_path / "run.py").write_text(LEGACY + line * 100)
+    command = f"{sys.executable} -m ddpfix {command} {tmp_path} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith(f"{tmp_path}/run.py:3:5: DF203")
+    assert done.stdout.startswith(first.format(tmp_path))
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
 
