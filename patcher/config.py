@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from ..errors import InputError
 from ..record import record
@@ -51,6 +50,7 @@ def read_config(start: str) -> Config:
 
 def section(file: str, data: bytes) -> dict[str, Any] | None:
     """The table ``tool.ddpfix``; None where there is none. Raises InputError."""
+    import re  # few projects have settings, and it takes long to import
     import tomllib
 
     try:
@@ -87,6 +87,8 @@ def values(file: str, data: bytes, table: dict[str, Any]) -> dict[str, Any]:
 
 def at(file: str, data: bytes, key: str) -> str:
     """``file:line`` of a key, as far as it can be found."""
+    import re
+
     start = re.search(rb"^\s*\[\s*tool\s*\.\s*ddpfix\s*\]", data, re.MULTILINE)
     head = data[: start.end()] if start else b""
     word = re.escape(key.encode())

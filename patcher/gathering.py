@@ -11,7 +11,6 @@ divides by their number: the gradient is that of one process.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 from .edits import Define, Edit, Insert, Rewrite
@@ -21,7 +20,7 @@ from .syntax import Function, bound_names, everywhere, parameters, within
 
 VECTORS, ROWS = "WithOtherRanks", "with_other_ranks"  # of inserts.py
 KEEPS_ROWS = ("normalize", "float", "contiguous", "to", "view", "reshape")
-LOSS = re.compile("loss|entropy|criterion")
+LOSS = ("loss", "entropy", "criterion")
 SIZES = ("device", "dtype", "shape", "size")
 
 
@@ -92,7 +91,7 @@ def returns_loss(module: Module, function: Function) -> bool:
         return False
     value = module.definition(value, value) or value
     names = [module.last_name(call.func).lower() for call in everywhere(value, ast.Call)]
-    number = any(name in ("mean", "sum") or LOSS.search(name) for name in names)
+    number = any(name in ("mean", "sum") or any(word in name for word in LOSS) for name in names)
     return number and not isinstance(value, ast.Tuple)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from functools import cache
 
 from .sources import decode, read_bytes
@@ -48,5 +47,7 @@ def helper_code(name: str) -> str:
 
 def helper_imports(name: str) -> list[str]:
     """Modules that the helper needs."""
+    import re  # check has no use for it
+
     code = _helpers()[name]
     return [module for module in MODULES if re.search(rf"\b{module}\.", code)]

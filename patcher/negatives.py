@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ..record import record
@@ -51,6 +50,8 @@ def products_in(module: Module, value: ast.AST) -> Iterator[Product]:
         if last == "einsum" and len(call.args) == 3:
             rule = call.args[0]
             text = str(rule.value) if isinstance(rule, ast.Constant) else ""
+            import re  # few scripts have one
+
             if re.fullmatch(ROWS_BY_COLUMNS, text.replace(" ", "")):
                 yield Product(call, call.args[1], call.args[2])
         elif last in ("mm", "matmul") and call.args:

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from command_line import LEGACY, run
 from launched import RECIPE
 
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
-HEAVY += ["typing"]
+HEAVY += ["typing", "re"]
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
@@ -71,8 +72,11 @@ def test_a_check_of_plain_paths_imports_little(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(LEGACY)
     code = "from ddpfix.start import main; main()"
-    command = [sys.executable, "-X", "importtime", "-c", code, "check", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Without what a development environment imports to find an editable install.
+    (tmp_path / "ddpfix").symlink_to(ROOT)
+    command = [sys.executable, "-S", "-X", "importtime", "-c", code, "check", str(script)]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "DF203" in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}

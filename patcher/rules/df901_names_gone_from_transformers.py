@@ -16,7 +16,6 @@ Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; to
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Import, Replace, Rewrite
@@ -153,17 +152,35 @@ WAYS_OUT = {  # where there is no equal
     ),
 }
 GONE = {name: way for way, names in WAYS_OUT.items() for name in names.split()}
-PATTERNS = {  # of dotted names
-    r"transformers\.(?!ZOEDEPTH).*_PRETRAINED_(MODEL|CONFIG|VOCAB)_(ARCHIVE|FILES)_(LIST|MAP)": (
-        "any name on the hub is taken today"
+TENSORFLOW = tuple(f"transformers.TF{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+FAMILIES = (  # starts of dotted names, what is in them, ends, and what to do
+    (
+        ("transformers.",),
+        "_PRETRAINED_",
+        ("_ARCHIVE_LIST", "_ARCHIVE_MAP", "_FILES_LIST", "_FILES_MAP"),
+        "any name on the hub is taken today",
     ),
-    r"transformers\.data\.(processors|metrics)\..*": "copy it from transformers 4 into the script",
-    r"transformers\.models\..*_(INPUTS|START)_DOCSTRING": "take the decorator out",
-    r"transformers\.(TF[A-Z]|Flax)\w+": "the class without TF or Flax",
-    r"transformers\.(TransfoXL|RetriBert)\w+": "the model left transformers",
-}
-# One of them is in whatever fits a pattern: compiling those takes longer than the whole rule.
-WORDS = ("_PRETRAINED_", ".data.", "_DOCSTRING", ".TF", ".Flax", ".TransfoXL", ".RetriBert")
+    (
+        ("transformers.data.processors.", "transformers.data.metrics."),
+        "",
+        ("",),
+        "copy it from transformers 4 into the script",
+    ),
+    (
+        ("transformers.models.",),
+        "",
+        ("_INPUTS_DOCSTRING", "_START_DOCSTRING"),
+        "take the decorator out",
+    ),
+    ((*TENSORFLOW, "transformers.Flax"), "", ("",), "the class without TF or Flax"),
+    (
+        ("transformers.TransfoXL", "transformers.RetriBert"),
+        "",
+        ("",),
+        "the model left transformers",
+    ),
+)
+STILL_THERE = "transformers.ZOEDEPTH_"  # the last list of that family
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
@@ -246,10 +263,9 @@ def way_out(name: str) -> str:
     """What to do where the thing is gone; the empty string where it may still be there."""
     if name in GONE:
         return GONE[name]
-    if any(word in name for word in WORDS):
-        for pattern, way in PATTERNS.items():
-            if re.fullmatch(pattern, name):
-                return way
+    for starts, part, ends, way in FAMILIES:
+        if name.startswith(starts) and part in name and name.endswith(ends):
+            return "" if name.startswith(STILL_THERE) else way
     kind, model = flat(name.rpartition(".")[0])
     if model in MODELS:
         return f"look for it in transformers.models.{model}.{kind}_{model}"
