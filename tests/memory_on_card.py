@@ -17,7 +17,7 @@ from ddpfix.launchers.memory.cuda import INNER, as_on_card
 from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import Step
-from ddpfix.launchers.memory.trace import Watch
+from ddpfix.launchers.memory.storages import Watch
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed
 from torch import Tensor
@@ -96,6 +96,47 @@ def seen(make: Callable[[], Tensor], capability: tuple[int, int]) -> dict[str, A
     }
 
 
+def numbers() -> list[Tensor]:
+    counts = torch.ones(3, 2, dtype=torch.long)
+    return [counts * 2, counts * 2.0, counts * True, counts.T + 1, counts[1:] + 1]
+
+
+def views() -> list[Tensor]:
+    matrix = torch.zeros(4, 6, requires_grad=True)
+    return [matrix.T, matrix[1:], matrix[:, 1:], matrix[1:].view(-1), matrix.detach().view(24)]
+
+
+def in_place() -> list[Tensor]:
+    one, other = torch.zeros(4, 6), torch.zeros(4, 6)
+    torch._foreach_mul_([one, other], 2.0)
+    turned = torch.zeros(4, 6).t_()
+    longer = torch.zeros(2).resize_(9)
+    return [one.add_(other), one[1:].copy_(other[1:]), turned.zero_(), longer, one]
+
+
+def counter() -> list[Tensor]:
+    steps = torch.tensor(0.0)
+    steps += 1
+    torch._foreach_add_([steps], 2)
+    return [torch.zeros(int(steps.item()))]
+
+
+SHORT_CUTS = {"numbers": numbers, "views": views, "in place": in_place, "a counter": counter}
+
+
+def made(program: Callable[[], list[Tensor]], mode: FakeTensorMode) -> list[list[str]]:
+    """What comes of a program, the second time too, when its operations are known."""
+    with mode:
+        return [
+            [str(tensor.dtype), *map(str, (tensor.shape, tensor.stride(), *stored(tensor)))]
+            for tensor in (*program(), *program())
+        ]
+
+
+def stored(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.storage_offset(), tensor.untyped_storage().nbytes(), tensor.requires_grad
+
+
 NETWORK = Network(
     "gpt2",
     "pair",
@@ -127,6 +168,10 @@ if __name__ == "__main__":
     json.dump(
         {
             "seen": {name: seen(*operation) for name, operation in OPERATIONS.items()},
+            "made": {
+                name: [made(program, mode) for mode in (FakeTensorMode(), Watch({}))]
+                for name, program in SHORT_CUTS.items()
+            },
             "curves": {name: curve(step) for name, step in STEPS.items()},
         },
         sys.stdout,

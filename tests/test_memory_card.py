@@ -70,6 +70,12 @@ def test_no_dropout_keeps_no_mask(on_card: Any) -> None:
     assert "native_dropout" not in on_card["seen"]["dropout of nothing"]["names"]
 
 
+@pytest.mark.parametrize("name", ["numbers", "views", "in place", "a counter"])
+def test_the_short_cuts_of_a_watch_give_what_fake_tensors_give(name: str, on_card: Any) -> None:
+    whole, short = on_card["made"][name]
+    assert short == whole
+
+
 def curve(on_card: Any, name: str) -> Curve:
     return Curve.from_json(on_card["curves"][name])
 

@@ -9,6 +9,7 @@ back to the driver.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 
 import attrs
 
@@ -122,23 +123,18 @@ def replay(sizes: list[int], events: list[int], counted: int = 0) -> tuple[dict[
     """
     allocator = Allocator()
     held: dict[int, Piece] = {}
-    most = 0
-    alive: dict[int, int] = {}
-    rising = False
+    taken: dict[int, int] = {}  # bytes that a block takes as long as it is held
+    most, when = 0, len(events)
     for place, event in enumerate(events):
         if event >= 0:
             if sizes[event]:
-                held[event] = allocator.take(sizes[event])
-                rising = place >= counted
+                held[event] = piece = allocator.take(sizes[event])
+                taken[event] = piece.size
+                if allocator.allocated > most and place >= counted:
+                    most, when = allocator.allocated, place
         elif ~event in held:
-            if rising and allocator.allocated > most:
-                most = allocator.allocated
-                alive = {number: piece.size for number, piece in held.items()}
-            rising = False
             allocator.give(held.pop(~event))
-    if allocator.allocated > most:
-        alive = {number: piece.size for number, piece in held.items()}
-    return alive, allocator.reserved
+    return _alive(events[: when + 1], taken), allocator.reserved
 
 
 def exact(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, int]:
@@ -148,10 +144,15 @@ def exact(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, in
         now += sizes[event] if event >= 0 else -sizes[~event]
         if now > most and place >= counted:
             most, when = now, place
+    return _alive(events[: when + 1], dict(enumerate(sizes)))
+
+
+def _alive(events: list[int], sizes: Mapping[int, int]) -> dict[int, int]:
+    """The blocks that are there after these events, with their bytes if `sizes` has them."""
     alive: dict[int, int] = {}
-    for event in events[: when + 1]:
-        if event >= 0:
+    for event in events:
+        if event < 0:
+            alive.pop(~event, None)
+        elif event in sizes:
             alive[event] = sizes[event]
-        else:
-            del alive[~event]
     return alive

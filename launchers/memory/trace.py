@@ -1,36 +1,22 @@
-"""Storages as they come and go during training steps under fake tensors."""
+"""What two training steps allocate, under fake tensors."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import itertools
-import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import attrs
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from .cuda import INNER, as_on_card
 from .networks import DTYPES, batch_of, build, materialized, optimizer_of
 from .step import Step
+from .storages import Block, Watch
 
 HOST = "host"  # not on the card
-Inner = Callable[..., int]
-"""Bytes that a kernel takes for itself while it runs, from its arguments."""
-
-
-@attrs.define
-class Block:
-    """A storage: its bytes, and what it is for."""
-
-    size: int
-    role: str
 
 
 @attrs.frozen
@@ -48,69 +34,6 @@ class Trace:
     trainable: int
     flops: int
     moved: int
-
-
-class Watch(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Fake tensors, and sees every operation's results, and so every storage that is born.
-
-    A mode of its own around fake tensors would see the same in half as much time again.
-    """
-
-    def __init__(self, inner: dict[Any, Inner]) -> None:
-        super().__init__()
-        self._depth = 0
-        self.blocks: list[Block] = []
-        self.events: list[int] = []
-        self.role = "workspace"
-        self.flops = self.moved = 0
-        self._inner = inner
-        self._live: dict[int, int] = {}  # address of a storage -> block
-
-    def see(self, tensor: Tensor, role: str | None = None) -> None:
-        """Count a tensor's storage; a `role` is given to one that is there already, too."""
-        storage = tensor.untyped_storage()
-        known = self._live.get(storage._cdata)
-        if known is None:
-            known = self._born(storage.nbytes(), role or self.role)
-            self._live[storage._cdata] = known
-            weakref.finalize(storage, self._gone, storage._cdata).atexit = False
-        elif role:
-            self.blocks[known].role = role
-
-    def _born(self, size: int, role: str) -> int:
-        self.blocks.append(Block(size, role))
-        self.events.append(len(self.blocks) - 1)
-        return len(self.blocks) - 1
-
-    def _gone(self, address: int) -> None:
-        self.events.append(~self._live.pop(address))
-
-    def dispatch(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """An operation as FakeTensorMode does it; what it does by others is not seen."""
-        named = dict(kwargs or {})
-        self._depth += 1
-        try:
-            found = super().dispatch(func, types, args, named)
-        finally:
-            self._depth -= 1
-        if not self._depth and func is not torch.ops.prim.device.default:
-            self._look(func, args, named, found)
-        return found
-
-    def _look(self, func: Any, args: Any, kwargs: dict[str, Any], found: Any) -> None:
-        tensors = _tensors(found)
-        for tensor in tensors:
-            self.see(tensor)
-        if func.overloadpacket in self._inner:  # while the results are there
-            size = self._inner[func.overloadpacket](*args, **kwargs)
-            self.events.append(~self._born(size, "workspace"))
-        if func.overloadpacket in flop_registry:
-            self.flops += flop_registry[func.overloadpacket](*args, **kwargs, out_val=found)
-        if not func.is_view:
-            both = (*_tensors((args, kwargs)), *tensors)
-            self.moved += sum(tensor.numel() * tensor.itemsize for tensor in both)
 
 
 def trace(step: Step, batch: int) -> Trace:
@@ -150,10 +73,6 @@ def trace(step: Step, batch: int) -> Trace:
         return Trace(
             watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.moved
         )
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _backward(watch: Watch, step: Step, batch: int, model: nn.Module) -> None:
