@@ -84,28 +84,29 @@ def test_a_check_of_plain_paths_imports_little(tmp_path: Path) -> None:
     assert imported.isdisjoint(HEAVY)
 
 
+def imported(words: list[str], folder: Path, said: str) -> set[str]:
+    """What a command imports that says this."""
+    command = [sys.executable, "-X", "importtime", "-m", "ddpfix", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
 def test_a_launch_on_the_cpu_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     (tmp_path / "run.py").touch()
     (tmp_path / "own.toml").write_text(RECIPE)
     words = ["launch", "--recipe", "./own.toml", "--cpu", "--dry-run"]
-    command = [sys.executable, "-X", "importtime", "-m", "ddpfix", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--multi_gpu" in done.stdout
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ddpfix.launchers.command" in imported
-    assert imported.isdisjoint(UNUSED)
+    found = imported(words, tmp_path, "--multi_gpu")
+    assert "ddpfix.launchers.command" in found
+    assert found.isdisjoint(UNUSED)
 
 
 def test_a_plan_that_is_known_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     words = ["plan", "--recipe", "codegpt-bigclonebench", "--gpus", "2x RTX 6000 Ada"]
-    command = [sys.executable, "-X", "importtime", "-m", "ddpfix", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "memory: " in done.stdout
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ddpfix.launchers.fitting" in imported
-    assert imported.isdisjoint(PLANLESS)
+    found = imported(words, tmp_path, "memory: ")
+    assert "ddpfix.launchers.fitting" in found
+    assert found.isdisjoint(PLANLESS)
 
 
 @pytest.mark.parametrize(
