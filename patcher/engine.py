@@ -133,8 +133,6 @@ def patch(
     be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
-    from .exact import shared_out, weighed
-
     rules = select(all_rules(), chosen, ignored)
     unit = read_unit(str(path), data)
     first = unit.modules
@@ -144,6 +142,8 @@ def patch(
     findings, checked = found, unit
     try:
         if exact:
+            from .exact import shared_out, weighed
+
             unit = checked = all_rounds(unit, shared_out, texts)
             findings = check(unit, rules)
         for _ in range(ROUNDS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -52,11 +53,10 @@ def is_inside(inner: ast.AST, outer: ast.AST) -> bool:
 
 
 def with_words(module: Module, first: int, last: int, words: Sequence[Span]) -> str:
-    """The text of the lines ``first`` to ``last`` with those ``words`` that belong there."""
+    """The text of the lines ``first`` to ``last`` with those of the sorted ``words`` in them."""
+    start, end = (first, 0), (last + 1, 0)
     parts: list[str] = []
-    done = (first, 0)
-    for start, end, code in words:
-        if first <= start[0] <= last:
-            parts += [module.between(done, start), code]
-            done = end
-    return "".join([*parts, module.between(done, (last + 1, 0))])
+    for begin, stop, code in words[bisect_left(words, (start,)) : bisect_left(words, (end,))]:
+        parts += [module.between(start, begin), code]
+        start = stop
+    return "".join([*parts, module.between(start, end)])
