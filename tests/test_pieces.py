@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from cases import module
-from command_line import LEGACY
 from ddpfix.patcher.apply import apply_edits
 from ddpfix.patcher.edits import Define, Edit, Guard, Insert, Replace, Rewrite, Unwrap
 from ddpfix.patcher.module import Module
@@ -166,14 +162,3 @@ def test_only_the_lines_of_an_edit_are_parsed() -> None:
     assert [(piece.first, piece.last) for piece in found] == [(3, 3), (4, 4)]
     (whole,) = pieces(script, [at(script, 1)], {at(script, 1)})
     assert (whole.first, whole.last) == (1, 5)
-
-
-def test_a_script_that_needs_no_edit_needs_no_libcst(tmp_path: Path) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(LEGACY.replace("args.n_gpu", "max(1, args.n_gpu)"))
-    command = [sys.executable, "-X", "importtime", "-m", "ddpfix", "patch", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ddpfix.patcher.engine" in imported
-    assert imported.isdisjoint({"libcst", "rich", "torch", "ddpfix.patcher.capabilities"})

@@ -109,6 +109,13 @@ def test_a_plan_that_is_known_imports_nothing_that_it_does_not_use(tmp_path: Pat
     assert found.isdisjoint(PLANLESS)
 
 
+def test_a_script_that_needs_no_edit_needs_no_libcst(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(LEGACY.replace("args.n_gpu", "max(1, args.n_gpu)"))
+    found = imported(["patch", "run.py"], tmp_path, "")
+    assert "ddpfix.patcher.engine" in found
+    assert found.isdisjoint({"libcst", "rich", "torch", "ddpfix.patcher.capabilities"})
+
+
 @pytest.mark.parametrize(
     ("command", "first"),
     [("check", "{}/run.py:3:5: DF203"), ("patch --dry-run", "--- a/{}/run.py")],
