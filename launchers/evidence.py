@@ -107,7 +107,8 @@ class Evidence:
     ``groups`` holds the group of one first: the reference for all others, ``held_to`` how far they
     may be apart. ``again``: for a name in ``groups`` whose weights differ rightfully, a group of
     one that predicted with its checkpoint. ``finer``: for a name in ``groups`` whose norms are a
-    little off, the group of one that takes micro-batches as small as its own.
+    little off, another group that takes micro-batches as small: of one, or for a group of one the
+    ranks'.
     ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
     ``untouched``: the original alone without dropout, to which every group is then held step by
     step.

@@ -36,6 +36,11 @@ class Match:
     problem: str = ""
     unproven: str = ""
 
+    @property
+    def follows(self) -> bool:
+        """Whether it is shown that the run does."""
+        return not self.problem and not self.unproven
+
 
 def trains_the_same(evidence: Evidence) -> Row:
     """C3: each group against the one that it must follow."""
@@ -52,15 +57,12 @@ def trains_the_same(evidence: Evidence) -> Row:
     for run, base in pairs(evidence):
         found = match(base, run, evidence.held_to)
         finer = evidence.finer.get(run.name)
-        rounded = is_rounded(base, run, evidence.held_to) if finer else None
-        if finer and rounded:
-            fine = match(finer, run, evidence.held_to)
-            if not fine.problem and not fine.unproven:
-                found = rounded
-                said.append(
-                    f"{run.name}: the norm is {rounded.norm:.1e} off {base.name} by rounding in "
-                    f"smaller micro-batches: {finer.name} has as small ones, {fine.norm:.1e} off"
-                )
+        if finer and (fine := match(finer, run, evidence.held_to)).follows:
+            found = nearly(base, run, evidence.held_to)
+            said.append(
+                f"{run.name}: the norm is {found.norm:.1e} off {base.name} by rounding in "
+                f"smaller micro-batches: {finer.name} has as small ones, {fine.norm:.1e} off"
+            )
         if found.problem:
             problems.append((run.name, found.problem))
         elif found.unproven:
@@ -146,18 +148,16 @@ def match(base: Observed, run: Observed, held_to: Tolerances) -> Match:
     )
 
 
-def is_rounded(base: Observed, run: Observed, held_to: Tolerances) -> Match | None:
-    """The match of a run that is a little beyond the tolerance in its norms, and in nothing else.
+def nearly(base: Observed, run: Observed, held_to: Tolerances) -> Match:
+    """The same for norms that may be a little further apart.
 
     A product of fewer rows may be rounded otherwise, and a unit at a kink, as of a ReLU, falls to
-    its other side: all its gradient comes or goes. Whether it is that shows in one process that
-    takes micro-batches as small. None for a match within all tolerances, and for one beyond others.
+    its other side: all its gradient comes or goes. Whether it is that shows in another run that
+    takes micro-batches as small.
     """
-    if not match(base, run, held_to).problem:
-        return None
-    loose = evolve(held_to, first=ROUNDED * held_to.first, norm=ROUNDED * held_to.norm)
-    found = match(base, run, loose)
-    return None if found.problem or found.unproven else found
+    return match(
+        base, run, evolve(held_to, first=ROUNDED * held_to.first, norm=ROUNDED * held_to.norm)
+    )
 
 
 def parted(evidence: Evidence, run: Observed) -> bool:

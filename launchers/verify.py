@@ -24,7 +24,7 @@ from .stage import Say, Stage
 from .subject import Subject
 from .tolerances import FP32, TOLERANCES, Tolerances
 from .traced import Start, trace
-from .trained import is_rounded, pairs, parted
+from .trained import match, nearly, pairs, parted
 from .verdict import FOREIGN, judge, warnings
 
 LEGACY_FAILURES = (
@@ -268,17 +268,22 @@ def _original(stage: Stage) -> tuple[Observed | None, str, bool]:
 
 
 def _finer(stage: Stage, evidence: Evidence, shim: bool) -> dict[str, Observed]:
-    """Groups of one with micro-batches as small as those of groups that may be off by rounding."""
+    """What to hold groups to that may be off by rounding: others with micro-batches as small."""
     found: dict[str, Observed] = {}
     if stage.exact or stage.flags.accumulation is None:
         return found
-    made = {(run.world, run.accumulation): run for run in evidence.groups}
+    made = list(evidence.groups)
     for run, base in pairs(evidence):
-        split = 1, len(run.ranks) * run.accumulation
-        if is_rounded(base, run, evidence.held_to) and stage.flags.global_batch % split[1] == 0:
-            if split not in made:
-                made[split] = stage.group(*split, shim)
-            found[run.name] = made[split]
+        held_to, parts = evidence.held_to, len(run.ranks) * run.accumulation
+        if not match(base, run, held_to).problem or not nearly(base, run, held_to).follows:
+            continue
+        # A group of one speaks for ranks, and ranks for it: none for itself.
+        alike = (other for other in made if len(other.ranks) * other.accumulation == parts)
+        other = next((other for other in alike if (other.world == 1) != (run.world == 1)), None)
+        if other is None and run.world != 1 and stage.flags.global_batch % parts == 0:
+            made.append(other := stage.group(1, parts, shim))
+        if other is not None:
+            found[run.name] = other
     return found
 
 
