@@ -48,15 +48,12 @@ def check_plainly(paths: list[str]) -> int:
     from .patcher.request import Request
 
     try:
-        status = check(Request(paths))
-        sys.stdout.flush()
+        return flushed(check(Request(paths)))
     except InputError as error:
         print(f"ddpfix: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except BrokenPipeError:  # before all was said; nothing is flushed again
         return 1
     except KeyboardInterrupt:
         print("\nAborted!", file=sys.stderr)
         return 1
-    return status

@@ -10,6 +10,7 @@ from itertools import pairwise
 from .edits import RefusedError, Rewrite
 from .module import Module
 from .pieces import has_block
+from .syntax import below
 
 Place = tuple[int, int]  # line, from 1, and column in bytes, as ast has them
 Span = tuple[Place, Place, str]  # what stands in place of the words between
@@ -49,7 +50,7 @@ def end_of(node: ast.expr | ast.keyword | ast.alias) -> Place:
 
 def is_inside(inner: ast.AST, outer: ast.AST) -> bool:
     """Whether a node is, or stands below, another one."""
-    return any(node is inner for node in ast.walk(outer))
+    return any(node is inner for node in below(outer))
 
 
 def with_words(module: Module, first: int, last: int, words: Sequence[Span]) -> str:

@@ -79,9 +79,9 @@ def test_a_check_of_plain_paths_imports_little(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "DF203" in done.stdout
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ddpfix.patcher.engine" in imported
-    assert imported.isdisjoint(HEAVY)
+    found = told(done.stderr)
+    assert "ddpfix.patcher.engine" in found
+    assert found.isdisjoint(HEAVY)
 
 
 def imported(words: list[str], folder: Path, said: str) -> set[str]:
@@ -90,7 +90,12 @@ def imported(words: list[str], folder: Path, said: str) -> set[str]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
-    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    return told(done.stderr)
+
+
+def told(stderr: str) -> set[str]:
+    """The modules that ``-X importtime`` tells of."""
+    return {line.rpartition("|")[2].strip() for line in stderr.splitlines()}
 
 
 def test_a_launch_on_the_cpu_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
