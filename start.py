@@ -32,12 +32,9 @@ def main() -> None:
 
 
 def flushed(status: int) -> int:
-    """The exit status once all output is written."""
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    except BrokenPipeError:  # the reader has seen enough
-        return 1
+    """The exit status once all output is written. Raises BrokenPipeError."""
+    sys.stdout.flush()
+    sys.stderr.flush()
     return status
 
 
@@ -52,7 +49,7 @@ def check_plainly(paths: list[str]) -> int:
     except InputError as error:
         print(f"ddpfix: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # before all was said; nothing is flushed again
+    except BrokenPipeError:  # the reader has seen enough
         return 1
     except KeyboardInterrupt:
         print("\nAborted!", file=sys.stderr)

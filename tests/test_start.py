@@ -137,6 +137,19 @@ def test_a_reader_that_has_seen_enough_is_no_error(
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["check", "patch --dry-run"])
+def test_a_reader_that_has_left_before_the_end_is_no_error(tmp_path: Path, command: str) -> None:
+    (tmp_path / "run.py").write_text(LEGACY)  # all that is said of it fits the buffer
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "ddpfix", *command.split(), str(tmp_path)]
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
 def test_a_name_that_the_locale_cannot_say_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "prüfung.py").write_text(LEGACY)
     done = start("check", tmp_path, environment={"PYTHONIOENCODING": "ascii"})
