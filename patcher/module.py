@@ -63,7 +63,7 @@ class Module:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
         self.parents = table.parents
-        self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
+        self.values: dict[ast.expr, tuple[object, ...]] = {}  # of tests, for each role
         self.reached: dict[ast.AST, Any] = {}  # roles that come to a node, once in its function
         self._nodes: dict[type[ast.AST], list[Any]] = {}
         self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}

@@ -32,21 +32,26 @@ class Role(enum.Enum):
 
 
 ROLES = tuple(Role)
+PLACE = {role: index for index, role in enumerate(ROLES)}
 EVERYONE = frozenset(Role)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
+Values = tuple[object, ...]  # one for each role, in the order of ROLES
+NOTHING: Values = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 # Spellings of a process's number. Outside a process group scripts keep -1 in them.
 RANK_NAMES = {"local_rank", "global_rank", "rank", "node_rank", "LOCAL_RANK", "RANK"}
 RANK = {Role.SINGLE: -1, Role.MAIN: 0, Role.OTHER: 1}
 WORLD = {Role.SINGLE: 1, Role.MAIN: 2, Role.OTHER: 2}
-# What torch.distributed answers for a role.
-QUERIES: dict[str, Callable[[Role], Any]] = {
-    "get_rank": lambda role: max(0, RANK[role]),
-    "get_node_local_rank": lambda role: max(0, RANK[role]),
-    "get_world_size": lambda role: WORLD[role],
-    "is_initialized": lambda role: role is not Role.SINGLE,
+RANK_OF_EACH, WORLD_OF_EACH = tuple(RANK.values()), tuple(WORLD.values())
+VARIABLES = RANK_NAMES | {"WORLD_SIZE"}
+# What torch.distributed answers for each role.
+QUERIES: dict[str, Values] = {
+    "get_rank": (0, 0, 1),
+    "get_node_local_rank": (0, 0, 1),
+    "get_world_size": WORLD_OF_EACH,
+    "is_initialized": (False, True, True),
 }
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -62,135 +67,160 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-def value(module: Module, node: ast.expr, role: Role, depth: int = 0) -> Any:
+def value(module: Module, node: ast.expr, role: Role) -> Any:
     """What ``node`` is for a process of this role, or UNKNOWN."""
-    if depth > 8:
-        return UNKNOWN
-    if depth:
-        return _value(module, node, role, depth)
-    key = node, role
-    if key not in module.values:
-        module.values[key] = _value(module, node, role, depth)
-    return module.values[key]
+    return values(module, node)[PLACE[role]]
 
 
-def _value(module: Module, node: ast.expr, role: Role, depth: int) -> Any:
+def values(module: Module, node: ast.expr) -> Values:
+    """What ``node`` is for each role, from one walk: few expressions have a rank in them."""
+    known = module.values.get(node)
+    if known is None:
+        known = module.values[node] = _values(module, node, 0)
+    return known
+
+
+def _values(module: Module, node: ast.expr, depth: int) -> Values:
     evaluate = EVALUATE.get(type(node))
-    return UNKNOWN if evaluate is None else evaluate(module, node, role, depth)
+    return NOTHING if evaluate is None or depth > 8 else evaluate(module, node, depth)
 
 
-def _constant(module: Module, node: ast.Constant, role: Role, depth: int) -> Any:
-    return node.value
+def _constant(module: Module, node: ast.Constant, depth: int) -> Values:
+    return (node.value,) * 3
 
 
-def _unary(module: Module, node: ast.UnaryOp, role: Role, depth: int) -> Any:
-    inner = value(module, node.operand, role, depth + 1)
-    if isinstance(node.op, ast.Not):
-        return UNKNOWN if inner is UNKNOWN else not inner
-    return -inner if isinstance(node.op, ast.USub) and isinstance(inner, int | float) else UNKNOWN
+def _unary(module: Module, node: ast.UnaryOp, depth: int) -> Values:
+    inner = _values(module, node.operand, depth + 1)
+    return NOTHING if inner is NOTHING else tuple([_signed(node.op, item) for item in inner])
 
 
-def _display(module: Module, node: ast.List | ast.Tuple | ast.Set, role: Role, depth: int) -> Any:
-    items = [value(module, item, role, depth + 1) for item in node.elts]
-    return UNKNOWN if any(item is UNKNOWN for item in items) else items
+def _signed(op: ast.unaryop, item: Any) -> Any:
+    if isinstance(op, ast.Not):
+        return UNKNOWN if item is UNKNOWN else not item
+    return -item if isinstance(op, ast.USub) and isinstance(item, int | float) else UNKNOWN
 
 
-def _connective(module: Module, node: ast.BoolOp, role: Role, depth: int) -> Any:
+def _display(module: Module, node: ast.List | ast.Tuple | ast.Set, depth: int) -> Values:
+    parts = [_values(module, item, depth + 1) for item in node.elts]
+    columns = zip(*parts, strict=True) if parts else [(), (), ()]
+    return tuple([UNKNOWN if UNKNOWN in items else list(items) for items in columns])
+
+
+def _connective(module: Module, node: ast.BoolOp, depth: int) -> Values:
+    parts = [_values(module, item, depth + 1) for item in node.values]
+    if all(part is NOTHING for part in parts):
+        return NOTHING
     stops = isinstance(node.op, ast.Or)  # the truth value that decides it
-    unknown = False
-    for item in node.values:
-        result = value(module, item, role, depth + 1)
-        if result is UNKNOWN:
-            unknown = True
-        elif bool(result) is stops:
-            return stops
-    return UNKNOWN if unknown else not stops
+    return tuple([_joined(items, stops) for items in zip(*parts, strict=True)])
 
 
-def _comparison(module: Module, node: ast.Compare, role: Role, depth: int) -> Any:
+def _joined(items: tuple[object, ...], stops: bool) -> Any:
+    known = [bool(item) for item in items if item is not UNKNOWN]
+    if stops in known:
+        return stops
+    return UNKNOWN if len(known) < len(items) else not stops
+
+
+def _comparison(module: Module, node: ast.Compare, depth: int) -> Values:
     if len(node.ops) > 1:
-        return UNKNOWN
+        return NOTHING
     left, op, right = node.left, node.ops[0], node.comparators[0]
-    if isinstance(left, ast.Constant) and left.value in RANK_NAMES | {"WORLD_SIZE"}:
-        return (role is not Role.SINGLE) is isinstance(op, ast.In)  # "LOCAL_RANK" in os.environ
-    first, second = (value(module, side, role, depth + 1) for side in (left, right))
+    if isinstance(left, ast.Constant) and left.value in VARIABLES:
+        there = isinstance(op, ast.In)  # "LOCAL_RANK" in os.environ
+        return not there, there, there
+    first = _values(module, left, depth + 1)
+    if first is NOTHING:
+        return NOTHING
+    second = _values(module, right, depth + 1)
+    if second is NOTHING:
+        return NOTHING
+    compare = COMPARE[type(op)]
+    return tuple([_compared(compare, *sides) for sides in zip(first, second, strict=True)])
+
+
+def _compared(compare: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
     if first is UNKNOWN or second is UNKNOWN:
         return UNKNOWN
     try:
-        return COMPARE[type(op)](first, second)
+        return compare(first, second)
     except TypeError:
         return UNKNOWN
 
 
-def _choice(module: Module, node: ast.IfExp, role: Role, depth: int) -> Any:
-    test = value(module, node.test, role, depth + 1)
-    if test is UNKNOWN:
-        return UNKNOWN
-    return value(module, node.body if test else node.orelse, role, depth + 1)
+def _choice(module: Module, node: ast.IfExp, depth: int) -> Values:
+    tests = _values(module, node.test, depth + 1)
+    if tests is NOTHING:
+        return NOTHING
+    body, orelse = (_values(module, way, depth + 1) for way in (node.body, node.orelse))
+    return tuple(
+        [
+            UNKNOWN if test is UNKNOWN else first if test else second
+            for test, first, second in zip(tests, body, orelse, strict=True)
+        ]
+    )
 
 
-def _name(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
+def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
-        return RANK[role]  # a parameter; a variable may be something else's rank
-    if node.id == "world_size":
-        found = _variable(module, node, role, depth)
-        return WORLD[role] if found is UNKNOWN else found
-    if node.id == "n_gpu" and role is not Role.SINGLE:
-        return 1  # one process, one card
-    return _variable(module, node, role, depth)
-
-
-def _variable(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
-    """A name bound once in its function, so that its value is its definition's."""
+        return RANK_OF_EACH  # a parameter; a variable may be something else's rank
     once = module.assigned_once.get((module.function(node), node.id))
-    return UNKNOWN if once is None else value(module, once, role, depth + 1)
+    found = NOTHING if once is None else _values(module, once, depth + 1)
+    if node.id == "n_gpu":
+        return found[0], 1, 1  # one process of a group, one card
+    if node.id == "world_size":
+        pairs = zip(found, WORLD_OF_EACH, strict=True)
+        return tuple([usual if item is UNKNOWN else item for item, usual in pairs])
+    return found
 
 
-def _attribute(module: Module, node: ast.Attribute, role: Role, depth: int) -> Any:
+def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     if node.attr in ("global_rank", "rank"):
-        return _asked_rank(module, node, role, depth)
+        return _asked_rank(module, node, depth)
     if node.attr in RANK_NAMES:
-        return RANK[role]
+        return RANK_OF_EACH
     if node.attr == "world_size":
-        return WORLD[role]
-    return 1 if node.attr == "n_gpu" and role is not Role.SINGLE else UNKNOWN
+        return WORLD_OF_EACH
+    return (UNKNOWN, 1, 1) if node.attr == "n_gpu" else NOTHING
 
 
-def _asked_rank(module: Module, node: ast.Attribute, role: Role, depth: int) -> Any:
+def _asked_rank(module: Module, node: ast.Attribute, depth: int) -> Values:
     """``args.global_rank``: 0 for a lone process too, where it is what ``get_rank()`` told."""
-    values = module.attribute_values.get(node.attr, [])
-    found = value(module, values[0], role, depth + 1) if len(values) == 1 else UNKNOWN
-    return RANK[role] if found is UNKNOWN else found
+    told = module.attribute_values.get(node.attr, [])
+    found = _values(module, told[0], depth + 1) if len(told) == 1 else NOTHING
+    pairs = zip(found, RANK_OF_EACH, strict=True)
+    return tuple([usual if item is UNKNOWN else item for item, usual in pairs])
 
 
-def _subscript(module: Module, node: ast.Subscript, role: Role, depth: int) -> Any:
-    key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-    if key == "WORLD_SIZE":
-        return WORLD[role]
-    return RANK[role] if key in RANK_NAMES else UNKNOWN
+def _variable(name: object) -> Values:
+    """What a launcher has put into an environment variable."""
+    if name == "WORLD_SIZE":
+        return WORLD_OF_EACH
+    return RANK_OF_EACH if name in RANK_NAMES else NOTHING
 
 
-def _call(module: Module, node: ast.Call, role: Role, depth: int) -> Any:
+def _subscript(module: Module, node: ast.Subscript, depth: int) -> Values:
+    return _variable(node.slice.value) if isinstance(node.slice, ast.Constant) else NOTHING
+
+
+def _call(module: Module, node: ast.Call, depth: int) -> Values:
     name = module.last_name(node.func)
     if name in QUERIES:
-        return QUERIES[name](role)
+        return QUERIES[name]
     if name == "int" and len(node.args) == 1:
-        return value(module, node.args[0], role, depth + 1)
+        return _values(module, node.args[0], depth + 1)
     if name in ("get", "getenv") and node.args and isinstance(node.args[0], ast.Constant):
-        key = node.args[0].value
-        if key == "WORLD_SIZE":
-            return WORLD[role]
-        if key in RANK_NAMES:
-            return RANK[role]
+        found = _variable(node.args[0].value)
+        if found is not NOTHING:
+            return found
     function = module.functions.get(name)
     if function is not None and isinstance(node.func, ast.Name):
         last = function.body[-1]
         if isinstance(last, ast.Return) and last.value and not within(function.body, ast.If):
-            return value(module, last.value, role, depth + 1)
-    return UNKNOWN
+            return _values(module, last.value, depth + 1)
+    return NOTHING
 
 
-EVALUATE: dict[type[ast.expr], Callable[[Module, Any, Role, int], Any]] = {
+EVALUATE: dict[type[ast.expr], Callable[[Module, Any, int], Values]] = {
     ast.Constant: _constant,
     ast.UnaryOp: _unary,
     ast.List: _display,
@@ -208,12 +238,13 @@ EVALUATE: dict[type[ast.expr], Callable[[Module, Any, Role, int], Any]] = {
 
 def differs(module: Module, test: ast.expr) -> bool:
     """Whether a test separates rank 0 from the other ranks, or ranks from a lone process."""
-    return len({str(value(module, test, role)) for role in ROLES}) > 1
+    alone, main, other = values(module, test)
+    return not alone is main is other and len({str(alone), str(main), str(other)}) > 1
 
 
 def is_rank_test(module: Module, test: ast.expr) -> bool:
     """Whether a test's value is known for every role and not the same for all."""
-    results = [value(module, test, role) for role in ROLES]
+    results = values(module, test)
     return UNKNOWN not in results and len({bool(result) for result in results}) > 1
 
 
