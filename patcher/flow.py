@@ -7,86 +7,157 @@ bound it, while a lone process may have. Branches that a role cannot take are no
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 
 from ..record import record
 from .module import Module
-from .roles import ROLES, UNKNOWN, Role, value
-from .syntax import Function, binders, bound_names, everywhere, parameters, place, within
+from .roles import ROLES, UNKNOWN, Role, differs, value, values
+from .syntax import (
+    Function,
+    binders,
+    bound_names,
+    everywhere,
+    parameters,
+    place,
+    position,
+    within,
+)
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 LEAVING: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 @record
 class Unbound:
-    """A read of ``name`` that finds nothing bound."""
+    """A read of ``name`` in ``function`` that finds nothing bound."""
 
     name: ast.Name
     role: Role
+    function: Function
 
 
-def unbound_reads(
-    module: Module, function: Function, names: set[str] | None = None
-) -> Iterator[Unbound]:
-    """Reads in ``function``, of ``names`` or of any, that fail on some rank and not alone."""
-    ways = {role: _way(module, function, role) for role in ROLES}
-    if all(way == ways[Role.SINGLE] for way in ways.values()):
-        return
-    outer = {name for node in within(function.body, ast.Global) for name in node.names}
-    outer |= {name for node in within(function.body, ast.Nonlocal) for name in node.names}
-    local = bound_names(function.body) - outer
-    local = local if names is None else local & names
+def unbound_reads(module: Module) -> Iterator[Unbound]:
+    """Reads in the functions of a module that fail on some rank and not alone."""
+    tests: dict[ast.AST, list[ast.If]] = defaultdict(list)
+    for stmt in module.nodes(ast.If):
+        if differs(module, stmt.test):
+            table, number = place(stmt)
+            tests[table.nodes[table.scopes[number]]].append(stmt)
+    for function in module.functions.values():
+        if function in tests:
+            yield from _unbound_reads(module, function, tests[function])
+
+
+def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> Iterator[Unbound]:
+    names = _bound_by_some(module, function, tests)
     given = parameters(function)
-    local -= given | _settled(module, function, local)
-    if not local:
+    names -= given.union(*(node.names for node in within(function.body, ast.Global)))
+    names -= given.union(*(node.names for node in within(function.body, ast.Nonlocal)))
+    reads: list[int] = []
+    for name in names:
+        reads += _unsettled_reads(module, function, name)
+    if not reads:
         return
-    relevant = _relevant(module, function, local)
+    reads.sort()
+    relevant = _relevant(module, function, reads)
 
-    def reads_of(role: Role) -> list[ast.Name]:
-        reads: list[ast.Name] = []
-        _Walk(module, local, relevant, role, reads).block(function.body, given)
-        return reads
+    def failing(role: Role) -> list[ast.Name]:
+        found: list[ast.Name] = []
+        _Walk(module, reads, relevant, role, found).block(function.body, given)
+        return found
 
+    ways = list(zip(*(_ways(module, test) for test in tests), strict=True))
+    walked = {ways[0]}  # who goes a lone process's way fails where it does
     seen: set[ast.Name] = set()
-    for role in (Role.MAIN, Role.OTHER):
-        if ways[role] == ways[Role.SINGLE]:
-            continue  # it fails where a lone process does
-        reads = reads_of(role)
-        alone = set(reads_of(Role.SINGLE)) if reads else set()
-        for read in reads:
+    for role, way in zip(ROLES, ways, strict=True):
+        found = [] if way in walked else failing(role)
+        walked.add(way)
+        alone = failing(Role.SINGLE) if found else []
+        for read in found:
             if read not in alone and read not in seen:
                 seen.add(read)
-                yield Unbound(read, role)
+                yield Unbound(read, role, function)
 
 
-def _way(module: Module, function: Function, role: Role) -> list[bool | None]:
-    """Which branch of each test in the function a role takes, None where that is not known."""
-    values = (value(module, stmt.test, role) for stmt in within(function.body, ast.If))
-    return [None if each is UNKNOWN else bool(each) for each in values]
+def _ways(module: Module, test: ast.If) -> list[bool | None]:
+    """Which branch of a test each role takes, None where that is not known."""
+    return [None if each is UNKNOWN else bool(each) for each in values(module, test.test)]
 
 
-def _settled(module: Module, function: Function, names: set[str]) -> set[str]:
-    """Names of which every read stands behind one binding, in its block: no way leads around it."""
-    reads: dict[str, list[int]] = {}
-    for node in within(function.body, ast.Name):
-        if node.id in names and isinstance(node.ctx, ast.Load):
-            reads.setdefault(node.id, []).append(place(node)[1])
-    found = names - reads.keys()
-    for name, numbers in reads.items():
-        stores = module.stores.get((function, name))
-        stmt = module.statement(stores[0]) if stores else None
-        if isinstance(stmt, ast.Assign | ast.For | ast.With):
-            table, number = place(stmt)
-            last = place(module.body(stmt)[-1])[1]
-            head = table.ends[number] if isinstance(stmt, ast.Assign) else place(stmt.body[0])[1]
-            if head <= numbers[0] and numbers[-1] < table.ends[last]:
-                found.add(name)
-    return found
+def _bound_by_some(module: Module, function: Function, tests: list[ast.If]) -> set[str]:
+    """Names that a rank may not bind where a lone process may: in a branch, or behind an exit."""
+    names: set[str] = set()
+    exits: list[ast.If] = []
+    for test in tests:
+        alone, *ranks = _ways(module, test)
+        for branch, taken in ((test.body, True), (test.orelse, False)):
+            if alone is not (not taken) and (not taken) in ranks:
+                names |= bound_names(branch)
+            if alone is not taken and taken in ranks and _may_end(branch):
+                exits.append(test)
+    if exits:
+        first = position(exits[0])
+        names |= {name for node, name in binders(function) if position(node) > first}
+    return names
 
 
-def _relevant(module: Module, function: Function, names: set[str]) -> set[ast.AST]:
+def _may_end(body: list[ast.stmt]) -> bool:
+    """Whether some role may find no way through a block to what stands behind it."""
+    for stmt in body:
+        match stmt:
+            case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
+                return True
+            case ast.If():
+                ends = _may_end(stmt.body) or _may_end(stmt.orelse)
+            case ast.For() | ast.AsyncFor() | ast.While():
+                ends = _may_end(stmt.orelse)
+            case ast.With() | ast.AsyncWith():
+                ends = _may_end(stmt.body)
+            case ast.Try():
+                ends = _may_end(stmt.body) or _may_end(stmt.orelse)
+                ends = ends and all(_may_end(handler.body) for handler in stmt.handlers)
+                ends = ends or _may_end(stmt.finalbody)
+            case _:
+                ends = False
+        if ends:
+            return True
+    return False
+
+
+def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]:
+    """Numbers of a name's reads, none where all stand behind one binding, in its block."""
+    table, scope = place(function)
+    numbers = table.spelled.get(name, [])
+    start = bisect_left(numbers, place(function.body[0])[1])
+    end = bisect_left(numbers, table.ends[scope])
+    reads = [
+        number
+        for number in numbers[start:end]
+        if table.scopes[number] == scope
+        and isinstance(node := table.nodes[number], ast.Name)
+        and isinstance(node.ctx, ast.Load)
+    ]
+    stores = module.stores.get((function, name))
+    stmt = module.statement(stores[0]) if stores else None
+    if reads and isinstance(stmt, ast.Assign | ast.For | ast.With):
+        number = place(stmt)[1]
+        last = place(module.body(stmt)[-1])[1]
+        head = table.ends[number] if isinstance(stmt, ast.Assign) else place(stmt.body[0])[1]
+        if head <= reads[0] and reads[-1] < table.ends[last]:
+            return []  # no way leads around it
+    return reads
+
+
+def _relevant(module: Module, function: Function, reads: list[int]) -> set[ast.AST]:
     """Statements that read or bind one of the names, or leave, and what is around them."""
-    marks: list[ast.AST] = [n for n in within(function.body, ast.Name) if n.id in names]
+    nodes: list[Any] = place(function)[0].nodes
+    marks: list[Any] = [nodes[number] for number in reads]
+    names = {name.id for name in marks}
     marks += [node for node, name in binders(function) if name in names]
     for kind in LEAVING:
         marks += within(function.body, kind)
@@ -103,10 +174,10 @@ class _Walk:
     """One role's way through a function; ``bound`` sets are passed along, never changed."""
 
     module: Module
-    local: set[str]
+    reads: list[int]
     relevant: set[ast.AST]
     role: Role
-    reads: list[ast.Name]
+    found: list[ast.Name]
 
     def block(self, body: list[ast.stmt], bound: set[str]) -> set[str] | None:
         """What may be bound behind ``body``; None when nothing runs on behind it."""
@@ -120,14 +191,16 @@ class _Walk:
         return bound
 
     def expression(self, node: ast.AST, bound: set[str]) -> None:
-        for name in self.module.names(node)[0]:
+        table, start = place(node)
+        first, last = (bisect_left(self.reads, end) for end in (start, table.ends[start]))
+        nodes: list[Any] = table.nodes
+        for name in map(nodes.__getitem__, self.reads[first:last]):
             if (
-                name.id in self.local
-                and name.id not in bound
+                name.id not in bound
                 and not self._comprehension_name(name, node)
-                and name not in self.reads
+                and name not in self.found
             ):
-                self.reads.append(name)
+                self.found.append(name)
 
     def _comprehension_name(self, name: ast.Name, top: ast.AST) -> bool:
         return any(
@@ -149,7 +222,7 @@ class _Walk:
                 head = stmt.test if isinstance(stmt, ast.While) else stmt.iter
                 self.expression(head, bound)
                 inside = bound | (
-                    set() if isinstance(stmt, ast.While) else set(self.module.names(stmt.target)[1])
+                    set() if isinstance(stmt, ast.While) else bound_names(stmt.target)
                 )
                 # A later round may read what an earlier one bound, in any branch this role takes.
                 carried = inside | self._taken(stmt.body)
@@ -180,7 +253,7 @@ class _Walk:
                 self.expression(stmt.subject, bound)
                 return bound | bound_names(stmt)
         self.expression(stmt, bound)
-        return bound | self.module.names(stmt)[1]
+        return bound | bound_names(stmt)
 
     def _taken(self, body: list[ast.stmt]) -> set[str]:
         """Names bound anywhere in ``body`` except in branches that this role never takes."""
@@ -200,7 +273,7 @@ class _Walk:
                 parts = [stmt.body, stmt.orelse, stmt.finalbody, *(h.body for h in stmt.handlers)]
                 names |= set().union(*(self._taken(part) for part in parts))
             else:
-                names |= self.module.names(stmt)[1]
+                names |= bound_names(stmt)
         return names
 
 

@@ -12,8 +12,7 @@ from ddpfix.patcher.roles import Role
 
 def reads(body: str) -> list[tuple[str, Role]]:
     script = module("def f(args):\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))
-    found = unbound_reads(script, script.functions["f"])
-    return [(unbound.name.id, unbound.role) for unbound in found]
+    return [(unbound.name.id, unbound.role) for unbound in unbound_reads(script)]
 
 
 @pytest.mark.parametrize(

@@ -17,46 +17,31 @@ from ..distributed import only_on_main
 from ..edits import Edit
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..flow import LEAVING, Unbound, unbound_reads
+from ..flow import Unbound, unbound_reads
 from ..module import Module
-from ..roles import differs, gates
-from ..syntax import Function, binders, bound_names, position, within
+from ..roles import gates
+from ..syntax import Function, bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
-        for function in module.functions.values():
-            names = bound_by_some(module, function)
-            if not names:
-                continue
-            guarded: set[ast.stmt] = set()
-            for unbound in unbound_reads(module, function, names):
-                stmt = module.statement(unbound.name)
-                binding = bindings(module, function, unbound.name.id)
-                where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
-                edits: tuple[Edit, ...] = ()
-                if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
-                    guarded.add(stmt)
-                    edits = only_on_main(stmt)
-                yield Finding(
-                    module,
-                    unbound.name,
-                    f"{unbound.name.id} is {where}; {unbound.role.value} reads it unbound",
-                    edits,
-                )
-
-
-def bound_by_some(module: Module, function: Function) -> set[str]:
-    """Names that a branch of a rank test binds, or a statement behind one that may leave."""
-    tests = [test for test in within(function.body, ast.If) if differs(module, test.test)]
-    names = set().union(*map(bound_names, tests))
-    leaving = next((t for t in tests if any(within(t, kind) for kind in LEAVING)), None)
-    if leaving is not None:
-        first = position(leaving)
-        names |= {name for node, name in binders(function) if position(node) > first}
-    return names
+        guarded: set[ast.stmt] = set()
+        for unbound in unbound_reads(module):
+            stmt = module.statement(unbound.name)
+            binding = bindings(module, unbound.function, unbound.name.id)
+            where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
+            edits: tuple[Edit, ...] = ()
+            if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
+                guarded.add(stmt)
+                edits = only_on_main(stmt)
+            yield Finding(
+                module,
+                unbound.name,
+                f"{unbound.name.id} is {where}; {unbound.role.value} reads it unbound",
+                edits,
+            )
 
 
 def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
