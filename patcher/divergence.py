@@ -13,7 +13,7 @@ from ..record import record
 from .facts import Unit
 from .loaders import loader_of
 from .module import Module
-from .syntax import Function, below, children, everywhere, within
+from .syntax import Function, below, place, within
 from .train_loops import TrainLoop
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
@@ -42,9 +42,11 @@ def decisions(unit: Unit, loop: TrainLoop, agreed: set[str]) -> Iterator[Decisio
     module = loop.module
     if not exits(loop):
         return
-    partial = {e.function.name for e in unit.evaluations if e.function and e.loader.distributed}
-    walk = _Walk(unit, module, loop, AGREED | SHAPE | agreed, partial, {}, {})
-    walk.block(module.scope_statements(loop.steps), set(), None)
+    partial = {
+        f"{e.function.name}()" for e in unit.evaluations if e.function and e.loader.distributed
+    }
+    walk = _Walk(unit, module, loop, AGREED | SHAPE | agreed, partial, {}, {}, {})
+    walk.block(module.scope_statements(loop.steps), partial, None)
     for leaving, test in walk.exits.items():
         if leaves_training(loop, leaving):
             names = {
@@ -90,14 +92,16 @@ class _Walk:
     module: Module
     loop: TrainLoop
     agreed: set[str]
-    partial: set[str]  # evaluations that score this rank's part
+    partial: set[str]  # calls of evaluations that score this rank's part
     made: dict[str, set[ast.stmt]]
     exits: dict[Exit, ast.If]
+    known: dict[ast.AST, set[str]]
 
     def block(self, body: list[ast.stmt], own: set[str], under: ast.If | None) -> set[str]:
         """Names of this rank's data behind ``body``; ``under`` is the test it stands under."""
+        own = set(own)
         for stmt in body:
-            own = self.statement(stmt, set(own), under)
+            own = self.statement(stmt, own, under)
         return own
 
     def statement(self, stmt: ast.stmt, own: set[str], under: ast.If | None) -> set[str]:
@@ -177,26 +181,33 @@ class _Walk:
 
     def tells(self, node: ast.AST, own: set[str]) -> bool:
         """Whether the value of an expression depends on this rank's data."""
-        names = (name.id for name in everywhere(node, ast.Name))
-        shown = bool(self.partial) or any(name in own or name == "self" for name in names)
-        return shown and self._tells(node, own)
+        return bool(own) and not own.isdisjoint(self.reads(node))
 
-    def _tells(self, node: ast.AST, own: set[str]) -> bool:
-        if isinstance(node, ast.Attribute) and node.attr in SHAPE:
-            return False
-        if isinstance(node, ast.Call):
-            last = self.module.last_name(node.func)
-            if last in self.agreed:
-                return False
-            if last in self.partial:
-                return True
-        if named(node) in own:
-            return True
-        return any(self._tells(child, own) for child in children(node))
+    def reads(self, node: ast.AST) -> set[str]:
+        """Names, and calls of functions, that the value of an expression depends on."""
+        if node not in self.known:
+            self.known[node] = set(self._reads(node))
+        return self.known[node]
+
+    def _reads(self, node: ast.AST) -> Iterator[str]:
+        table, index = place(node)
+        end = table.ends[index]
+        while index < end:
+            part = table.nodes[index]
+            called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
+            if called in self.agreed or (isinstance(part, ast.Attribute) and part.attr in SHAPE):
+                index = table.ends[index]
+                continue
+            if called:
+                yield f"{called}()"
+            if name := named(part):
+                yield name
+            index += 1
 
     def read(self, node: ast.AST) -> set[str]:
         """Names that an expression depends on."""
-        return {name for name in map(named, below(node)) if name and self.tells(node, {name})}
+        own = {name for name in map(named, below(node)) if name}
+        return {name for name in own if self.tells(node, {name, *self.partial})}
 
 
 def named(node: ast.AST) -> str:
