@@ -13,7 +13,7 @@ from ..record import record
 from .facts import Unit
 from .loaders import loader_of
 from .module import Module
-from .syntax import Function, below, place, within
+from .syntax import Function, below, bound_names, place, within
 from .train_loops import TrainLoop
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
@@ -106,6 +106,10 @@ class _Walk:
 
     def statement(self, stmt: ast.stmt, own: set[str], under: ast.If | None) -> set[str]:
         match stmt:
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if stmt.value is not None:
+                self.assign(stmt, own, under)
+            case ast.Expr(value=ast.Call() as call):
+                self.call(stmt, call, own, under)
             case ast.If():
                 inner = under or (stmt if self.tells(stmt.test, own) else None)
                 after = self.block(stmt.body, own, inner)
@@ -120,10 +124,6 @@ class _Walk:
             case ast.Break() | ast.Continue() | ast.Return():
                 if under is not None:
                     self.exits.setdefault(stmt, under)
-            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if stmt.value is not None:
-                self.assign(stmt, own, under)
-            case ast.Expr(value=ast.Call() as call):
-                self.call(stmt, call, own, under)
         return own
 
     def repeated(
@@ -132,7 +132,7 @@ class _Walk:
         for _ in range(2):  # what a round leaves, the next one may read
             inside = set(own)
             if isinstance(loop, ast.For):
-                names = set(self.module.names(loop.target)[1])
+                names = bound_names(loop.target)
                 if self.deals_a_share(loop):
                     names.discard(self.loop.step_name)
                     for name in names:
@@ -142,7 +142,10 @@ class _Walk:
                     inside |= names
                 else:
                     inside -= names
-            own = own | self.block(loop.body, inside, under)
+            after = own | self.block(loop.body, inside, under)
+            if after == own:
+                break
+            own = after
         return self.block(loop.orelse, own, under)
 
     def deals_a_share(self, loop: ast.For) -> bool:

@@ -19,7 +19,6 @@ from .syntax import (
     mentions,
     place,
     position,
-    within,
 )
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -66,7 +65,6 @@ class Module:
         self.values: dict[ast.expr, tuple[object, ...]] = {}  # of tests, for each role
         self.reached: dict[ast.AST, Any] = {}  # roles that come to a node, once in its function
         self._nodes: dict[type[ast.AST], list[Any]] = {}
-        self._names: dict[ast.AST, tuple[list[ast.Name], frozenset[str]]] = {}
         self.functions: dict[str, Function] = {}
         self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
         self.all_functions += self.nodes(ast.AsyncFunctionDef)
@@ -110,13 +108,6 @@ class Module:
         if lines:
             lines[0] = lines[0][start[1] :]
         return b"".join(lines).decode()
-
-    def names(self, node: ast.AST) -> tuple[list[ast.Name], frozenset[str]]:
-        """Names that a statement or expression reads, as nodes, and names that it binds."""
-        if node not in self._names:
-            reads = [item for item in within(node, ast.Name) if isinstance(item.ctx, ast.Load)]
-            self._names[node] = reads, frozenset(bound_names(node))
-        return self._names[node]
 
     def text(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> str:
         """The source text of ``node``."""
