@@ -138,10 +138,14 @@ class Module:
         found: list[Node] = self._nodes[kind]
         return found
 
+    def spelled(self, name: str) -> list[ast.Name | ast.Attribute]:
+        """All names and attributes that are spelled so, in source order."""
+        nodes: list[Any] = self._table.nodes
+        return [nodes[number] for number in self._table.spelled.get(name, ())]
+
     def attributes(self, name: str) -> list[ast.Attribute]:
         """All attributes of this name, in source order."""
-        nodes = map(self._table.nodes.__getitem__, self._table.spelled.get(name, ()))
-        return [node for node in nodes if isinstance(node, ast.Attribute)]
+        return [node for node in self.spelled(name) if isinstance(node, ast.Attribute)]
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""

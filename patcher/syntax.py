@@ -10,7 +10,7 @@ import ast
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from operator import itemgetter
 
@@ -218,6 +218,19 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
         some.insert(0, start)  # a function's own scope is the one around it
     all_nodes: list[Any] = table.nodes
     return [all_nodes[index] for index in some]
+
+
+def inside(nodes: list[ast.stmt] | ast.AST, some: Iterable[Node]) -> list[Node]:
+    """Those that stand below ``nodes``, without entering nested functions or classes."""
+    found = _range(nodes)
+    if found is None:
+        return []
+    table, start, end, scope = found
+    return [
+        node
+        for node in some
+        if start <= (number := place(node)[1]) < end and table.scopes[number] == scope
+    ]
 
 
 def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:

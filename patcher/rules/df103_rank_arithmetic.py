@@ -34,19 +34,20 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     for module in unit.modules:
         for add in module.nodes(ast.AugAssign):
-            if is_rank(module, add.target) and isinstance(add.op, ast.Add):
+            if isinstance(add.op, ast.Add) and is_rank(module, add.target):
                 yield Finding(
                     module,
                     add,
                     f"{module.text(add)} renumbers the ranks",
                     removed(unit, module, add),
                 )
+        per_node = any(mentions(module.tree, name) for name in NODE)
         for node in module.nodes(ast.BinOp):
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
                 if not is_fallback(module, node):
                     because = f"{module.text(node)} is no rank of a launcher's"
                     yield Finding(module, node, because, read(unit, module, node))
-            elif isinstance(node.op, ast.Add) and is_numbered_by_node(module, node):
+            elif per_node and isinstance(node.op, ast.Add) and is_numbered_by_node(module, node):
                 because = f"{module.text(node)} is no rank of a launcher's"
                 yield Finding(module, node, because, asked(module, node))
 

@@ -19,7 +19,7 @@ from ..edits import Define, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..roles import Role, gates, value
+from ..roles import Role, gates, value, values
 from ..syntax import Function, within
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
@@ -63,10 +63,13 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
     """Comparisons that single out local rank 0, in a test or under a name, and their ``if``."""
-    for compare in module.nodes(ast.Compare):
-        if not is_local_rank(module, compare.left) or len(compare.ops) > 1:
+    for node in module.spelled("local_rank"):
+        compare = module.parents[node]
+        if not isinstance(compare, ast.Compare) or compare.left is not node:
             continue
-        main, other = (value(module, compare, role) for role in (Role.MAIN, Role.OTHER))
+        if not is_local_rank(module, node) or len(compare.ops) > 1:
+            continue
+        _, main, other = values(module, compare)
         if not isinstance(main, bool) or not isinstance(other, bool) or main is other:
             continue
         up: ast.AST = compare
@@ -100,12 +103,10 @@ def by_rank(module: Module, test: ast.Compare) -> str:
 def is_global(module: Module) -> bool:
     """Whether what the script calls its local rank is the group's."""
     return any(
-        isinstance(target, ast.Attribute | ast.Name)
-        and module.last_name(target) == "local_rank"
+        isinstance(stmt := module.parents[target], ast.Assign)
         and isinstance(stmt.value, ast.Call)
         and module.dotted(stmt.value.func).endswith("get_rank")
-        for stmt in module.nodes(ast.Assign)
-        for target in stmt.targets
+        for target in module.spelled("local_rank")
     )
 
 

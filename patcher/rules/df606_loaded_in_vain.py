@@ -42,10 +42,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
 def files_for_folders(module: Module) -> Iterator[Finding]:
     """``…/pytorch_model.bin`` on its way to ``from_pretrained``."""
     loaded = {module.text(call.args[0]) for call in module.calls_to("from_pretrained") if call.args}
-    for stmt in module.nodes(ast.Assign) if loaded else []:
-        path = stmt.value
+    for path in module.calls_to("join") if loaded else []:
+        stmt = module.parents[path]
         if not (
-            isinstance(path, ast.Call)
+            isinstance(stmt, ast.Assign)
             and module.dotted(path.func) == "os.path.join"
             and len(path.args) == 2
             and isinstance(path.args[1], ast.Constant)

@@ -21,7 +21,7 @@ from ..edits import Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import given
-from ..syntax import bound_names, parameters, within
+from ..syntax import bound_names, inside, parameters, within
 from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
@@ -37,33 +37,38 @@ def findings(unit: Unit) -> Iterator[Finding]:
 def closed(loop: TrainLoop) -> Iterator[Finding]:
     """``train_iterator.close()`` of another script."""
     module = loop.module
-    function = module.function(loop.steps)
-    known = module.module_names | bound_names(loop.scope) | set(dir(builtins))
-    if function is not None:
-        known |= parameters(function)
-    for stmt in within(loop.scope, ast.Expr):
-        call = stmt.value
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr == "close"
-            and isinstance(call.func.value, ast.Name)
-            and call.func.value.id not in known
-        ):
-            name = call.func.value.id
+    for call in inside(loop.scope, module.calls_to("close")):
+        stmt, name = module.parents[call], called_on(call)
+        if isinstance(stmt, ast.Expr) and name and name not in known_names(loop):
             yield Finding(module, stmt, f"nothing binds {name}", (Replace(stmt, ""),))
+
+
+def known_names(loop: TrainLoop) -> set[str]:
+    """Names that are bound where the loop stands."""
+    module = loop.module
+    function = module.function(loop.steps)
+    given = set() if function is None else parameters(function)
+    return module.module_names | bound_names(loop.scope) | given | set(dir(builtins))
+
+
+def called_on(call: ast.Call) -> str:
+    """The plain name whose method is called; the empty string for anything else."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return owner.id if isinstance(owner, ast.Name) else ""
 
 
 def read_early(loop: TrainLoop) -> Iterator[Finding]:
     """``loss.item()`` above ``loss = loss.mean()``."""
     module = loop.module
     joined: dict[str, int] = {}
-    for stmt in within(loop.steps.body, ast.Assign):
-        name = module.text(stmt.targets[0])
-        if module.text(stmt.value) == f"{name}.mean()":
-            joined.setdefault(name, stmt.lineno)
-    for call in within(loop.steps.body, ast.Call) if joined else []:
-        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "item"):
+    for call in inside(loop.steps.body, module.calls_to("mean")):
+        stmt = module.parents[call]
+        if isinstance(stmt, ast.Assign):
+            name = module.text(stmt.targets[0])
+            if module.text(call) == f"{name}.mean()":
+                joined.setdefault(name, stmt.lineno)
+    for call in inside(loop.steps.body, module.calls_to("item")) if joined else []:
+        if not isinstance(call.func, ast.Attribute):
             continue
         name = module.text(call.func.value)
         made = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
@@ -75,13 +80,8 @@ def read_early(loop: TrainLoop) -> Iterator[Finding]:
 def left_in_eval(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
     """Evaluations in the loop, or between its epochs, that training goes on behind."""
     module = loop.module
-    called = {
-        call.func.id
-        for call in within(loop.steps.body, ast.Call)
-        if isinstance(call.func, ast.Name)
-    }
     for stmt, model in evaluating(unit, loop):
-        if model in called and not is_put_back(loop, stmt, model):
+        if is_called(loop, model) and not is_put_back(loop, stmt, model):
             yield Finding(
                 module,
                 stmt,
@@ -90,6 +90,12 @@ def left_in_eval(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
                 Safety.UNSAFE,
                 Severity.NOTE,
             )
+
+
+def is_called(loop: TrainLoop, model: str) -> bool:
+    """``model(batch)``, somewhere in the loop."""
+    calls = within(loop.steps.body, ast.Call)
+    return any(isinstance(call.func, ast.Name) and call.func.id == model for call in calls)
 
 
 def evaluating(unit: Unit, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
@@ -102,8 +108,9 @@ def evaluating(unit: Unit, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
             if evaluation.module is module and outer in module.ancestors(evaluation.loop):
                 yield evaluation.loop, evaluation.model
             continue
-        if any(is_mode(call, "train") for call in within(function.body, ast.Call)):
-            continue
+        train = inside(function.body, evaluation.module.calls_to("train"))
+        if any(isinstance(call.func, ast.Attribute) for call in train):
+            continue  # it puts the model back itself
         for where, call in unit.callers(function):
             if where is not module or outer not in module.ancestors(call):
                 continue
@@ -114,21 +121,16 @@ def evaluating(unit: Unit, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
                 yield stmt, value.id
 
 
-def is_mode(call: ast.Call, mode: str) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == mode
-
-
 def is_put_back(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
     """Whether ``model.train()`` is reached between the evaluation and the next forward."""
     module = loop.module
     back = [
         module.statement(call)
-        for call in within(loop.epochs or loop.steps, ast.Call)
+        for call in inside(loop.epochs or loop.steps, module.calls_to("train"))
         if module.text(call.func) == f"{model}.train"
     ]
-    inside = loop.steps in module.ancestors(stmt)
     heads = [loop.steps.body]
-    if loop.epochs is not None and not inside:
+    if loop.epochs is not None and loop.steps not in module.ancestors(stmt):
         heads.append(loop.epochs.body)
     if any(item in body for item in back for body in heads):
         return True
