@@ -130,7 +130,7 @@ def _may_end(body: list[ast.stmt]) -> bool:
 
 
 def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]:
-    """Numbers of a name's reads, none where all stand behind one binding, in its block."""
+    """Numbers of a name's reads that stand behind none of its bindings in that one's block."""
     table, scope = place(function)
     numbers = table.spelled.get(name, [])
     start = bisect_left(numbers, place(function.body[0])[1])
@@ -142,14 +142,15 @@ def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]
         and isinstance(node := table.nodes[number], ast.Name)
         and isinstance(node.ctx, ast.Load)
     ]
-    stores = module.stores.get((function, name))
-    stmt = module.statement(stores[0]) if stores else None
-    if reads and isinstance(stmt, ast.Assign | ast.For | ast.With):
-        number = place(stmt)[1]
-        last = place(module.body(stmt)[-1])[1]
-        head = table.ends[number] if isinstance(stmt, ast.Assign) else place(stmt.body[0])[1]
-        if head <= reads[0] and reads[-1] < table.ends[last]:
-            return []  # no way leads around it
+    for store in module.stores.get((function, name), ()):
+        if not reads:
+            break
+        stmt = module.statement(store)
+        if isinstance(stmt, ast.Assign | ast.For | ast.With):  # no way leads around it
+            number = place(stmt)[1]
+            head = table.ends[number] if isinstance(stmt, ast.Assign) else place(stmt.body[0])[1]
+            end = table.ends[place(module.body(stmt)[-1])[1]]
+            reads = [read for read in reads if not head <= read < end]
     return reads
 
 

@@ -20,7 +20,7 @@ from ..findings import Finding, Safety, Severity
 from ..flow import Unbound, unbound_reads
 from ..module import Module
 from ..roles import gates
-from ..syntax import Function, bound_names, within
+from ..syntax import Function
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
@@ -46,11 +46,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
     """Statements of the function that bind ``name`` under a rank test."""
-    return [
-        stmt
-        for stmt in within(function.body, ast.Assign)
-        if name in bound_names(stmt) and gates(module, stmt)
-    ]
+    stmts = map(module.statement, module.stores.get((function, name), ()))
+    return [stmt for stmt in stmts if isinstance(stmt, ast.Assign) and gates(module, stmt)]
 
 
 def is_writers_call(
