@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..record import record
-from .module import Module
+from .module import Module, kept
 from .roles import ROLES, UNKNOWN, Role, differs, value, values
 from .syntax import (
     Function,
@@ -41,16 +41,20 @@ class Unbound:
     function: Function
 
 
-def unbound_reads(module: Module) -> Iterator[Unbound]:
+@kept
+def unbound_reads(module: Module) -> list[Unbound]:
     """Reads in the functions of a module that fail on some rank and not alone."""
     tests: dict[ast.AST, list[ast.If]] = defaultdict(list)
     for stmt in module.nodes(ast.If):
         if differs(module, stmt.test):
             table, number = place(stmt)
             tests[table.nodes[table.scopes[number]]].append(stmt)
-    for function in module.functions.values():
-        if function in tests:
-            yield from _unbound_reads(module, function, tests[function])
+    return [
+        unbound
+        for function in module.functions.values()
+        if function in tests
+        for unbound in _unbound_reads(module, function, tests[function])
+    ]
 
 
 def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> Iterator[Unbound]:

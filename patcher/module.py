@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 
 from ..errors import InputError
@@ -23,9 +23,11 @@ from .syntax import (
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
     from .syntax import Node
+
+    Answer = TypeVar("Answer")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 
@@ -39,6 +41,18 @@ def parsed(text: str) -> tuple[ast.Module, Preorder]:
     """
     tree = ast.parse(text)
     return tree, Preorder(tree)
+
+
+def kept(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
+    """Ask a question about a module's text once; modules of one text share the answer."""
+
+    def asked(module: Module) -> Answer:
+        if question not in module.answers:
+            module.answers[question] = question(module)
+        answer: Answer = module.answers[question]
+        return answer
+
+    return asked
 
 
 class Module:
@@ -62,8 +76,9 @@ class Module:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
         self.parents = table.parents
-        self.values: dict[ast.expr, tuple[object, ...]] = {}  # of tests, for each role
-        self.reached: dict[ast.AST, Any] = {}  # roles that come to a node, once in its function
+        self.answers = table.answers
+        # What tests come out as for each role.
+        self.values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault("values", {})
         self._nodes: dict[type[ast.AST], list[Any]] = {}
         self.functions: dict[str, Function] = {}
         self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import enum
 import operator
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 
 from .facts import Unit
-from .module import Module
-from .syntax import Function, within
+from .module import Module, kept
+from .syntax import Function, place, within
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ RANKS = frozenset({Role.MAIN, Role.OTHER})
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
 Values = tuple[object, ...]  # one for each role, in the order of ROLES
+Reach = tuple[int, int, frozenset[Role]]  # from which node to which, and who comes there
 NOTHING: Values = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 # Spellings of a process's number. Outside a process group scripts keep -1 in them.
@@ -255,40 +257,51 @@ def leaves(body: list[ast.stmt]) -> bool:
 
 def reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` once its function is entered."""
-    known: dict[ast.AST, frozenset[Role]] = module.reached
-    if node not in known:
-        known[node] = _reached_in_function(module, node)
-    return known[node]
+    roles = EVERYONE
+    number = place(node)[1]
+    for start, end, some in _reaches(module).get(module.function(node), ()):
+        if start <= number < end:
+            roles &= some
+    return roles
 
 
-def _reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
-    parent = module.parents.get(node)
-    if parent is None:
-        return EVERYONE
-    above = EVERYONE if isinstance(parent, Function) else reached_in_function(module, parent)
-    roles = set(above)
-    if isinstance(parent, ast.If | ast.IfExp | ast.While) and node is not parent.test:
-        branch = parent.body if isinstance(parent.body, list) else [parent.body]
-        wanted = _truths(any(item is node for item in branch))
-        roles -= {r for r in roles if value(module, parent.test, r) not in wanted}
-    if isinstance(node, ast.stmt):
-        for before in module.body(node):
-            if before is node:
-                break
-            if isinstance(before, ast.If) and (leaves(before.body) or leaves(before.orelse)):
-                roles -= {r for r in roles if _exits(module, before, r)}
-    return frozenset(roles)
+@kept
+def _reaches(module: Module) -> dict[Function | None, list[Reach]]:
+    """What tests say of the statements under them and behind their exits, by function."""
+    found: dict[Function | None, list[Reach]] = defaultdict(list)
+    tests: list[ast.If | ast.IfExp | ast.While] = [*module.nodes(ast.If)]
+    tests += [*module.nodes(ast.IfExp), *module.nodes(ast.While)]
+    for test in tests:
+        if values(module, test.test) is not NOTHING:
+            found[module.function(test)] += _reaches_of(module, test)
+    return found
+
+
+def _reaches_of(module: Module, test: ast.If | ast.IfExp | ast.While) -> Iterator[Reach]:
+    results = dict(zip(ROLES, values(module, test.test), strict=True))
+    for branch, wanted in ((test.body, True), (test.orelse, False)):
+        nodes = branch if isinstance(branch, list) else [branch]
+        if nodes:
+            some = frozenset(r for r, result in results.items() if result in _truths(wanted))
+            yield *_extent(nodes), some
+    if isinstance(test, ast.If) and (leaves(test.body) or leaves(test.orelse)):
+        some = frozenset(
+            role
+            for role, result in results.items()
+            if result is UNKNOWN or not leaves(test.body if result else test.orelse)
+        )
+        (_, start), (_, end) = _extent([test]), _extent(module.body(test))
+        yield start, end, some
+
+
+def _extent(nodes: Sequence[ast.AST]) -> tuple[int, int]:
+    """Numbers of the first node and of what stands behind the last."""
+    table, last = place(nodes[-1])
+    return place(nodes[0])[1], table.ends[last]
 
 
 def _truths(wanted: bool) -> list[Any]:
     return [UNKNOWN, *([True, 1] if wanted else [False, 0, None])]
-
-
-def _exits(module: Module, stmt: ast.If, role: Role) -> bool:
-    test = value(module, stmt.test, role)
-    if test is UNKNOWN:
-        return False
-    return leaves(stmt.body if test else stmt.orelse)
 
 
 def reached(

@@ -58,6 +58,7 @@ class Preorder:
         self.ends: list[int] = []
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
         self.owners: dict[int, Function | None] = {0: None}
+        self.answers: dict[object, Any] = {}  # to questions about the tree
         self._of_scopes: dict[type[ast.AST], dict[int, list[int]]] = {}
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEEPEST))
