@@ -22,6 +22,10 @@ from .syntax import (
 )
 from .train_loops import TrainLoop, train_loops
 
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 
 @record
 class Option:
@@ -38,6 +42,7 @@ class Unit:
     def __init__(self, script: Module, siblings: tuple[Module, ...] = ()) -> None:
         self.script = script
         self.modules = (script, *siblings)
+        self.entering: dict[Function, frozenset[Any]] = {}  # roles that may
         self._callers: dict[Function, list[tuple[Module, ast.Call]]] = {}
 
     @cached_property

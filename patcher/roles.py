@@ -304,28 +304,31 @@ def _truths(wanted: bool) -> list[Any]:
     return [UNKNOWN, *([True, 1] if wanted else [False, 0, None])]
 
 
-def reached(
-    unit: Unit, module: Module, node: ast.AST, seen: frozenset[Function] = frozenset()
-) -> frozenset[Role]:
-    """Roles that may reach ``node`` in the whole program.
-
-    A function that nobody in the unit calls by name may be called by anyone.
-    """
+def reached(unit: Unit, module: Module, node: ast.AST) -> frozenset[Role]:
+    """Roles that may reach ``node`` in the whole program."""
     roles = reached_in_function(module, node)
     function = module.function(node)
-    if function is None or function in seen:
+    if function is None:
         return roles
-    sites = [
-        (where, call)
-        for where, call in unit.callers(function)
-        if where.function(call) is not function
-    ]
-    if not sites:
-        return roles
-    callers: frozenset[Role] = frozenset()
-    for where, call in sites:
-        callers |= reached(unit, where, call, seen | {function})
-    return roles & callers
+    if function not in unit.entering:
+        unit.entering[function] = _entering(unit, function, frozenset({function}))
+    return roles & unit.entering[function]
+
+
+def _entering(unit: Unit, function: Function, seen: frozenset[Function]) -> frozenset[Role]:
+    """Roles that may enter a function: all, where nobody in the unit calls it by name."""
+    roles: frozenset[Role] = frozenset()
+    called = False
+    for module, call in unit.callers(function):
+        caller = module.function(call)
+        if caller is function:
+            continue
+        called = True
+        some = reached_in_function(module, call)
+        if caller is not None and caller not in seen:
+            some &= _entering(unit, caller, seen | {caller})
+        roles |= some
+    return roles if called else EVERYONE
 
 
 def gates(module: Module, node: ast.AST) -> list[ast.If]:
