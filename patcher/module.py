@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
 from ..errors import InputError
 from .sources import Source
 from .syntax import (
     Function,
+    Parents,
     Preorder,
+    ancestors,
     bound_names,
     everywhere,
     function_of,
@@ -62,7 +63,7 @@ class Module:
         except RecursionError as error:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
-        self.parents = table.parents
+        self.parents = Parents(table)
         self.values: dict[tuple[ast.expr, object], object] = {}  # of tests, by role
         self.reached: dict[ast.AST, Any] = {}  # roles that come to a node, once in its function
         self._nodes: dict[type[ast.AST], list[Any]] = {}
@@ -83,7 +84,9 @@ class Module:
                     self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
-            self._calls[self.last_name(call.func)].append(call)
+            func = call.func
+            name = func.attr if type(func) is ast.Attribute else self.last_name(func)
+            self._calls[name].append(call)
 
     def last_name(self, func: ast.expr) -> str:
         """What ``dotted`` has behind its last dot."""
@@ -104,6 +107,8 @@ class Module:
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
         """The text between two places: lines from 1, columns in bytes, as ast has them."""
+        if start[0] == end[0] <= len(self.lines):
+            return self.lines[start[0] - 1][start[1] : end[1]].decode()
         lines = self.lines[start[0] - 1 : end[0]]
         if end[0] <= len(self.lines):
             lines[-1] = lines[-1][: end[1]]
@@ -149,20 +154,19 @@ class Module:
 
     def attributes(self, name: str) -> list[ast.Attribute]:
         """All attributes of this name, in source order."""
-        nodes = map(self._table.nodes.__getitem__, self._table.spelled.get(name, ()))
-        return [node for node in nodes if isinstance(node, ast.Attribute)]
+        nodes: list[Any] = self._table.nodes
+        return [nodes[index] for index in self._table.attributes.get(name, ())]
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""
-        if len(names) == 1:
-            return self._calls.get(names[0], [])
-        return sorted((call for name in names for call in self._calls.get(name, [])), key=position)
+        found = [self._calls[name] for name in names if name in self._calls]
+        if len(found) < 2:
+            return found[0] if found else []
+        return sorted([call for calls in found for call in calls], key=position)
 
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+    def ancestors(self, node: ast.AST) -> list[ast.AST]:
         """Parents of ``node``, innermost first."""
-        while (parent := self.parents.get(node)) is not None:
-            yield parent
-            node = parent
+        return ancestors(node)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds ``node``."""
@@ -210,16 +214,11 @@ class Module:
             found[table.owners[table.scopes[index]], name.id].append(name)
         return found
 
-    @cached_property
-    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
-        """Names that nothing but one plain assignment in their function binds, with its value."""
-        return {
-            key: stmt.value
-            for key, (first, *more) in self.stores.items()
-            if not more
-            and isinstance(stmt := self.parents[first], ast.Assign)
-            and stmt.targets == [first]
-        }
+    def assigned_once(self, function: Function | None, name: str) -> ast.expr | None:
+        """The value of a name that nothing but one plain assignment in its function binds."""
+        stores = self.stores.get((function, name), ())
+        stmt = self.parents[stores[0]] if len(stores) == 1 else None
+        return stmt.value if isinstance(stmt, ast.Assign) and stmt.targets == stores else None
 
     @cached_property
     def attribute_values(self) -> dict[str, list[ast.expr]]:

@@ -142,7 +142,7 @@ def _name(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
 
 def _variable(module: Module, node: ast.Name, role: Role, depth: int) -> Any:
     """A name bound once in its function, so that its value is its definition's."""
-    once = module.assigned_once.get((module.function(node), node.id))
+    once = module.assigned_once(module.function(node), node.id)
     return UNKNOWN if once is None else value(module, once, role, depth + 1)
 
 

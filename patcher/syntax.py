@@ -100,14 +100,6 @@ class Preorder:
 
         visit(tree, 0, 0)
 
-    @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
-        """The parent of each node but the first."""
-        nodes = self.nodes
-        some = zip(nodes, self.above, strict=True)
-        next(some)
-        return {node: nodes[above] for node, above in some}
-
     def of_scopes(self, kind: type[ast.AST]) -> dict[int, list[int]]:
         """Numbers of the nodes of one type by the scope that they stand in."""
         if kind not in self._of_scopes:
@@ -117,24 +109,42 @@ class Preorder:
         return self._of_scopes[kind]
 
     @cached_property
-    def spelled(self) -> dict[str, list[int]]:
-        """Numbers of the names and attributes that are spelled so, in preorder."""
+    def _names(self) -> tuple[dict[str, list[int]], list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        stored: list[int] = []
+        nodes: list[Any] = self.nodes
+        load = ast.Load
+        for index in self.kinds.get(ast.Name, ()):
+            node = nodes[index]
+            found[node.id].append(index)
+            if type(node.ctx) is not load:
+                stored.append(index)
+        return found, stored
+
+    @cached_property
+    def attributes(self) -> dict[str, list[int]]:
+        """Numbers of the attributes of each name, in preorder."""
         found: dict[str, list[int]] = defaultdict(list)
         nodes: list[Any] = self.nodes
-        for index in self.kinds[ast.Name]:
-            found[nodes[index].id].append(index)
-        for index in self.kinds[ast.Attribute]:
+        for index in self.kinds.get(ast.Attribute, ()):
             found[nodes[index].attr].append(index)
-        for numbers in found.values():
-            numbers.sort()
         return found
 
     @cached_property
+    def spelled(self) -> dict[str, list[int]]:
+        """Numbers of the names and attributes that are spelled so, in preorder."""
+        names, attributes = self._names[0], self.attributes
+        both = names.keys() & attributes.keys()
+        return {
+            **names,
+            **attributes,
+            **{name: sorted(names[name] + attributes[name]) for name in both},
+        }
+
+    @property
     def stored(self) -> list[int]:
         """Numbers of the plain names that are bound or deleted, in preorder."""
-        nodes: list[Any] = self.nodes
-        names = self.kinds.get(ast.Name, ())
-        return [index for index in names if type(nodes[index].ctx) is not ast.Load]
+        return self._names[1]
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
@@ -152,10 +162,50 @@ class Preorder:
         return found
 
 
+class Parents:
+    """The parent of each node but the first, found by its number when it is asked for."""
+
+    def __init__(self, table: Preorder) -> None:
+        self.table = table
+
+    def __contains__(self, node: ast.AST) -> bool:
+        table, index = place(node)
+        return table is self.table and index > 0
+
+    def __getitem__(self, node: ast.AST) -> ast.AST:
+        table, index = vars(node)["_place"]
+        if not index:
+            raise KeyError(node)
+        parent: ast.AST = table.nodes[table.above[index]]
+        return parent
+
+    def get(self, node: ast.AST) -> ast.AST | None:
+        """The parent; None for the first node."""
+        table, index = place(node)
+        return table.nodes[table.above[index]] if index else None
+
+
 def place(node: ast.AST) -> tuple[Preorder, int]:
     """The numbering that ``node`` belongs to, and its number."""
     found: tuple[Preorder, int] = vars(node)["_place"]
     return found
+
+
+def ancestors(node: ast.AST) -> list[ast.AST]:
+    """Parents of ``node``, innermost first."""
+    table, index = place(node)
+    nodes, above = table.nodes, table.above
+    found = []
+    while index:
+        index = above[index]
+        found.append(nodes[index])
+    return found
+
+
+def is_inside(node: ast.AST, other: ast.AST) -> bool:
+    """Whether ``node`` stands below ``other``."""
+    (table, index), (home, start) = place(node), place(other)
+    return table is home and start < index < table.ends[start]
 
 
 def function_of(node: ast.AST) -> Function | None:
