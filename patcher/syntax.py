@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a union
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 # Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
@@ -133,13 +134,18 @@ class Preorder:
     @cached_property
     def spelled(self) -> dict[str, list[int]]:
         """Numbers of the names and attributes that are spelled so, in preorder."""
-        names, attributes = self._names[0], self.attributes
+        names, attributes = self.names, self.attributes
         both = names.keys() & attributes.keys()
         return {
             **names,
             **attributes,
             **{name: sorted(names[name] + attributes[name]) for name in both},
         }
+
+    @property
+    def names(self) -> dict[str, list[int]]:
+        """Numbers of the plain names that are spelled so, in preorder."""
+        return self._names[0]
 
     @property
     def stored(self) -> list[int]:
@@ -270,6 +276,21 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     return [all_nodes[index] for index in some]
 
 
+def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.Name]:
+    """Plain names that are spelled so, below ``nodes`` as ``within`` has them, in source order."""
+    found = _range(nodes)
+    if found is None:
+        return []
+    table, start, end, scope = found
+    numbers: list[int] = []
+    for name in names & table.names.keys():
+        some = table.names[name]
+        numbers += some[bisect_left(some, start) : bisect_left(some, end)]
+    all_nodes: list[Any] = table.nodes
+    scopes = table.scopes
+    return [all_nodes[index] for index in sorted(numbers) if scopes[index] == scope]
+
+
 def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:
     """``node`` and the nodes of one type below it, nested functions and classes included."""
     table, start = place(node)
@@ -316,7 +337,7 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
             while isinstance(nodes[scope], ast.Lambda) and isinstance(nodes[index], ast.Name):
                 scope = scopes[scope]
             owner = nodes[scope]
-            if isinstance(owner, Function):
+            if isinstance(owner, FUNCTIONS):
                 first, last = place(owner.body[0])[1], place(owner.body[-1])[1]
                 if first <= index < table.ends[last]:
                     yield owner, name
@@ -324,7 +345,7 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
                 yield tree, name
     for index in table.kinds.get(ast.ClassDef, ()):
         local, owner = nodes[index], nodes[scopes[index]]
-        if isinstance(local, ast.ClassDef) and isinstance(owner, Function) and local.name in names:
+        if isinstance(local, ast.ClassDef) and isinstance(owner, FUNCTIONS) and local.name in names:
             yield owner, local.name
 
 
