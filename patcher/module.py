@@ -152,10 +152,19 @@ class Module:
         found: list[Node] = self._nodes[kind]
         return found
 
-    def attributes(self, name: str) -> list[ast.Attribute]:
-        """All attributes of this name, in source order."""
-        nodes: list[Any] = self._table.nodes
-        return [nodes[index] for index in self._table.attributes.get(name, ())]
+    def attributes(self, *names: str) -> list[ast.Attribute]:
+        """All attributes of these names, in source order."""
+        found: list[Any] = self._named(self._table.attributes, names)
+        return found
+
+    def spelled(self, *names: str) -> list[ast.Name | ast.Attribute]:
+        """All names and attributes that are spelled so, in source order."""
+        found: list[Any] = self._named(self._table.spelled, names)
+        return found
+
+    def _named(self, known: dict[str, list[int]], names: tuple[str, ...]) -> list[ast.AST]:
+        numbers = [index for name in names if name in known for index in known[name]]
+        return [self._table.nodes[index] for index in sorted(numbers)]
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""

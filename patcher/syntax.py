@@ -388,7 +388,13 @@ def mentions(node: ast.AST, text: str) -> bool:
 
 def same(first: ast.AST, second: ast.AST) -> bool:
     """Whether two expressions are spelled alike, whatever their white space."""
-    return type(first) is type(second) and ast.dump(first) == ast.dump(second)
+    if type(first) is not type(second):
+        return False
+    # To write a tree down takes long, and most that are asked for differ in their first word.
+    for word in ("id", "attr"):
+        if getattr(first, word, "") != getattr(second, word, ""):
+            return False
+    return ast.dump(first) == ast.dump(second)
 
 
 def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
