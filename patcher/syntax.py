@@ -59,7 +59,6 @@ class Preorder:
         self.ends: list[int] = []
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
         self.owners: dict[int, Function | None] = {0: None}
-        self._of_scopes: dict[type[ast.AST], dict[int, list[int]]] = {}
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEEPEST))
         try:
@@ -100,14 +99,6 @@ class Preorder:
             ends[index] = len(nodes)
 
         visit(tree, 0, 0)
-
-    def of_scopes(self, kind: type[ast.AST]) -> dict[int, list[int]]:
-        """Numbers of the nodes of one type by the scope that they stand in."""
-        if kind not in self._of_scopes:
-            found = self._of_scopes[kind] = defaultdict(list)
-            for index in self.kinds[kind]:
-                found[self.scopes[index]].append(index)
-        return self._of_scopes[kind]
 
     @cached_property
     def _names(self) -> tuple[dict[str, list[int]], list[int]]:
@@ -268,12 +259,11 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     if found is None:
         return []
     table, start, end, scope = found
-    numbers = table.of_scopes(kind).get(scope, [])
+    numbers, scopes = table.kinds.get(kind, []), table.scopes
     some = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
-    if scope == start and type(table.nodes[start]) is kind:
-        some.insert(0, start)  # a function's own scope is the one around it
     all_nodes: list[Any] = table.nodes
-    return [all_nodes[index] for index in some]
+    # A function's own scope is the one around it.
+    return [all_nodes[index] for index in some if scopes[index] == scope or index == start]
 
 
 def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.Name]:

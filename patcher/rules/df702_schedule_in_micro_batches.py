@@ -21,7 +21,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import trace
 from ..module import Module
 from ..roles import WORLD, Role, value
-from ..syntax import Function, below, bound_names, everywhere, parameters, same, within
+from ..syntax import Function, below, bound_names, everywhere, mentions, parameters, same, within
 from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
@@ -56,6 +56,8 @@ def counted_by_batch(
     module = loop.module
     first = True
     for stmt in within(scope, ast.Assign):
+        if not mentions(stmt.value, "len"):
+            continue
         scheduler = is_schedule(module, stmt.value)
         if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
             continue
