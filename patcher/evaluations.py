@@ -87,7 +87,7 @@ class Evaluation:
         """
         if self.loop.orelse:
             return None
-        if any(isinstance(node, ast.Break | ast.Return) for node in walk(self.loop.body)):
+        if any(isinstance(node, (ast.Break, ast.Return)) for node in walk(self.loop.body)):
             return None
         start: dict[str, ast.stmt] = {}
         for stmt in self.before:
@@ -96,30 +96,34 @@ class Evaluation:
                     start[name] = stmt
                     if not is_empty_list(value) and not is_number(value):
                         del start[name]
+        filled = filled_in(self.loop, set(start))
+        if filled is None or counts_by(self.module, self.loop, filled):
+            return None
         read = self.reads
         if self.loader.name in read & behind(self.module, self.loop):
             return None
-        if bound_names(self.loop) & read - set(start):
-            return None
-        filled: set[str] = set()
-        for node in walk(self.loop.body):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                owner = node.func.value
-                if isinstance(owner, ast.Name) and owner.id in start:
-                    if node.func.attr not in ("append", "extend"):
-                        return None
-                    filled.add(owner.id)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                if not isinstance(node.op, ast.Add):
-                    return None
-                filled.add(node.target.id)
-            elif isinstance(node, ast.Assign) and bound_names(node) & set(start):
-                return None
-        if not filled <= set(start) or counts_by(self.module, self.loop, filled):
-            return None
-        if keeps_elsewhere(self, set(start)):
+        if bound_names(self.loop) & read - set(start) or keeps_elsewhere(self, set(start)):
             return None
         return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
+
+
+def filled_in(loop: ast.For, start: set[str]) -> set[str] | None:
+    """Names of ``start`` that the body appends or adds to; None where it does anything else."""
+    filled: set[str] = set()
+    for node in walk(loop.body):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id in start:
+                if node.func.attr not in ("append", "extend"):
+                    return None
+                filled.add(owner.id)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            if not isinstance(node.op, ast.Add):
+                return None
+            filled.add(node.target.id)
+        elif isinstance(node, ast.Assign) and bound_names(node) & start:
+            return None
+    return filled if filled <= start else None
 
 
 def keeps_elsewhere(evaluation: Evaluation, start: set[str]) -> bool:

@@ -29,8 +29,10 @@ def dealt(unit: Unit, module: Module) -> Iterator[ast.expr]:
 
 def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
     for side in module.nodes(ast.BinOp):
+        if not isinstance(side.op, ast.Mod):
+            continue
         node = module.parents[side]
-        if not isinstance(side.op, ast.Mod) or not isinstance(node, ast.Compare):
+        if not isinstance(node, ast.Compare):
             continue
         left, right = node.left, node.comparators[0]
         other = right if side is left else left
@@ -46,8 +48,8 @@ def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
             isinstance(part, ast.Subscript)
             and cut.lower is not None
             and cut.step is not None
-            and is_rank(unit, module, cut.lower)
             and is_world_size(unit, module, cut.step)
+            and is_rank(unit, module, cut.lower)
         ):
             yield part
     for call in module.calls_to("range"):

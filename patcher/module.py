@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 
 from ..errors import InputError
@@ -82,6 +83,7 @@ class Module:
             for alias in stmt.names:
                 if stmt.module:
                     self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
+        self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
             func = call.func
@@ -168,10 +170,16 @@ class Module:
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""
-        found = [self._calls[name] for name in names if name in self._calls]
-        if len(found) < 2:
-            return found[0] if found else []
-        return sorted([call for calls in found for call in calls], key=position)
+        if names not in self._calls_to:
+            found = [self._calls[name] for name in names if name in self._calls]
+            every = [call for calls in found for call in calls]
+            self._calls_to[names] = sorted(every, key=position) if len(found) > 1 else every
+        return self._calls_to[names]
+
+    @property
+    def called(self) -> Iterable[str]:
+        """Last names of all that is called."""
+        return self._calls.keys()
 
     def ancestors(self, node: ast.AST) -> list[ast.AST]:
         """Parents of ``node``, innermost first."""

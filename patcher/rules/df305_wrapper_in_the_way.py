@@ -71,10 +71,11 @@ def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
 
 def counted_cards(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
+    counting = {up for node in module.spelled("n_gpu") for up in module.ancestors(node)}
     choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices:
+    for choice in choices if counting else ():
         test = choice.test
-        if not isinstance(test, ast.Compare) or not mentions(test, "n_gpu"):
+        if not isinstance(test, ast.Compare) or test not in counting:
             continue
         if any(value(module, test, role) is not False for role in RANKS):
             continue
