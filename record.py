@@ -28,10 +28,12 @@ def record(cls: Class) -> Class:
     names = tuple(cls.__annotations__)
     fields = set(names)
     defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+    rest = tuple(defaults.values())  # of the last fields
+    fewest = len(names) - len(rest)
 
     def construct(self: Any, *args: Any, **named: Any) -> None:
-        if len(args) == len(names) and not named:
-            self.__dict__.update(zip(names, args, strict=True))
+        if not named and fewest <= len(args) <= len(names):
+            self.__dict__.update(zip(names, args + rest[len(args) - fewest :], strict=True))
             return
         given = dict(zip(names, args, strict=False))
         if len(args) > len(names) or not given.keys().isdisjoint(named):

@@ -76,12 +76,12 @@ def on_cuda(unit: Unit) -> str:
     """An expression that tells whether this process computes on a card."""
     for _, _, args in unit.parses:
         if any(
-            isinstance(target, ast.Attribute)
+            isinstance(target.ctx, ast.Store)
+            and isinstance(where.parents[target], ast.Assign)
             and where.text(target) == f"{args}.device"
             and unit.is_live(where, target)
             for where in unit.modules
-            for stmt in where.nodes(ast.Assign)
-            for target in stmt.targets
+            for target in where.attributes("device")
         ):
             return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"

@@ -13,11 +13,14 @@ from ..record import record
 from .loaders import Loader, loader_of
 from .module import Module
 from .syntax import (
+    FUNCTIONS,
     Function,
     assigned_pairs,
     bound_names,
     is_empty_list,
+    is_inside,
     is_number,
+    names_within,
     parameters,
     walk,
     within,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from .facts import Unit
 
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 GRADLESS = ("no_grad", "inference_mode")
 TOLD = ("print", "info", "debug", "warning", "set_description", "set_postfix", "update")
 FILLS = ("append", "extend", "update", "add", "add_batch", "insert", "setdefault", "put")
@@ -72,7 +76,7 @@ class Evaluation:
     @cached_property
     def reads(self) -> set[str]:
         """Names that may be read behind the loop before they are bound again."""
-        return {name.id for name in survivors(self.module, self.loop)}
+        return survivors(self.module, self.loop)
 
     @cached_property
     def accumulators(self) -> dict[str, ast.stmt] | None:
@@ -83,7 +87,7 @@ class Evaluation:
         """
         if self.loop.orelse:
             return None
-        if any(isinstance(node, ast.Break | ast.Return) for node in walk(self.loop.body)):
+        if any(isinstance(node, (ast.Break, ast.Return)) for node in walk(self.loop.body)):
             return None
         start: dict[str, ast.stmt] = {}
         for stmt in self.before:
@@ -92,30 +96,34 @@ class Evaluation:
                     start[name] = stmt
                     if not is_empty_list(value) and not is_number(value):
                         del start[name]
+        filled = filled_in(self.loop, set(start))
+        if filled is None or counts_by(self.module, self.loop, filled):
+            return None
         read = self.reads
         if self.loader.name in read & behind(self.module, self.loop):
             return None
-        if bound_names(self.loop) & read - set(start):
-            return None
-        filled: set[str] = set()
-        for node in walk(self.loop.body):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                owner = node.func.value
-                if isinstance(owner, ast.Name) and owner.id in start:
-                    if node.func.attr not in ("append", "extend"):
-                        return None
-                    filled.add(owner.id)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                if not isinstance(node.op, ast.Add):
-                    return None
-                filled.add(node.target.id)
-            elif isinstance(node, ast.Assign) and bound_names(node) & set(start):
-                return None
-        if not filled <= set(start) or counts_by(self.module, self.loop, filled):
-            return None
-        if keeps_elsewhere(self, set(start)):
+        if bound_names(self.loop) & read - set(start) or keeps_elsewhere(self, set(start)):
             return None
         return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
+
+
+def filled_in(loop: ast.For, start: set[str]) -> set[str] | None:
+    """Names of ``start`` that the body appends or adds to; None where it does anything else."""
+    filled: set[str] = set()
+    for node in walk(loop.body):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id in start:
+                if node.func.attr not in ("append", "extend"):
+                    return None
+                filled.add(owner.id)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            if not isinstance(node.op, ast.Add):
+                return None
+            filled.add(node.target.id)
+        elif isinstance(node, ast.Assign) and bound_names(node) & start:
+            return None
+    return filled if filled <= start else None
 
 
 def keeps_elsewhere(evaluation: Evaluation, start: set[str]) -> bool:
@@ -151,8 +159,8 @@ def counts_by(module: Module, loop: ast.For, filled: set[str]) -> bool:
     if isinstance(first, ast.Name) and counted:
         numbers.add(first.id)
     return any(
-        name.id in numbers and isinstance(name.ctx, ast.Load) and not is_told(module, name)
-        for name in within(loop.body, ast.Name)
+        isinstance(name.ctx, ast.Load) and not is_told(module, name)
+        for name in names_within(loop.body, numbers)
     )
 
 
@@ -179,54 +187,76 @@ def behind(module: Module, loop: ast.For) -> set[str]:
     return {name.id for name in within(rest, ast.Name) if isinstance(name.ctx, ast.Load)}
 
 
-def survivors(module: Module, loop: ast.For) -> Iterator[ast.Name]:
-    """Reads, outside of the loop, that may see what it left in a name.
-
-    A read is safe where the name was bound anew on every way to it: behind the loop, or, above it
-    in an enclosing loop, since that one's round began.
-    """
-    inside = set(map(id, within(loop, ast.Name)))
-    bound = bound_names(loop) | {
+def survivors(module: Module, loop: ast.For) -> set[str]:
+    """Names that may be read, outside of the loop, as it left them."""
+    left = bound_names(loop) | {
         call.func.value.id
         for call in within(loop.body, ast.Call)
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
     }
-    end = loop.end_lineno or loop.lineno
-    rounds = [up for up in module.ancestors(loop) if isinstance(up, ast.For | ast.While)]
-    for name in within(module.scope_statements(loop), ast.Name):
-        if id(name) in inside or not isinstance(name.ctx, ast.Load) or name.id not in bound:
-            continue
-        first = end
-        if name.lineno <= loop.lineno:
-            around = [up for up in rounds if up in module.ancestors(name)]
-            if not around:
-                continue
-            first = around[-1].lineno - 1
-        if not is_bound_between(module, name, first):
-            yield name
+    scope = module.scope_statements(loop)
+    rounds = [up for up in module.ancestors(loop) if isinstance(up, (ast.For, ast.While))]
+    return {
+        name
+        for name in left
+        if any(may_see(module, read, loop, rounds) for read in names_within(scope, {name}))
+    }
+
+
+def may_see(
+    module: Module, name: ast.Name, loop: ast.For, rounds: list[ast.For | ast.While]
+) -> bool:
+    """Whether a name may be read as the loop, inside the loops ``rounds``, left it.
+
+    It is not where it was bound anew on every way to the read: behind the loop, or, above it in an
+    enclosing loop, since that one's round began.
+    """
+    if not isinstance(name.ctx, ast.Load) or is_inside(name, loop):
+        return False
+    first = loop.end_lineno or loop.lineno
+    if name.lineno <= loop.lineno:
+        around = [up for up in rounds if is_inside(name, up)]
+        if not around:
+            return False
+        first = around[-1].lineno - 1
+    return not is_bound_between(module, name, first)
 
 
 def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
     """Whether every way from below line ``first`` to the read binds the name."""
     stores = module.stores.get((module.function(name), name.id), ())
-    binding = {stmt for stmt in map(module.statement, stores) if stmt.lineno > first}
+    binding = {
+        stmt
+        for stmt in map(module.statement, stores)
+        if stmt.lineno > first and isinstance(stmt, (ast.Assign, ast.AnnAssign))
+    }
     child: ast.AST = name
     for up in module.ancestors(name):
-        if isinstance(up, Function):
+        if isinstance(up, FUNCTIONS):
             break
-        if any(name.id in bound_names(part.target) for part in getattr(up, "generators", ())):
-            return True  # a comprehension's own
-        inside = isinstance(up, ast.For) and child in up.body and up.lineno > first
+        if isinstance(up, COMPREHENSIONS) and any(
+            name.id in bound_names(part.target) for part in up.generators
+        ):
+            return True
+        inside = isinstance(up, ast.For) and up.lineno > first and child in up.body
         if inside and name.id in bound_names(up.target):  # type: ignore[attr-defined]
             return True
-        if isinstance(child, ast.stmt):
-            for stmt in module.body(child):
-                if stmt is child:
-                    break
-                if stmt in binding and isinstance(stmt, ast.Assign | ast.AnnAssign):
-                    return True
+        if binding and isinstance(child, ast.stmt):
+            body = module.body(child)
+            if not binding.isdisjoint(body[: body.index(child)]):
+                return True
         child = up
     return False
+
+
+def evaluating(module: Module) -> list[Function]:
+    """Functions in which something is put in eval mode, or runs without gradients."""
+    asking = {module.function(call) for call in module.calls_to("eval", *GRADLESS)}
+    return [
+        function
+        for function in module.functions.values()
+        if function in asking or decorated(module, function)
+    ]
 
 
 def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Evaluation]:
@@ -235,7 +265,8 @@ def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Eval
     if any(is_backward(call) for call in calls):
         return
     modes = [call for call in calls if is_eval_mode(call)]
-    if not modes and not named(module, calls, function.decorator_list) & {*GRADLESS}:
+    asked = any(module.last_name(call.func) in GRADLESS for call in calls)
+    if not (modes or asked or decorated(module, function)):
         return
     for loop in within(function.body, ast.For):
         loader = loader_of(unit, module, loop)
@@ -248,11 +279,11 @@ def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Eval
             yield Evaluation(module, function, loop, loader, loop, models[0])
 
 
-def named(module: Module, calls: list[ast.Call], others: list[ast.expr]) -> set[str]:
-    """Last names of what is called, or decorates."""
-    nodes = [*(call.func for call in calls), *others]
+def decorated(module: Module, function: Function) -> bool:
+    """Whether a decorator keeps a function from making gradients."""
+    nodes = function.decorator_list
     funcs = [node.func if isinstance(node, ast.Call) else node for node in nodes]
-    return {module.last_name(func) for func in funcs}
+    return any(module.last_name(func) in GRADLESS for func in funcs)
 
 
 def called_parameters(function: Function, loop: ast.For) -> list[str]:

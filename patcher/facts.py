@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ..record import record
-from .evaluations import Evaluation, in_function, inline
+from .evaluations import Evaluation, evaluating, in_function, inline
 from .loaders import Loader
 from .module import Module
 from .syntax import (
@@ -147,7 +147,7 @@ class Unit:
         return [
             evaluation
             for module in self.modules
-            for function in module.functions.values()
+            for function in evaluating(module)
             for evaluation in in_function(self, module, function)
         ] + [evaluation for module in self.modules for evaluation in inline(self, module)]
 

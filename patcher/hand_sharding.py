@@ -28,23 +28,28 @@ def dealt(unit: Unit, module: Module) -> Iterator[ast.expr]:
 
 
 def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
-    for node in module.nodes(ast.Compare):
-        for side, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-            if (
-                isinstance(side, ast.BinOp)
-                and isinstance(side.op, ast.Mod)
-                and is_world_size(unit, module, side.right)
-                and is_rank(unit, module, other)
-            ):
-                yield node
-    for part in module.nodes(ast.Subscript):
-        cut = part.slice
+    for side in module.nodes(ast.BinOp):
+        if not isinstance(side.op, ast.Mod):
+            continue
+        node = module.parents[side]
+        if not isinstance(node, ast.Compare):
+            continue
+        left, right = node.left, node.comparators[0]
+        other = right if side is left else left
         if (
-            isinstance(cut, ast.Slice)
+            side in (left, right)
+            and is_world_size(unit, module, side.right)
+            and is_rank(unit, module, other)
+        ):
+            yield node
+    for cut in module.nodes(ast.Slice):
+        part = module.parents[cut]
+        if (
+            isinstance(part, ast.Subscript)
             and cut.lower is not None
             and cut.step is not None
-            and is_rank(unit, module, cut.lower)
             and is_world_size(unit, module, cut.step)
+            and is_rank(unit, module, cut.lower)
         ):
             yield part
     for call in module.calls_to("range"):

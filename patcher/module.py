@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 
 from ..errors import InputError
 from .sources import Source
 from .syntax import (
     Function,
+    Parents,
     Preorder,
+    ancestors,
     bound_names,
     everywhere,
     function_of,
@@ -75,7 +77,7 @@ class Module:
         except RecursionError as error:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
-        self.parents = table.parents
+        self.parents = Parents(table)
         self.answers = table.answers
         # What tests come out as for each role.
         self.values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault("values", {})
@@ -94,9 +96,12 @@ class Module:
             for alias in stmt.names:
                 if stmt.module:
                     self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
+        self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
-            self._calls[self.last_name(call.func)].append(call)
+            func = call.func
+            name = func.attr if type(func) is ast.Attribute else self.last_name(func)
+            self._calls[name].append(call)
 
     def last_name(self, func: ast.expr) -> str:
         """What ``dotted`` has behind its last dot."""
@@ -117,6 +122,8 @@ class Module:
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
         """The text between two places: lines from 1, columns in bytes, as ast has them."""
+        if start[0] == end[0] <= len(self.lines):
+            return self.lines[start[0] - 1][start[1] : end[1]].decode()
         lines = self.lines[start[0] - 1 : end[0]]
         if end[0] <= len(self.lines):
             lines[-1] = lines[-1][: end[1]]
@@ -153,26 +160,36 @@ class Module:
         found: list[Node] = self._nodes[kind]
         return found
 
-    def spelled(self, name: str) -> list[ast.Name | ast.Attribute]:
-        """All names and attributes that are spelled so, in source order."""
-        nodes: list[Any] = self._table.nodes
-        return [nodes[number] for number in self._table.spelled.get(name, ())]
+    def attributes(self, *names: str) -> list[ast.Attribute]:
+        """All attributes of these names, in source order."""
+        found: list[Any] = self._named(self._table.attributes, names)
+        return found
 
-    def attributes(self, name: str) -> list[ast.Attribute]:
-        """All attributes of this name, in source order."""
-        return [node for node in self.spelled(name) if isinstance(node, ast.Attribute)]
+    def spelled(self, *names: str) -> list[ast.Name | ast.Attribute]:
+        """All names and attributes that are spelled so, in source order."""
+        found: list[Any] = self._named(self._table.spelled, names)
+        return found
+
+    def _named(self, known: dict[str, list[int]], names: tuple[str, ...]) -> list[ast.AST]:
+        numbers = [index for name in names if name in known for index in known[name]]
+        return [self._table.nodes[index] for index in sorted(numbers)]
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""
-        if len(names) == 1:
-            return self._calls.get(names[0], [])
-        return sorted((call for name in names for call in self._calls.get(name, [])), key=position)
+        if names not in self._calls_to:
+            found = [self._calls[name] for name in names if name in self._calls]
+            every = [call for calls in found for call in calls]
+            self._calls_to[names] = sorted(every, key=position) if len(found) > 1 else every
+        return self._calls_to[names]
 
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+    @property
+    def called(self) -> Iterable[str]:
+        """Last names of all that is called."""
+        return self._calls.keys()
+
+    def ancestors(self, node: ast.AST) -> list[ast.AST]:
         """Parents of ``node``, innermost first."""
-        while (parent := self.parents.get(node)) is not None:
-            yield parent
-            node = parent
+        return ancestors(node)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds ``node``."""
@@ -220,16 +237,11 @@ class Module:
             found[table.owners[table.scopes[index]], name.id].append(name)
         return found
 
-    @cached_property
-    def assigned_once(self) -> dict[tuple[Function | None, str], ast.expr]:
-        """Names that nothing but one plain assignment in their function binds, with its value."""
-        return {
-            key: stmt.value
-            for key, (first, *more) in self.stores.items()
-            if not more
-            and isinstance(stmt := self.parents[first], ast.Assign)
-            and stmt.targets == [first]
-        }
+    def assigned_once(self, function: Function | None, name: str) -> ast.expr | None:
+        """The value of a name that nothing but one plain assignment in its function binds."""
+        stores = self.stores.get((function, name), ())
+        stmt = self.parents[stores[0]] if len(stores) == 1 else None
+        return stmt.value if isinstance(stmt, ast.Assign) and stmt.targets == stores else None
 
     @cached_property
     def attribute_values(self) -> dict[str, list[ast.expr]]:

@@ -165,7 +165,7 @@ def _choice(module: Module, node: ast.IfExp, depth: int) -> Values:
 def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
         return RANK_OF_EACH  # a parameter; a variable may be something else's rank
-    once = module.assigned_once.get((module.function(node), node.id))
+    once = module.assigned_once(module.function(node), node.id)
     found = NOTHING if once is None else _values(module, once, depth + 1)
     if node.id == "n_gpu":
         return found[0], 1, 1  # one process of a group, one card

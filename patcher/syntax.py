@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a union
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 # Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
@@ -59,7 +60,6 @@ class Preorder:
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
         self.owners: dict[int, Function | None] = {0: None}
         self.answers: dict[object, Any] = {}  # to questions about the tree
-        self._of_scopes: dict[type[ast.AST], dict[int, list[int]]] = {}
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEEPEST))
         try:
@@ -102,40 +102,47 @@ class Preorder:
         visit(tree, 0, 0)
 
     @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
-        """The parent of each node but the first."""
-        nodes = self.nodes
-        some = zip(nodes, self.above, strict=True)
-        next(some)
-        return {node: nodes[above] for node, above in some}
+    def _names(self) -> tuple[dict[str, list[int]], list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        stored: list[int] = []
+        nodes: list[Any] = self.nodes
+        load = ast.Load
+        for index in self.kinds.get(ast.Name, ()):
+            node = nodes[index]
+            found[node.id].append(index)
+            if type(node.ctx) is not load:
+                stored.append(index)
+        return found, stored
 
-    def of_scopes(self, kind: type[ast.AST]) -> dict[int, list[int]]:
-        """Numbers of the nodes of one type by the scope that they stand in."""
-        if kind not in self._of_scopes:
-            found = self._of_scopes[kind] = defaultdict(list)
-            for index in self.kinds[kind]:
-                found[self.scopes[index]].append(index)
-        return self._of_scopes[kind]
+    @cached_property
+    def attributes(self) -> dict[str, list[int]]:
+        """Numbers of the attributes of each name, in preorder."""
+        found: dict[str, list[int]] = defaultdict(list)
+        nodes: list[Any] = self.nodes
+        for index in self.kinds.get(ast.Attribute, ()):
+            found[nodes[index].attr].append(index)
+        return found
 
     @cached_property
     def spelled(self) -> dict[str, list[int]]:
         """Numbers of the names and attributes that are spelled so, in preorder."""
-        found: dict[str, list[int]] = defaultdict(list)
-        nodes: list[Any] = self.nodes
-        for index in self.kinds[ast.Name]:
-            found[nodes[index].id].append(index)
-        for index in self.kinds[ast.Attribute]:
-            found[nodes[index].attr].append(index)
-        for numbers in found.values():
-            numbers.sort()
-        return found
+        names, attributes = self.names, self.attributes
+        both = names.keys() & attributes.keys()
+        return {
+            **names,
+            **attributes,
+            **{name: sorted(names[name] + attributes[name]) for name in both},
+        }
 
-    @cached_property
+    @property
+    def names(self) -> dict[str, list[int]]:
+        """Numbers of the plain names that are spelled so, in preorder."""
+        return self._names[0]
+
+    @property
     def stored(self) -> list[int]:
         """Numbers of the plain names that are bound or deleted, in preorder."""
-        nodes: list[Any] = self.nodes
-        names = self.kinds.get(ast.Name, ())
-        return [index for index in names if type(nodes[index].ctx) is not ast.Load]
+        return self._names[1]
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
@@ -153,10 +160,50 @@ class Preorder:
         return found
 
 
+class Parents:
+    """The parent of each node but the first, found by its number when it is asked for."""
+
+    def __init__(self, table: Preorder) -> None:
+        self.table = table
+
+    def __contains__(self, node: ast.AST) -> bool:
+        table, index = place(node)
+        return table is self.table and index > 0
+
+    def __getitem__(self, node: ast.AST) -> ast.AST:
+        table, index = vars(node)["_place"]
+        if not index:
+            raise KeyError(node)
+        parent: ast.AST = table.nodes[table.above[index]]
+        return parent
+
+    def get(self, node: ast.AST) -> ast.AST | None:
+        """The parent; None for the first node."""
+        table, index = place(node)
+        return table.nodes[table.above[index]] if index else None
+
+
 def place(node: ast.AST) -> tuple[Preorder, int]:
     """The numbering that ``node`` belongs to, and its number."""
     found: tuple[Preorder, int] = vars(node)["_place"]
     return found
+
+
+def ancestors(node: ast.AST) -> list[ast.AST]:
+    """Parents of ``node``, innermost first."""
+    table, index = place(node)
+    nodes, above = table.nodes, table.above
+    found = []
+    while index:
+        index = above[index]
+        found.append(nodes[index])
+    return found
+
+
+def is_inside(node: ast.AST, other: ast.AST) -> bool:
+    """Whether ``node`` stands below ``other``."""
+    (table, index), (home, start) = place(node), place(other)
+    return table is home and start < index < table.ends[start]
 
 
 def function_of(node: ast.AST) -> Function | None:
@@ -213,12 +260,26 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     if found is None:
         return []
     table, start, end, scope = found
-    numbers = table.of_scopes(kind).get(scope, [])
+    numbers, scopes = table.kinds.get(kind, []), table.scopes
     some = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
-    if scope == start and type(table.nodes[start]) is kind:
-        some.insert(0, start)  # a function's own scope is the one around it
     all_nodes: list[Any] = table.nodes
-    return [all_nodes[index] for index in some]
+    # A function's own scope is the one around it.
+    return [all_nodes[index] for index in some if scopes[index] == scope or index == start]
+
+
+def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.Name]:
+    """Plain names that are spelled so, below ``nodes`` as ``within`` has them, in source order."""
+    found = _range(nodes)
+    if found is None:
+        return []
+    table, start, end, scope = found
+    numbers: list[int] = []
+    for name in names & table.names.keys():
+        some = table.names[name]
+        numbers += some[bisect_left(some, start) : bisect_left(some, end)]
+    all_nodes: list[Any] = table.nodes
+    scopes = table.scopes
+    return [all_nodes[index] for index in sorted(numbers) if scopes[index] == scope]
 
 
 def inside(nodes: list[ast.stmt] | ast.AST, some: Iterable[Node]) -> list[Node]:
@@ -280,7 +341,7 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
             while isinstance(nodes[scope], ast.Lambda) and isinstance(nodes[index], ast.Name):
                 scope = scopes[scope]
             owner = nodes[scope]
-            if isinstance(owner, Function):
+            if isinstance(owner, FUNCTIONS):
                 first, last = place(owner.body[0])[1], place(owner.body[-1])[1]
                 if first <= index < table.ends[last]:
                     yield owner, name
@@ -288,7 +349,7 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
                 yield tree, name
     for index in table.kinds.get(ast.ClassDef, ()):
         local, owner = nodes[index], nodes[scopes[index]]
-        if isinstance(local, ast.ClassDef) and isinstance(owner, Function) and local.name in names:
+        if isinstance(local, ast.ClassDef) and isinstance(owner, FUNCTIONS) and local.name in names:
             yield owner, local.name
 
 
@@ -331,7 +392,13 @@ def mentions(node: ast.AST, text: str) -> bool:
 
 def same(first: ast.AST, second: ast.AST) -> bool:
     """Whether two expressions are spelled alike, whatever their white space."""
-    return type(first) is type(second) and ast.dump(first) == ast.dump(second)
+    if type(first) is not type(second):
+        return False
+    # To write a tree down takes long, and most that are asked for differ in their first word.
+    for word in ("id", "attr"):
+        if getattr(first, word, "") != getattr(second, word, ""):
+            return False
+    return ast.dump(first) == ast.dump(second)
 
 
 def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:

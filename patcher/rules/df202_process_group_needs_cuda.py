@@ -145,7 +145,7 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
             card = call.args[0] if call.args else None
             given = card
             if isinstance(card, ast.Name):
-                given = module.assigned_once.get((function, card.id))
+                given = module.assigned_once(function, card.id)
             if isinstance(given, ast.Constant) and type(given.value) is int:
                 device = f"next({evaluation.model}.parameters()).device"
                 because = (

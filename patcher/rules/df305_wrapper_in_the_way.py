@@ -20,7 +20,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANKS, value
-from ..syntax import Function, everywhere, mentions, within
+from ..syntax import Function, everywhere, mentions, names_within
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
@@ -71,10 +71,11 @@ def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
 
 def counted_cards(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
+    counting = {up for node in module.spelled("n_gpu") for up in module.ancestors(node)}
     choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices:
+    for choice in choices if counting else ():
         test = choice.test
-        if not isinstance(test, ast.Compare) or not mentions(test, "n_gpu"):
+        if not isinstance(test, ast.Compare) or test not in counting:
             continue
         if any(value(module, test, role) is not False for role in RANKS):
             continue
@@ -108,25 +109,30 @@ def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
 def used_wrapped(module: Module) -> Iterator[ast.Name]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and in no test for it."""
     seen: set[ast.Name] = set()
+    wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
     for scope, name, line in wrapped_names(module):
         body = module.tree.body if scope is None else scope.body
-        wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
         anew = [
             store.lineno
             for store in module.stores.get((scope, name), [])
             if store.lineno > line and module.statement(store) not in wrapping
         ]
-        for use in within(body, ast.Attribute):
-            base = use.value
-            if not isinstance(base, ast.Name) or base.id != name or base in seen:
+        for base in names_within(body, {name}):
+            use = module.parents[base]
+            if not isinstance(use, ast.Attribute) or base in seen:
                 continue
-            asked = any(
-                isinstance(up, ast.If | ast.IfExp) and about_wrapper(up.test)
-                for up in module.ancestors(use)
-            )
-            if line < use.lineno < min(anew, default=use.lineno + 1) and not asked:
+            behind = line < use.lineno < min(anew, default=use.lineno + 1)
+            if behind and not is_asked(module, use):
                 seen.add(base)
                 yield base
+
+
+def is_asked(module: Module, use: ast.Attribute) -> bool:
+    """Whether a test around asks for the wrapper."""
+    return any(
+        isinstance(up, (ast.If, ast.IfExp)) and about_wrapper(up.test)
+        for up in module.ancestors(use)
+    )
 
 
 def about_wrapper(test: ast.expr) -> bool:

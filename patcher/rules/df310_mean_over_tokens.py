@@ -42,6 +42,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
     if any(node.name == SHARED for module in unit.modules for node in module.nodes(ast.ClassDef)):
         return
     for module in unit.modules:
+        if not module.calls_to(*LOSSES, *FUNCTIONS):
+            continue
         weighed = {module.function(call) for call in module.calls_to(WEIGH)}
         for stmt in module.nodes(ast.Assign):
             call, target = stmt.value, stmt.targets[0]
@@ -61,8 +63,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def labels_of(module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:
     """Labels of which a mean leaves some out, and the one that is none."""
-    made = loss_of(module, call)
     labels = argument(call, 1, "target")
+    made = loss_of(module, call) if labels is not None else None
     if made is None or labels is None or keyword(made, "weight") is not None:
         return None
     reduction = keyword(made, "reduction")

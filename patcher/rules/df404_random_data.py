@@ -30,6 +30,7 @@ DRAWS = {
     "torch.randperm",
 }
 PER_EXAMPLE = ("__getitem__", "forward", "collate", "__iter__")  # of a loader, or of a model
+OF_A_RANK = (*RANK_NAMES, "get_rank")
 SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 
 
@@ -70,17 +71,18 @@ def seeds_of_their_own(unit: Unit) -> Iterator[tuple[Module, ast.stmt]]:
         for call in module.calls_to(*SEEDS):
             if any(of_a_rank(arg) for arg in call.args):
                 yield module, module.statement(call)
-        assigned = [(stmt, stmt.targets[0], stmt.value) for stmt in module.nodes(ast.Assign)]
-        added = [(stmt, stmt.target, stmt.value) for stmt in module.nodes(ast.AugAssign)]
-        for stmt, target, value in (*assigned, *added):
-            spelled = target.id if isinstance(target, ast.Name) else module.text(target)
-            if "seed" in spelled and of_a_rank(value):
-                yield module, stmt
+        told = {module.statement(node) for node in module.spelled(*OF_A_RANK)}
+        every: list[ast.Assign | ast.AugAssign] = [*module.nodes(ast.Assign)]
+        for stmt in (*every, *module.nodes(ast.AugAssign)):
+            if stmt in told and of_a_rank(stmt.value):
+                target = stmt.targets[0] if isinstance(stmt, ast.Assign) else stmt.target
+                if "seed" in module.text(target):
+                    yield module, stmt
 
 
 def of_a_rank(node: ast.expr) -> bool:
     """Whether a rank goes into a number."""
-    return any(mentions(node, name) for name in (*RANK_NAMES, "get_rank"))
+    return any(mentions(node, name) for name in OF_A_RANK)
 
 
 def comes_first(

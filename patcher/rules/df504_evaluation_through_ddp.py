@@ -17,7 +17,7 @@ from ..edits import Insert, Rewrite
 from ..evaluations import Evaluation
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..syntax import bound_names, mentions, parameters, within
+from ..syntax import bound_names, mentions, names_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
@@ -41,7 +41,9 @@ def findings(unit: Unit) -> Iterator[Finding]:
                     (Insert(evaluation.mode, f"{model} = getattr({model}, 'module', {model})"),),
                 )
         elif uses := list(forwards(evaluation)):
-            taken = any(BARE in bound_names(stmt) for stmt in module.body(evaluation.loop))
+            taken = module.spelled(BARE) and any(
+                BARE in bound_names(stmt) for stmt in module.body(evaluation.loop)
+            )
             bare = () if taken else (Insert(evaluation.loop, f"{BARE} = {unwrapped(model)}"),)
             yield Finding(
                 module,
@@ -59,16 +61,21 @@ def unwrapped(model: str) -> str:
 def forwards(evaluation: Evaluation) -> Iterator[ast.expr]:
     """Where the loop names the model."""
     module, body = evaluation.module, evaluation.loop.body
-    for node in (*within(body, ast.Name), *within(body, ast.Attribute)):
-        if isinstance(node, ast.Name | ast.Attribute) and module.text(node) == evaluation.model:
+    last = evaluation.model.rpartition(".")[2]
+    attributes = [node for node in within(body, ast.Attribute) if node.attr == last]
+    for node in (*names_within(body, {last}), *attributes):
+        if module.text(node) == evaluation.model:
             yield node
 
 
 def is_unwrapped(evaluation: Evaluation) -> bool:
     """Whether the function takes ``.module`` out of its model before the loop."""
     assert evaluation.function is not None
+    module = evaluation.module
+    names = names_within(evaluation.function.body, {evaluation.model})
+    stores = [name for name in names if isinstance(name.ctx, ast.Store)]
     return any(
-        evaluation.model in bound_names(stmt)
-        and (mentions(stmt.value, "module") or "'module'" in evaluation.module.text(stmt.value))
-        for stmt in within(evaluation.function.body, ast.Assign)
+        isinstance(stmt, ast.Assign)
+        and (mentions(stmt.value, "module") or "'module'" in module.text(stmt.value))
+        for stmt in map(module.statement, stores)
     )

@@ -25,8 +25,10 @@ from ..syntax import (
     argument,
     bound_names,
     everywhere,
+    is_inside,
     keyword,
     last_argument,
+    names_within,
     parameters,
     walk,
     within,
@@ -111,7 +113,7 @@ def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         wait = (Insert(stmt, WAIT, "after"),)
-    if isinstance(stmt, ast.With) and not changed_names(stmt) & read_outside(module, stmt):
+    if isinstance(stmt, ast.With) and not is_read_outside(module, stmt, changed_names(stmt)):
         yield Finding(module, call, because, (*only_on_main(stmt), *wait))
         return
     yield Finding(module, call, because, (*to_nowhere(module, call), *wait))
@@ -150,17 +152,15 @@ def changed_names(stmt: ast.With) -> set[str]:
     return names - files
 
 
-def read_outside(module: Module, stmt: ast.stmt) -> set[str]:
-    """Names that the function reads outside of the statement, below it or around it."""
-    inside = set(map(id, within(stmt, ast.Name)))
-    loops = any(isinstance(up, ast.For | ast.While) for up in module.ancestors(stmt))
-    return {
-        name.id
-        for name in within(module.scope_statements(stmt), ast.Name)
-        if isinstance(name.ctx, ast.Load)
-        and id(name) not in inside
+def is_read_outside(module: Module, stmt: ast.stmt, names: set[str]) -> bool:
+    """Whether the function reads one of the names below the statement, or around it in a loop."""
+    loops = any(isinstance(up, (ast.For, ast.While)) for up in module.ancestors(stmt))
+    return any(
+        isinstance(name.ctx, ast.Load)
+        and not is_inside(name, stmt)
         and (loops or name.lineno > stmt.lineno)
-    }
+        for name in names_within(module.scope_statements(stmt), names)
+    )
 
 
 def in_lock_step(unit: Unit, module: Module, stmt: ast.stmt) -> bool:

@@ -21,7 +21,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import trace
 from ..module import Module
 from ..roles import WORLD, Role, value
-from ..syntax import Function, below, bound_names, everywhere, parameters, same, within
+from ..syntax import Function, below, bound_names, everywhere, mentions, parameters, same, within
 from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
@@ -56,6 +56,8 @@ def counted_by_batch(
     module = loop.module
     first = True
     for stmt in within(scope, ast.Assign):
+        if not mentions(stmt.value, "len"):
+            continue
         scheduler = is_schedule(module, stmt.value)
         if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
             continue
@@ -168,8 +170,9 @@ def step_quantities(loop: TrainLoop) -> set[str]:
     for binary in within(loop.scope, ast.BinOp):
         if isinstance(binary.op, ast.Mod) and is_counter(loop, binary.left):
             texts.add(module.text(binary.right))
-    for call in (call for scope in scopes(loop) for call in within(scope, ast.Call)):
-        if is_schedule(module, call):
+    schedules = set(module.calls_to(*filter(makes_schedule, module.called)))
+    for scope in scopes(loop) if schedules else ():
+        for call in schedules.intersection(within(scope, ast.Call)):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
@@ -181,9 +184,10 @@ def step_quantities(loop: TrainLoop) -> set[str]:
 
 def is_schedule(module: Module, node: ast.expr) -> bool:
     """The construction of a learning-rate schedule."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = module.last_name(node.func)
+    return isinstance(node, ast.Call) and makes_schedule(module.last_name(node.func))
+
+
+def makes_schedule(name: str) -> bool:
     return "schedule" in name.lower() or name.endswith("LR")
 
 

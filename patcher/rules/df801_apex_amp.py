@@ -107,7 +107,7 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
     steps = [
         stmt
         for stmt in within(loops[0].steps, ast.Expr)
-        if module.text(stmt.value) == f"{optimizer}.step()"
+        if mentions(stmt, "step") and module.text(stmt.value) == f"{optimizer}.step()"
     ]
     forward = forward_of(module, branch, model, loss)
     if len(steps) != 1 or not forward:
@@ -120,9 +120,9 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
         for part in (initialize, branch, *clips, *states)
         for name in everywhere(part, ast.Name)
     }
+    locals_ = [name for name, whole in module.aliases.items() if whole.startswith("apex.amp")]
     more = any(
-        (module.aliases.get(name.id) or "").startswith("apex.amp") and id(name) not in known
-        for name in module.nodes(ast.Name)
+        isinstance(name, ast.Name) and id(name) not in known for name in module.spelled(*locals_)
     )
     if more or len(clips) + inside > 1:  # gradients are unscaled once
         return None
@@ -159,9 +159,9 @@ def states_of(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
     module = loop.module
     return [
         call
-        for call in within(loop.scope, ast.Call)
+        for call in module.calls_to("state_dict", "load_state_dict")
         if module.dotted(call.func) in ("apex.amp.state_dict", "apex.amp.load_state_dict")
-        and module.function(call) is module.function(initialize)
+        and module.function(call) is module.function(initialize) is module.function(loop.steps)
         and call.lineno > initialize.lineno
         and any(
             isinstance(up, ast.If)

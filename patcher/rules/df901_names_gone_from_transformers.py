@@ -188,7 +188,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         if not any(name.startswith(OLD_ROOTS) for name in module.aliases.values()):
             continue
         for stmt in module.nodes(ast.ImportFrom):
-            if stmt.module and not stmt.level and not is_conditional(module, stmt):
+            old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
+            if old and not is_conditional(module, stmt):
                 yield from gone(module, stmt)
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:

@@ -49,9 +49,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
         if "past_key_values" in module.source.text:
             yield from layers(module)
         for word in module.nodes(ast.keyword):
-            call = module.parents[word]
-            if word.arg in PASSED and word.arg not in own and isinstance(call, ast.Call):
-                yield from PASSED[word.arg](module, call, word)
+            if word.arg in PASSED and word.arg not in own:
+                call = module.parents[word]
+                if isinstance(call, ast.Call):
+                    yield from PASSED[word.arg](module, call, word)
 
 
 def own_forwards(unit: Unit) -> set[str]:

@@ -45,6 +45,7 @@ GONE = {  # the way out
     "byte_decoder": "tokenizer.convert_tokens_to_string(…)",
     "sanitize_special_tokens": "nothing: take the line out",
 }
+ASKED = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
 TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
 
 
@@ -61,11 +62,9 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def attributes(module: Module, own: set[str]) -> Iterator[Finding]:
     """What a tokenizer is asked for."""
-    for node in module.nodes(ast.Attribute):
+    for node in module.attributes(*ASKED - own):
         name = node.attr
-        asked = name in RENAMED or name in LOOKED_UP or name in GONE or name in CALLED
-        asked |= name == "additional_special_tokens_ids"
-        if not asked or name in own or not isinstance(node.ctx, ast.Load):
+        if not isinstance(node.ctx, ast.Load):
             continue
         if not is_tokenizer(module, node.value) or is_tried(module, node):
             continue
@@ -144,6 +143,8 @@ def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
 
 def padding(module: Module) -> Iterator[Finding]:
     """``pad_to_max_length`` in a call that works without it."""
+    if "pad_to_max_length" not in module.source.text:
+        return
     for word in module.nodes(ast.keyword):
         call = module.parents[word]
         if word.arg != "pad_to_max_length" or not isinstance(call, ast.Call):
