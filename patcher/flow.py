@@ -146,16 +146,24 @@ def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]
         and isinstance(node := table.nodes[number], ast.Name)
         and isinstance(node.ctx, ast.Load)
     ]
-    for store in module.stores.get((function, name), ()):
-        if not reads:
-            break
-        stmt = module.statement(store)
-        if isinstance(stmt, ast.Assign | ast.For | ast.With):  # no way leads around it
-            number = place(stmt)[1]
-            head = table.ends[number] if isinstance(stmt, ast.Assign) else place(stmt.body[0])[1]
-            end = table.ends[place(module.body(stmt)[-1])[1]]
-            reads = [read for read in reads if not head <= read < end]
+    stmts = [module.statement(store) for store in module.stores.get((function, name), ())]
+    stmts = [stmt for stmt in stmts if isinstance(stmt, (ast.Assign, ast.For, ast.With))]
+    for stmt in (*stmts, *_bound_either_way(module, stmts)):  # no way leads around these
+        inner = stmt.body[0] if isinstance(stmt, (ast.For, ast.With)) else None
+        head = table.ends[place(stmt)[1]] if inner is None else place(inner)[1]
+        end = table.ends[place(module.body(stmt)[-1])[1]]
+        reads = [read for read in reads if not head <= read < end]
     return reads
+
+
+def _bound_either_way(module: Module, stmts: list[ast.stmt]) -> list[ast.If]:
+    """Tests that have some assignment of a name in both branches."""
+    branches = {
+        (test, stmt in test.body)
+        for stmt in stmts
+        if isinstance(stmt, ast.Assign) and isinstance(test := module.parents[stmt], ast.If)
+    }
+    return [test for test, taken in branches if taken and (test, False) in branches]
 
 
 def _relevant(module: Module, function: Function, reads: list[int]) -> set[ast.AST]:
