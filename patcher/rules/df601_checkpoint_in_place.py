@@ -36,19 +36,22 @@ def findings(unit: Unit) -> Iterator[Finding]:
             path = argument(call, 1, "f")
             everyone = Role.OTHER in reached(unit, module, call)
             because = "every rank writes it" if everyone else "written in place"
-            opened = {
-                ast.unparse(item.optional_vars)
-                for node in within(module.scope_statements(call), ast.With)
-                for item in node.items
-                if item.optional_vars is not None
-            }
             named = keyword(call, "obj") or keyword(call, "f")
-            if path is None or named or len(call.args) != 2 or ast.unparse(path) in opened:
+            if path is None or named or len(call.args) != 2 or is_opened(module, path):
                 yield Finding(module, call, because)
                 continue
             yield Finding(
                 module, call, because, (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
             )
+
+
+def is_opened(module: Module, path: ast.expr) -> bool:
+    """Whether it is no path, but a file that a ``with`` of the function opens."""
+    return any(
+        type(file := item.optional_vars) is type(path) and ast.unparse(file) == ast.unparse(path)
+        for node in within(module.scope_statements(path), ast.With)
+        for item in node.items
+    )
 
 
 def pretrained(unit: Unit, module: Module) -> Iterator[Finding]:

@@ -26,7 +26,9 @@ CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
 def findings(unit: Unit) -> Iterator[Finding]:
     savers = saving_functions(unit)
+    folders = saved_folders(unit)
     for module in unit.modules:
+        saves = saving_calls(module, savers)
         for call in module.calls_to("load"):
             if module.dotted(call.func) != "torch.load":
                 continue
@@ -39,11 +41,11 @@ def findings(unit: Unit) -> Iterator[Finding]:
                     (Rewrite(last, ", map_location='cpu'", after=True),),
                 )
         for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
-            if not is_load(unit, module, call) or not reached(unit, module, call) >= RANKS:
-                continue
             stmt = module.statement(call)
-            saved = last_save(module, stmt, savers)
-            if saved is None or waits_between(module, saved, stmt):
+            saved = last_above(module, stmt, saves)
+            if saved is None or not is_load(module, call, folders):
+                continue
+            if not reached(unit, module, call) >= RANKS or waits_between(module, saved, stmt):
                 continue
             yield Finding(
                 module,
@@ -54,7 +56,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             )
 
 
-def is_load(unit: Unit, module: Module, call: ast.Call) -> bool:
+def is_load(module: Module, call: ast.Call, folders: set[str]) -> bool:
     """``torch.load``, or from_pretrained of a folder that save_pretrained writes, or of many."""
     if module.dotted(call.func) == "torch.load":
         return True
@@ -65,13 +67,17 @@ def is_load(unit: Unit, module: Module, call: ast.Call) -> bool:
         isinstance(up, ast.For) and path.id in bound_names(up.target)
         for up in module.ancestors(call)
     )
-    written = {
-        where.text(save.args[0])
-        for where in unit.modules
-        for save in where.calls_to("save_pretrained")
+    return looped or module.text(path) in folders
+
+
+def saved_folders(unit: Unit) -> set[str]:
+    """What ``save_pretrained`` is given, as it is spelled."""
+    return {
+        module.text(save.args[0])
+        for module in unit.modules
+        for save in module.calls_to("save_pretrained")
         if save.args
     }
-    return looped or module.text(path) in written
 
 
 def saving_functions(unit: Unit) -> set[str]:
@@ -85,11 +91,16 @@ def saving_functions(unit: Unit) -> set[str]:
     }
 
 
-def last_save(module: Module, stmt: ast.stmt, savers: set[str]) -> ast.Call | None:
-    """The last call above ``stmt`` in its function that writes a checkpoint, or is to."""
-    function: Function | None = module.function(stmt)
+def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
+    """Calls that write a checkpoint, or are to."""
     calls = [*module.calls_to(*savers, "save_on_main", "save_pretrained")]
     calls += [call for call in module.calls_to("save") if module.dotted(call.func) == "torch.save"]
+    return calls
+
+
+def last_above(module: Module, stmt: ast.stmt, calls: list[ast.Call]) -> ast.Call | None:
+    """The last of some calls above ``stmt`` in its function."""
+    function = module.function(stmt)
     above = [c for c in calls if c.lineno < stmt.lineno and module.function(c) is function]
     return max(above, key=position, default=None)
 
