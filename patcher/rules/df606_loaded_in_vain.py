@@ -28,7 +28,11 @@ NUMPY = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
 OF_A_MODEL = ("eval", "generate", "parameters", "train")
 
 
+Save = tuple[Module, ast.expr, ast.expr]  # where, what, and into which file
+
+
 def findings(unit: Unit) -> Iterator[Finding]:
+    saves = list(saves_of(unit))
     for module in unit.modules:
         yield from files_for_folders(module)
         for call in module.calls_to("load"):
@@ -36,7 +40,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             state = isinstance(user, ast.Call) and mentions(user.func, "load_state_dict")
             if state or module.dotted(call.func) != "torch.load" or keyword(call, "weights_only"):
                 continue
-            yield from objects(unit, module, call)
+            yield from objects(unit, module, call, saves)
 
 
 def files_for_folders(module: Module) -> Iterator[Finding]:
@@ -61,21 +65,27 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
         )
 
 
-def objects(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
+def saves_of(unit: Unit) -> Iterator[Save]:
+    """``torch.save``, as it is and as DF601 leaves it."""
+    for module in unit.modules:
+        for call in module.calls_to("save", "save_on_main"):
+            value = argument(call, 0, "obj")
+            target = argument(call, 1, "f") or argument(call, 1, "path")
+            known = module.dotted(call.func) in ("torch.save", "save_on_main")
+            if known and value is not None and target is not None:
+                yield module, value, target
+
+
+def objects(unit: Unit, module: Module, call: ast.Call, saves: list[Save]) -> Iterator[Finding]:
     """``torch.load`` of what is no state_dict."""
     path, last = argument(call, 0, "f"), last_argument(call)
     if path is None or last is None:
         return
+    names = file_names(module, path)
     saved = [
         (home, value)
-        for home in unit.modules
-        for save in home.calls_to("save", "save_on_main")
-        for value in [argument(save, 0, "obj")]
-        for target in [argument(save, 1, "f") or argument(save, 1, "path")]
-        if value is not None
-        and target is not None
-        and home.dotted(save.func) in ("torch.save", "save_on_main")
-        and is_same_file(module, path, call, home, target, save)
+        for home, value, target in saves
+        if is_same_file(module, path, names, home, target)
     ]
     if any(is_state(home, value) and not kind_of(unit, home, value) for home, value in saved):
         return
@@ -99,21 +109,20 @@ def objects(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
 
 
 def is_same_file(
-    module: Module, path: ast.expr, load: ast.Call, home: Module, target: ast.expr, save: ast.Call
+    module: Module, path: ast.expr, names: set[str], home: Module, target: ast.expr
 ) -> bool:
     """Whether a path is spelled as where the same function saves, or ends in the same name."""
     if module is home and module.text(path) == home.text(target):
         shared = isinstance(path, ast.Attribute | ast.Constant)
-        return shared or module.function(load) is home.function(save)
-    names = file_names(module, path, load)
-    return bool(names) and names <= file_names(home, target, save)
+        return shared or module.function(path) is home.function(target)
+    return bool(names) and names <= file_names(home, target)
 
 
-def file_names(module: Module, path: ast.expr, at: ast.AST) -> set[str]:
+def file_names(module: Module, path: ast.expr) -> set[str]:
     """Literal parts of a path that have a suffix."""
     return {
         node.value
-        for node in everywhere(module.definition(path, at) or path, ast.Constant)
+        for node in everywhere(module.definition(path, path) or path, ast.Constant)
         if isinstance(node.value, str) and "." in node.value.strip("./{}")
     }
 

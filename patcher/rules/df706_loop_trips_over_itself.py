@@ -71,8 +71,10 @@ def read_early(loop: TrainLoop) -> Iterator[Finding]:
         if not isinstance(call.func, ast.Attribute):
             continue
         name = module.text(call.func.value)
+        if name not in joined:
+            continue
         made = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
-        if name in joined and min(made, default=call.lineno) < call.lineno < joined[name]:
+        if min(made, default=call.lineno) < call.lineno < joined[name]:
             because = f"{name} has a number per card until line {joined[name]}"
             yield Finding(module, call, because, (Rewrite(call, f"{name}.mean().item()"),))
 
