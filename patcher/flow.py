@@ -19,9 +19,9 @@ from .syntax import (
     binders,
     bound_names,
     everywhere,
+    is_inside,
     parameters,
     place,
-    position,
     within,
 )
 
@@ -58,7 +58,8 @@ def unbound_reads(module: Module) -> list[Unbound]:
 
 
 def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> Iterator[Unbound]:
-    names = _bound_by_some(module, function, tests)
+    leaving = [stmt for kind in LEAVING for stmt in within(function.body, kind)]
+    names = _suspects(module, function, tests, leaving)
     given = parameters(function)
     names -= given.union(*(node.names for node in within(function.body, ast.Global)))
     names -= given.union(*(node.names for node in within(function.body, ast.Nonlocal)))
@@ -68,7 +69,7 @@ def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> I
     if not reads:
         return
     reads.sort()
-    relevant = _relevant(module, function, reads)
+    relevant = _relevant(module, function, reads, leaving)
 
     def failing(role: Role) -> list[ast.Name]:
         found: list[ast.Name] = []
@@ -93,21 +94,42 @@ def _ways(module: Module, test: ast.If) -> list[bool | None]:
     return [None if each is UNKNOWN else bool(each) for each in values(module, test.test)]
 
 
-def _bound_by_some(module: Module, function: Function, tests: list[ast.If]) -> set[str]:
-    """Names that a rank may not bind where a lone process may: in a branch, or behind an exit."""
-    names: set[str] = set()
-    exits: list[ast.If] = []
+def _suspects(
+    module: Module, function: Function, tests: list[ast.If], leaving: list[ast.stmt]
+) -> set[str]:
+    """Names that a lone process may bind and some rank does not, or that ranks alone read.
+
+    Of the latter, those that a rank test binds, or a statement behind one that may leave.
+    """
+    bound: set[str] = set()
+    read: set[str] = set()
     for test in tests:
         alone, *ranks = _ways(module, test)
         for branch, taken in ((test.body, True), (test.orelse, False)):
-            if alone is not (not taken) and (not taken) in ranks:
-                names |= bound_names(branch)
-            if alone is not taken and taken in ranks and _may_end(branch):
-                exits.append(test)
-    if exits:
-        first = position(exits[0])
-        names |= {name for node, name in binders(function) if position(node) > first}
-    return names
+            if alone is (not taken):
+                read |= {name.id for name in within(branch, ast.Name)}
+            elif (not taken) in ranks:
+                bound |= bound_names(branch)
+            if taken in (alone, *ranks) and _may_end(branch):
+                if alone is taken:
+                    read |= {name.id for name in within(function.body, ast.Name)}
+                else:
+                    bound |= _bound_behind(function, test)
+    if read:
+        known = set().union(*map(bound_names, tests))
+        first = next((test for test in tests if any(is_inside(n, test) for n in leaving)), None)
+        if first is not None:
+            known |= _bound_behind(function, first)
+        bound |= read & known
+    return bound
+
+
+def _bound_behind(function: Function, stmt: ast.stmt) -> set[str]:
+    """Names that the function binds in the statement or behind it."""
+    table, scope = place(function)
+    numbers = place(stmt)[1], table.ends[scope]
+    first, last = (bisect_left(table.bindings, (number,)) for number in numbers)
+    return {name for index, name in table.bindings[first:last] if table.scopes[index] == scope}
 
 
 def _may_end(body: list[ast.stmt]) -> bool:
@@ -146,34 +168,38 @@ def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]
         and isinstance(node := table.nodes[number], ast.Name)
         and isinstance(node.ctx, ast.Load)
     ]
-    stmts = [module.statement(store) for store in module.stores.get((function, name), ())]
-    stmts = [stmt for stmt in stmts if isinstance(stmt, (ast.Assign, ast.For, ast.With))]
-    for stmt in (*stmts, *_bound_either_way(module, stmts)):  # no way leads around these
-        inner = stmt.body[0] if isinstance(stmt, (ast.For, ast.With)) else None
-        head = table.ends[place(stmt)[1]] if inner is None else place(inner)[1]
-        end = table.ends[place(module.body(stmt)[-1])[1]]
-        reads = [read for read in reads if not head <= read < end]
+    branches: set[tuple[ast.AST, bool]] = set()
+    for store in module.stores.get((function, name), ()):
+        if not reads:
+            break
+        stmt = module.statement(store)
+        if isinstance(stmt, ast.Assign):
+            reads = _not_behind(module, stmt, reads)
+            test = module.parents[stmt]
+            if isinstance(test, ast.If):
+                taken = stmt in test.body
+                branches.add((test, taken))
+                if (test, not taken) in branches:  # bound either way
+                    reads = _not_behind(module, test, reads)
     return reads
 
 
-def _bound_either_way(module: Module, stmts: list[ast.stmt]) -> list[ast.If]:
-    """Tests that have some assignment of a name in both branches."""
-    branches = {
-        (test, stmt in test.body)
-        for stmt in stmts
-        if isinstance(stmt, ast.Assign) and isinstance(test := module.parents[stmt], ast.If)
-    }
-    return [test for test, taken in branches if taken and (test, False) in branches]
+def _not_behind(module: Module, stmt: ast.stmt, reads: list[int]) -> list[int]:
+    """Those that do not stand behind a statement in its block, where no way leads around it."""
+    table, number = place(stmt)
+    start, end = table.ends[number], table.ends[place(module.body(stmt)[-1])[1]]
+    return [read for read in reads if not start <= read < end]
 
 
-def _relevant(module: Module, function: Function, reads: list[int]) -> set[ast.AST]:
+def _relevant(
+    module: Module, function: Function, reads: list[int], leaving: list[ast.stmt]
+) -> set[ast.AST]:
     """Statements that read or bind one of the names, or leave, and what is around them."""
     nodes: list[Any] = place(function)[0].nodes
     marks: list[Any] = [nodes[number] for number in reads]
     names = {name.id for name in marks}
     marks += [node for node, name in binders(function) if name in names]
-    for kind in LEAVING:
-        marks += within(function.body, kind)
+    marks += leaving
     found: set[ast.AST] = set()
     for mark in marks:
         while mark not in found and mark is not function:

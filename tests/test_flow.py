@@ -80,6 +80,41 @@ def reads(body: str) -> list[tuple[str, Role]]:
         ),
         pytest.param(
             """
+            if args.local_rank != -1:
+                print(results)
+            if args.local_rank == -1:
+                results = g()
+            """,
+            [("results", Role.MAIN)],
+            id="read by ranks alone",
+        ),
+        pytest.param(
+            """
+            if args.local_rank == -1:
+                return
+            print(cache)
+            if args.local_rank != -1:
+                cache = g()
+            """,
+            [("cache", Role.MAIN)],
+            id="read where a lone process has left",
+        ),
+        pytest.param(
+            """
+            if args.local_rank not in [-1, 0]:
+                try:
+                    raise ValueError
+                except ValueError:
+                    pass
+            else:
+                cache = g()
+            print(cache)
+            """,
+            [("cache", Role.OTHER)],
+            id="a handler leads on",
+        ),
+        pytest.param(
+            """
             for step in range(3):
                 if step > 0:
                     print(last)

@@ -20,7 +20,7 @@ from ..findings import Finding, Safety, Severity
 from ..flow import Unbound, unbound_reads
 from ..module import Module
 from ..roles import gates
-from ..syntax import Function
+from ..syntax import Function, names_within
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
@@ -46,7 +46,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
 
 def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
     """Statements of the function that bind ``name`` under a rank test."""
-    stmts = map(module.statement, module.stores.get((function, name), ()))
+    stored = (n for n in names_within(function.body, {name}) if not isinstance(n.ctx, ast.Load))
+    stmts = map(module.statement, stored)
     return [stmt for stmt in stmts if isinstance(stmt, ast.Assign) and gates(module, stmt)]
 
 
