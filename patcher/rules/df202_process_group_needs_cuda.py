@@ -157,12 +157,12 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
 def tensors_of_cards(module: Module) -> Iterator[Finding]:
     """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``: the card's types, or the CPU's."""
     for node in module.attributes("cuda"):
-        if module.dotted(node) != "torch.cuda":
-            continue
         parent = module.parents[node]
         tensor = isinstance(parent, ast.Attribute) and parent.attr.endswith("Tensor")
         alias = isinstance(parent, ast.Assign) and parent.value is node
-        if not (tensor or alias) or is_asked_for(module, node):
+        if not (tensor or alias) or module.dotted(node) != "torch.cuda":
+            continue
+        if is_asked_for(module, node):
             continue
         text = f"{module.text(node)} if torch.cuda.is_available() else torch"
         yield Finding(

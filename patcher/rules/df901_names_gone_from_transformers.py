@@ -228,7 +228,7 @@ def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
         elif home:
             edits.append(Import(home, name if local == name else f"{name} as {local}"))
         else:
-            uses = [use for use in module.nodes(ast.Name) if use.id == local]
+            uses = [use for use in module.spelled(local) if isinstance(use, ast.Name)]
             edits += [Define(place), *(Rewrite(use, place) for use in uses)]
         if asked[alias] in OLD_ADAMW:
             calls = [
