@@ -225,9 +225,10 @@ def may_see(
 def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
     """Whether every way from below line ``first`` to the read binds the name."""
     stores = module.stores.get((module.function(name), name.id), ())
+    below = [store for store in stores if store.lineno > first]
     binding = {
         stmt
-        for stmt in map(module.statement, stores)
+        for stmt in map(module.statement, below)
         if stmt.lineno > first and isinstance(stmt, (ast.Assign, ast.AnnAssign))
     }
     child: ast.AST = name

@@ -170,6 +170,8 @@ class Module:
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""
+        if len(names) == 1:
+            return self._calls.get(names[0], [])
         if names not in self._calls_to:
             found = [self._calls[name] for name in names if name in self._calls]
             every = [call for calls in found for call in calls]

@@ -10,9 +10,9 @@ import ast
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -159,6 +159,10 @@ class Preorder:
         return found
 
 
+# The numbering that a node belongs to, and its number.
+place: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_place")
+
+
 class Parents:
     """The parent of each node but the first, found by its number when it is asked for."""
 
@@ -170,22 +174,15 @@ class Parents:
         return table is self.table and index > 0
 
     def __getitem__(self, node: ast.AST) -> ast.AST:
-        table, index = vars(node)["_place"]
+        table, index = place(node)
         if not index:
             raise KeyError(node)
-        parent: ast.AST = table.nodes[table.above[index]]
-        return parent
+        return table.nodes[table.above[index]]
 
     def get(self, node: ast.AST) -> ast.AST | None:
         """The parent; None for the first node."""
         table, index = place(node)
         return table.nodes[table.above[index]] if index else None
-
-
-def place(node: ast.AST) -> tuple[Preorder, int]:
-    """The numbering that ``node`` belongs to, and its number."""
-    found: tuple[Preorder, int] = vars(node)["_place"]
-    return found
 
 
 def ancestors(node: ast.AST) -> list[ast.AST]:
