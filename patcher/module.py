@@ -290,3 +290,9 @@ class Module:
         while isinstance(above, ast.If) and above.orelse == [whole] and above not in around:
             whole, above = above, self.parents[above]  # an elif
         return [stmt.value for stmt in sites if stmt is whole or whole in self.ancestors(stmt)]
+
+
+@lru_cache(maxsize=32)
+def module_of(source: Source) -> Module:
+    """The module of a source, shared by all that import it: what it keeps are answers about it."""
+    return Module(source)
