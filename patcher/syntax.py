@@ -348,7 +348,10 @@ def position(node: ast.AST) -> tuple[int, int]:
 
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
     """The keyword argument ``name`` of a call."""
-    return next((word for word in call.keywords if word.arg == name), None)
+    for word in call.keywords:
+        if word.arg == name:
+            return word
+    return None
 
 
 def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
