@@ -22,6 +22,7 @@ from .syntax import (
     is_number,
     names_within,
     parameters,
+    place,
     walk,
     within,
 )
@@ -227,13 +228,12 @@ def may_see(
 
 def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
     """Whether every way from below line ``first`` to the read binds the name."""
-    stores = module.stores.get((module.function(name), name.id), ())
-    below = [store for store in stores if store.lineno > first]
-    binding = {
-        stmt
-        for stmt in map(module.statement, below)
-        if stmt.lineno > first and isinstance(stmt, (ast.Assign, ast.AnnAssign))
-    }
+    for store in module.stores.get((module.function(name), name.id), ()):
+        if first < store.lineno <= name.lineno:
+            stmt = module.statement(store)
+            plain = isinstance(stmt, (ast.Assign, ast.AnnAssign)) and stmt.lineno > first
+            if plain and stands_above(module, stmt, name):
+                return True
     child: ast.AST = name
     for up in module.ancestors(name):
         if isinstance(up, FUNCTIONS):
@@ -245,12 +245,15 @@ def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
         inside = isinstance(up, ast.For) and up.lineno > first and child in up.body
         if inside and name.id in bound_names(up.target):  # type: ignore[attr-defined]
             return True
-        if binding and isinstance(child, ast.stmt):
-            body = module.body(child)
-            if not binding.isdisjoint(body[: body.index(child)]):
-                return True
         child = up
     return False
+
+
+def stands_above(module: Module, stmt: ast.stmt, node: ast.AST) -> bool:
+    """Whether a statement stands above ``node`` in a block that holds both."""
+    table, number = place(stmt)
+    last = place(module.body(stmt)[-1])[1]
+    return table.ends[number] <= place(node)[1] < table.ends[last]
 
 
 def evaluating(module: Module) -> list[Function]:

@@ -126,6 +126,9 @@ def in_order(unit: Unit, module: Module, read: ast.Call) -> bool:
 
 def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
     """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
+    barriers = module.calls_to("barrier")
+    if not barriers:
+        return False
     blocks = {
         id(module.parents[up]) for up in (node, *module.ancestors(node)) if up in module.parents
     }
@@ -134,5 +137,5 @@ def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
         and module.function(barrier) is module.function(node)
         and reached(unit, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
-        for barrier in module.calls_to("barrier")
+        for barrier in barriers
     )

@@ -21,7 +21,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import trace
 from ..module import Module
 from ..roles import WORLD, Role, value
-from ..syntax import Function, below, bound_names, everywhere, mentions, parameters, same, within
+from ..syntax import Function, below, bound_names, everywhere, parameters, same, within
 from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
@@ -55,8 +55,9 @@ def counted_by_batch(
     """What is made of the loader's length and compared with steps."""
     module = loop.module
     first = True
+    counting = {module.statement(call) for call in module.calls_to("len")}
     for stmt in within(scope, ast.Assign):
-        if not mentions(stmt.value, "len"):
+        if stmt not in counting:
             continue
         scheduler = is_schedule(module, stmt.value)
         if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):

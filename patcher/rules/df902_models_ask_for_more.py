@@ -36,11 +36,7 @@ CACHE = Import("transformers", "DynamicCache")
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(
-        name.partition(".")[0] == "transformers"
-        for m in unit.modules
-        for name in m.aliases.values()
-    ):
+    if not any("transformers" in module.roots for module in unit.modules):
         return
     passed = PASSED.keys() - own_forwards(unit)
     for module in unit.modules:
