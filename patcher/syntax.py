@@ -263,6 +263,16 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     return [all_nodes[index] for index in some if scopes[index] == scope or index == start]
 
 
+def stands_in(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
+    """Whether ``within`` finds ``node`` below ``nodes``."""
+    found = _range(nodes)
+    if found is None:
+        return False
+    table, start, end, scope = found
+    index = place(node)[1]
+    return start <= index < end and (table.scopes[index] == scope or index == start)
+
+
 def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.Name]:
     """Plain names that are spelled so, below ``nodes`` as ``within`` has them, in source order."""
     found = _range(nodes)

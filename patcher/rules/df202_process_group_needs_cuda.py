@@ -21,7 +21,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import is_rank_test
-from ..syntax import keyword, last_argument, mentions, within
+from ..syntax import keyword, last_argument, mentions, stands_in, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -75,7 +75,7 @@ def back_end(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
     edits: list[Edit] = [Rewrite(backend, f"{module.text(backend)} if use_cuda else 'gloo'")]
     first = init
     for stmt in block[: block.index(init)]:
-        if any(c in within(stmt, ast.Call) for c in module.calls_to("set_device")):
+        if any(stands_in(chosen, stmt) for chosen in module.calls_to("set_device")):
             edits.append(Guard(stmt, "use_cuda"))
             first = min(first, stmt, key=lambda s: s.lineno)
     for stmt in block:

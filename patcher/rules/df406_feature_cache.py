@@ -33,11 +33,12 @@ READS = ("load", "open", "read_bytes")
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for call, path, edits in writes(module):
+            function = module.function(call)
             reads = [
                 read
                 for read in module.calls_to(*READS)
                 if read.lineno < call.lineno
-                and module.function(read) is module.function(call)
+                and module.function(read) is function
                 and not is_for_writing(read)
                 and any(same(part, path) for part in (*read.args, owner(read)))
                 and Role.OTHER in reached(unit, module, read)

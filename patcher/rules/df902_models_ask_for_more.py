@@ -44,11 +44,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield from torchscript(module)
         if "past_key_values" in module.source.text:
             yield from layers(module)
-        for word in module.nodes(ast.keyword):
-            if word.arg in passed:
-                call = module.parents[word]
-                if isinstance(call, ast.Call):
-                    yield from PASSED[word.arg](module, call, word)
+        for word in [word for word in module.nodes(ast.keyword) if word.arg in passed]:
+            call = module.parents[word]
+            if word.arg and isinstance(call, ast.Call):
+                yield from PASSED[word.arg](module, call, word)
 
 
 def own_forwards(unit: Unit) -> set[str]:
