@@ -40,9 +40,8 @@ def findings(unit: Unit) -> Iterator[Finding]:
         return
     passed = PASSED.keys() - own_forwards(unit)
     for module in unit.modules:
-        if "torchscript" in module.source.text:
-            yield from torchscript(module)
-        if "past_key_values" in module.source.text:
+        yield from torchscript(module)
+        if module.attributes("past_key_values"):
             yield from layers(module)
         for word in [word for word in module.nodes(ast.keyword) if word.arg in passed]:
             call = module.parents[word]
