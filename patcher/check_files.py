@@ -141,10 +141,9 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
         unit = read_unit(path, data, recorded)
         found = []
         for finding in check(unit, rules_of(codes)):
-            item = diagnose(finding)
             own = finding.module is unit.script
-            name = "" if own else os.path.relpath(item.path, folder)
-            found.append(changed(item, path=name))
+            name = "" if own else os.path.relpath(finding.module.source.name, folder)
+            found.append(diagnose(finding, name))
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:

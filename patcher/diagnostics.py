@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 from ..record import record
@@ -44,24 +43,23 @@ class Diagnostic:
         return self.safety != "report"
 
 
-def diagnose(finding: Finding, folder: str = "") -> Diagnostic:
-    """``finding`` as data; its path is told from ``folder``, where one is given."""
+def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
+    """``finding`` as data; its file goes by ``path``, where one is given."""
     assert finding.severity is not None
     assert finding.safety is not None
-    path = finding.module.source.name
-    line = finding.module.line(finding.line)
-    before = line.encode()[: finding.column - 1].decode(errors="ignore")
+    line = finding.module.lines[finding.line - 1]
+    before = line[: finding.column - 1].decode(errors="ignore")
     title, consequence, fix = manual_of(finding.code)
     safety = finding.safety.value
     return Diagnostic(
-        os.path.relpath(path, folder) if folder else path,
+        finding.module.source.name if path is None else path,
         finding.line,
         len(before) + 1,
         finding.code,
         finding.severity.value,
         safety,
         finding.because,
-        line.strip(),
+        line.decode().strip(),
         title,
         consequence,
         REMEDIES.get(safety, fix),

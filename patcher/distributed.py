@@ -9,7 +9,17 @@ from .evaluations import Evaluation
 from .facts import Unit
 from .loaders import Loader
 from .module import Module
-from .syntax import below, bound_names, everywhere, keyword, mentions, parameters, position, within
+from .syntax import (
+    below,
+    bound_names,
+    everywhere,
+    keyword,
+    mentions,
+    names_within,
+    parameters,
+    position,
+    within,
+)
 from .train_loops import TrainLoop
 
 READ_RANK = """\
@@ -210,10 +220,10 @@ def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) ->
         for arg in (*call.args, *(word.value for word in call.keywords))
     }
     if isinstance(stmt.targets[0], ast.Attribute):
-        reads: list[ast.expr] = [n for n in module.nodes(ast.Attribute) if module.text(n) == name]
+        alike = module.attributes(stmt.targets[0].attr)
+        reads: list[ast.expr] = [node for node in alike if module.text(node) == name]
     else:
-        scope = module.scope_statements(stmt)
-        reads = [n for n in within(scope, ast.Name) if n.id == name]
+        reads = [*names_within(module.scope_statements(stmt), {name})]
     again = [n for n in reads if not isinstance(getattr(n, "ctx", None), ast.Load)]
     ends = [n.lineno for n in again if n.lineno > stmt.lineno and not are_branches(module, stmt, n)]
     return any(

@@ -22,6 +22,7 @@ from .syntax import (
     is_number,
     names_within,
     parameters,
+    place,
     walk,
     within,
 )
@@ -74,9 +75,17 @@ class Evaluation:
             node = above
 
     @cached_property
-    def reads(self) -> set[str]:
-        """Names that may be read behind the loop before they are bound again."""
-        return survivors(self.module, self.loop)
+    def touched(self) -> set[str]:
+        """Names that the loop binds, and those whose methods it calls."""
+        return bound_names(self.loop) | {
+            call.func.value.id
+            for call in within(self.loop.body, ast.Call)
+            if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+        }
+
+    def leaves(self, name: str) -> bool:
+        """Whether a name may be read, outside of the loop, as it left it."""
+        return name in self.touched and survives(self.module, self.loop, name)
 
     @cached_property
     def accumulators(self) -> dict[str, ast.stmt] | None:
@@ -99,12 +108,15 @@ class Evaluation:
         filled = filled_in(self.loop, set(start))
         if filled is None or counts_by(self.module, self.loop, filled):
             return None
-        read = self.reads
-        if self.loader.name in read & behind(self.module, self.loop):
+        if any(map(self.leaves, bound_names(self.loop) - set(start))):
             return None
-        if bound_names(self.loop) & read - set(start) or keeps_elsewhere(self, set(start)):
+        if self.loader.name in behind(self.module, self.loop) and self.leaves(self.loader.name):
             return None
-        return {name: start[name] for name in sorted(filled & read, key=list(start).index)}
+        if keeps_elsewhere(self, set(start)):
+            return None
+        return {
+            name: start[name] for name in sorted(filter(self.leaves, filled), key=list(start).index)
+        }
 
 
 def filled_in(loop: ast.For, start: set[str]) -> set[str] | None:
@@ -128,7 +140,7 @@ def filled_in(loop: ast.For, start: set[str]) -> set[str] | None:
 
 def keeps_elsewhere(evaluation: Evaluation, start: set[str]) -> bool:
     """Whether the body fills a meter, a table or a file, which no sum or list stands for."""
-    module, body, read = evaluation.module, evaluation.loop.body, evaluation.reads
+    module, body = evaluation.module, evaluation.loop.body
     made = bound_names(evaluation.before) - start if evaluation.before else set()
     for call in within(body, ast.Call):
         if any(word.arg == "file" for word in call.keywords):
@@ -139,7 +151,8 @@ def keeps_elsewhere(evaluation: Evaluation, start: set[str]) -> bool:
         if name in WRITES and not module.dotted(call.func).startswith("tqdm"):
             return True
         if isinstance(held, ast.Name):
-            if held.id in read - start and (held.id in made or name in FILLS):
+            kept = held.id not in start and (held.id in made or name in FILLS)
+            if kept and evaluation.leaves(held.id):
                 return True
         elif isinstance(held, ast.Attribute) and name in FILLS:
             return True
@@ -187,20 +200,11 @@ def behind(module: Module, loop: ast.For) -> set[str]:
     return {name.id for name in within(rest, ast.Name) if isinstance(name.ctx, ast.Load)}
 
 
-def survivors(module: Module, loop: ast.For) -> set[str]:
-    """Names that may be read, outside of the loop, as it left them."""
-    left = bound_names(loop) | {
-        call.func.value.id
-        for call in within(loop.body, ast.Call)
-        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
-    }
-    scope = module.scope_statements(loop)
+def survives(module: Module, loop: ast.For, name: str) -> bool:
+    """Whether a name may be read, outside of the loop, as it left it."""
     rounds = [up for up in module.ancestors(loop) if isinstance(up, (ast.For, ast.While))]
-    return {
-        name
-        for name in left
-        if any(may_see(module, read, loop, rounds) for read in names_within(scope, {name}))
-    }
+    reads = names_within(module.scope_statements(loop), {name})
+    return any(may_see(module, read, loop, rounds) for read in reads)
 
 
 def may_see(
@@ -224,12 +228,12 @@ def may_see(
 
 def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
     """Whether every way from below line ``first`` to the read binds the name."""
-    stores = module.stores.get((module.function(name), name.id), ())
-    binding = {
-        stmt
-        for stmt in map(module.statement, stores)
-        if stmt.lineno > first and isinstance(stmt, (ast.Assign, ast.AnnAssign))
-    }
+    for store in module.stores.get((module.function(name), name.id), ()):
+        if first < store.lineno <= name.lineno:
+            stmt = module.statement(store)
+            plain = isinstance(stmt, (ast.Assign, ast.AnnAssign)) and stmt.lineno > first
+            if plain and stands_above(module, stmt, name):
+                return True
     child: ast.AST = name
     for up in module.ancestors(name):
         if isinstance(up, FUNCTIONS):
@@ -241,12 +245,15 @@ def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
         inside = isinstance(up, ast.For) and up.lineno > first and child in up.body
         if inside and name.id in bound_names(up.target):  # type: ignore[attr-defined]
             return True
-        if binding and isinstance(child, ast.stmt):
-            body = module.body(child)
-            if not binding.isdisjoint(body[: body.index(child)]):
-                return True
         child = up
     return False
+
+
+def stands_above(module: Module, stmt: ast.stmt, node: ast.AST) -> bool:
+    """Whether a statement stands above ``node`` in a block that holds both."""
+    table, number = place(stmt)
+    last = place(module.body(stmt)[-1])[1]
+    return table.ends[number] <= place(node)[1] < table.ends[last]
 
 
 def evaluating(module: Module) -> list[Function]:

@@ -60,11 +60,11 @@ class Unit:
         found: dict[str, Option] = {}
         for module in self.modules:
             for call in module.calls_to("add_argument"):
-                spellings = tuple(
+                spellings = [
                     arg.value
                     for arg in call.args
                     if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-                )
+                ]
                 if not spellings:
                     continue
                 dest = keyword(call, "dest")
@@ -72,7 +72,7 @@ class Unit:
                 if dest is not None and isinstance(dest.value, ast.Constant):
                     name = str(dest.value.value)
                 name = name.lstrip("-").replace("-", "_")
-                found.setdefault(name, Option(call, spellings, name))
+                found.setdefault(name, Option(call, tuple(spellings), name))
         return found
 
     @cached_property

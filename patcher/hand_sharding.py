@@ -28,6 +28,8 @@ def dealt(unit: Unit, module: Module) -> Iterator[ast.expr]:
 
 
 def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
+    if "rank" not in module.source.text and "RANK" not in module.source.text:
+        return
     for side in module.nodes(ast.BinOp):
         if not isinstance(side.op, ast.Mod):
             continue

@@ -18,6 +18,7 @@ from .syntax import (
     bound_names,
     everywhere,
     function_of,
+    is_inside,
     mentions,
     place,
     position,
@@ -103,6 +104,11 @@ class Module:
             name = func.attr if type(func) is ast.Attribute else self.last_name(func)
             self._calls[name].append(call)
 
+    @cached_property
+    def roots(self) -> set[str]:
+        """Top-level packages that something is imported from."""
+        return {name.partition(".")[0] for name in self.aliases.values()}
+
     def last_name(self, func: ast.expr) -> str:
         """What ``dotted`` has behind its last dot."""
         if isinstance(func, ast.Attribute):
@@ -176,6 +182,8 @@ class Module:
 
     def calls_to(self, *names: str) -> list[ast.Call]:
         """Calls whose resolved name ends in one of ``names``, in source order."""
+        if len(names) == 1:
+            return self._calls.get(names[0], [])
         if names not in self._calls_to:
             found = [self._calls[name] for name in names if name in self._calls]
             every = [call for calls in found for call in calls]
@@ -203,9 +211,12 @@ class Module:
 
     def body(self, stmt: ast.stmt) -> list[ast.stmt]:
         """The list of statements that ``stmt`` stands in."""
-        for value in vars(self.parents[stmt]).values():
-            if type(value) is list and stmt in value:
-                return value
+        number = place(stmt)[1]
+        for block in vars(self.parents[stmt]).values():
+            if type(block) is not list or not block:
+                continue
+            if place(block[0])[1] <= number <= place(block[-1])[1]:
+                return block
         return [stmt]
 
     def scope_statements(self, node: ast.AST) -> list[ast.stmt]:
@@ -287,10 +298,18 @@ class Module:
         ]
         if not sites:
             return []
-        around = set(self.ancestors(at))
-        branches = [up for up in self.ancestors(sites[-1]) if isinstance(up, ast.If)]
-        whole: ast.stmt = next((up for up in branches if up not in around), sites[-1])
+        whole: ast.stmt = sites[-1]
+        for up in self.ancestors(whole):
+            if isinstance(up, ast.If) and not is_inside(at, up):
+                whole = up
+                break
         above = self.parents[whole]
-        while isinstance(above, ast.If) and above.orelse == [whole] and above not in around:
+        while isinstance(above, ast.If) and above.orelse == [whole] and not is_inside(at, above):
             whole, above = above, self.parents[above]  # an elif
-        return [stmt.value for stmt in sites if stmt is whole or whole in self.ancestors(stmt)]
+        return [stmt.value for stmt in sites if stmt is whole or is_inside(stmt, whole)]
+
+
+@lru_cache(maxsize=32)
+def module_of(source: Source) -> Module:
+    """The module of a source, shared by all that import it: what it keeps are answers about it."""
+    return Module(source)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..errors import InputError
 from .facts import Unit
-from .module import Module
+from .module import Module, module_of
 from .sources import decode, read_bytes
 
 Look = Callable[[str], bytes | None]
@@ -52,7 +52,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 data = look(path)
                 if data is None:
                     continue
-                module = Module(decode(path, data))
+                module = module_of(decode(path, data))
             except InputError:
                 continue
             siblings.append(module)

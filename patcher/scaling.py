@@ -9,7 +9,7 @@ from .distributed import on_cuda
 from .edits import Edit, Guard, Insert, Replace, Rewrite
 from .facts import Unit
 from .module import Module
-from .syntax import bound_names, everywhere, mentions, within
+from .syntax import bound_names, everywhere, mentions, names_within, within
 from .train_loops import TrainLoop
 
 SCALER = "scaler"
@@ -143,7 +143,7 @@ def outermost(loop: TrainLoop) -> ast.stmt:
     return outer
 
 
-def names_taken(loop: TrainLoop) -> set[str]:
-    """Names that the loop's function, or the module, binds."""
-    bound = {name.id for name in within(loop.scope, ast.Name) if isinstance(name.ctx, ast.Store)}
-    return bound | loop.module.module_names
+def is_taken(loop: TrainLoop, name: str) -> bool:
+    """Whether the loop's function, or the module, binds a name."""
+    uses = names_within(loop.scope, {name})
+    return name in loop.module.module_names or any(isinstance(u.ctx, ast.Store) for u in uses)

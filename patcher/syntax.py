@@ -10,9 +10,9 @@ import ast
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -160,6 +160,10 @@ class Preorder:
         return found
 
 
+# The numbering that a node belongs to, and its number.
+place: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_place")
+
+
 class Parents:
     """The parent of each node but the first, found by its number when it is asked for."""
 
@@ -171,22 +175,15 @@ class Parents:
         return table is self.table and index > 0
 
     def __getitem__(self, node: ast.AST) -> ast.AST:
-        table, index = vars(node)["_place"]
+        table, index = place(node)
         if not index:
             raise KeyError(node)
-        parent: ast.AST = table.nodes[table.above[index]]
-        return parent
+        return table.nodes[table.above[index]]
 
     def get(self, node: ast.AST) -> ast.AST | None:
         """The parent; None for the first node."""
         table, index = place(node)
         return table.nodes[table.above[index]] if index else None
-
-
-def place(node: ast.AST) -> tuple[Preorder, int]:
-    """The numbering that ``node`` belongs to, and its number."""
-    found: tuple[Preorder, int] = vars(node)["_place"]
-    return found
 
 
 def ancestors(node: ast.AST) -> list[ast.AST]:
@@ -265,6 +262,16 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     all_nodes: list[Any] = table.nodes
     # A function's own scope is the one around it.
     return [all_nodes[index] for index in some if scopes[index] == scope or index == start]
+
+
+def stands_in(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
+    """Whether ``within`` finds ``node`` below ``nodes``."""
+    found = _range(nodes)
+    if found is None:
+        return False
+    table, start, end, scope = found
+    index = place(node)[1]
+    return start <= index < end and (table.scopes[index] == scope or index == start)
 
 
 def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.Name]:
@@ -365,7 +372,10 @@ def position(node: ast.AST) -> tuple[int, int]:
 
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
     """The keyword argument ``name`` of a call."""
-    return next((word for word in call.keywords if word.arg == name), None)
+    for word in call.keywords:
+        if word.arg == name:
+            return word
+    return None
 
 
 def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:

@@ -28,7 +28,7 @@ from ..scaling import (
     device_type,
     is_schedule,
     is_step,
-    names_taken,
+    is_taken,
     outermost,
     schedule_waits,
     stepped,
@@ -180,7 +180,7 @@ def scaled(unit: Unit, loop: TrainLoop) -> list[Finding]:
     ]
     if own:
         return unified(unit, loop, args, own)
-    if SCALER in names_taken(loop):
+    if is_taken(loop, SCALER):
         raise CannotError(module, loop.steps, f"{SCALER} is another thing here")
     steps = steps_of(loop)
     optimizers = [module.text(stepped(step)) for step in steps]

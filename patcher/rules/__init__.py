@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from ...record import changed, record
+from ...record import record
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..selection import rule_files
@@ -46,11 +46,14 @@ class Rule:
     def findings(self, unit: Unit) -> Iterator[Finding]:
         """The rule's findings, carrying its code, severity and safety."""
         for finding in self.run(unit):
-            yield changed(
-                finding,
-                code=self.code,
-                severity=finding.severity or self.severity,
-                safety=(finding.safety or self.safety) if finding.edits else Safety.REPORT,
+            yield Finding(
+                finding.module,
+                finding.at,
+                finding.because,
+                finding.edits,
+                (finding.safety or self.safety) if finding.edits else Safety.REPORT,
+                finding.severity or self.severity,
+                self.code,
             )
 
 

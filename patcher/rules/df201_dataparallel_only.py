@@ -73,7 +73,7 @@ def by_launcher(unit: Unit) -> tuple[Edit, ...]:
     for stmt in script.tree.body:
         if start is None and isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
             start = Insert(stmt, code, "first")
-    named = any(is_card(call) for module in unit.modules for call in module.nodes(ast.Constant))
+    named = any(map(names_card, unit.modules))
     counts = [stmt for stmt in script.nodes(ast.Assign) if counts_cards(script, stmt)]
     elsewhere = [m for m in unit.modules[1:] for s in m.nodes(ast.Assign) if counts_cards(m, s)]
     if start is None or named or elsewhere:
@@ -86,9 +86,12 @@ def by_launcher(unit: Unit) -> tuple[Edit, ...]:
     return (start, *lone, Import("os"), Import("torch"), Import("datetime"))
 
 
-def is_card(node: ast.Constant) -> bool:
-    """``"cuda:0"``: a card by its number."""
-    return isinstance(node.value, str) and node.value.startswith("cuda:")
+def names_card(module: Module) -> bool:
+    """Whether a card goes by its number: ``"cuda:0"``."""
+    return any(
+        isinstance(node.value, str) and node.value.startswith("cuda:")
+        for node in module.nodes(ast.Constant)
+    )
 
 
 def counts_cards(module: Module, stmt: ast.Assign) -> bool:

@@ -21,7 +21,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import is_rank_test
-from ..syntax import keyword, last_argument, mentions, within
+from ..syntax import keyword, last_argument, mentions, stands_in, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -75,7 +75,7 @@ def back_end(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
     edits: list[Edit] = [Rewrite(backend, f"{module.text(backend)} if use_cuda else 'gloo'")]
     first = init
     for stmt in block[: block.index(init)]:
-        if any(c in within(stmt, ast.Call) for c in module.calls_to("set_device")):
+        if any(stands_in(chosen, stmt) for chosen in module.calls_to("set_device")):
             edits.append(Guard(stmt, "use_cuda"))
             first = min(first, stmt, key=lambda s: s.lineno)
     for stmt in block:
@@ -157,12 +157,12 @@ def card_by_number(unit: Unit) -> Iterator[Finding]:
 def tensors_of_cards(module: Module) -> Iterator[Finding]:
     """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``: the card's types, or the CPU's."""
     for node in module.attributes("cuda"):
-        if module.dotted(node) != "torch.cuda":
-            continue
         parent = module.parents[node]
         tensor = isinstance(parent, ast.Attribute) and parent.attr.endswith("Tensor")
         alias = isinstance(parent, ast.Assign) and parent.value is node
-        if not (tensor or alias) or is_asked_for(module, node):
+        if not (tensor or alias) or module.dotted(node) != "torch.cuda":
+            continue
+        if is_asked_for(module, node):
             continue
         text = f"{module.text(node)} if torch.cuda.is_available() else torch"
         yield Finding(

@@ -20,11 +20,12 @@ CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
-        for node in module.nodes(ast.BinOp):
-            divisor = node.right
-            if isinstance(node.op, ast.FloorDiv | ast.Div | ast.Mod) and (
-                (isinstance(divisor, ast.Attribute) and divisor.attr == "n_gpu")
-                or (isinstance(divisor, ast.Name) and divisor.id == "n_gpu")
+        for divisor in module.spelled("n_gpu"):
+            node = module.parents[divisor]
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, (ast.FloorDiv, ast.Div, ast.Mod))
+                and divisor is node.right
             ):
                 text = module.text(divisor)
                 yield Finding(

@@ -109,8 +109,11 @@ def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
 def used_wrapped(module: Module) -> Iterator[ast.Name]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and in no test for it."""
     seen: set[ast.Name] = set()
+    wrapped = list(wrapped_names(module))
+    if not wrapped:
+        return
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    for scope, name, line in wrapped_names(module):
+    for scope, name, line in wrapped:
         body = module.tree.body if scope is None else scope.body
         anew = [
             store.lineno

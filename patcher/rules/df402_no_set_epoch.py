@@ -27,7 +27,7 @@ Counting = tuple[ast.For, str]
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for loop in unit.train_loops:
-        if any(node.attr == "set_epoch" for node in within(loop.scope, ast.Attribute)):
+        if calls_set_epoch(loop.module, loop.scope):
             continue
         if loop.loader is not None and loop.loader.cycle is not None:
             yield Finding(
@@ -43,7 +43,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
             continue
         module, (epochs, number), name = place
-        if not loader.distributed or calls_set_epoch(module, epochs):
+        if not loader.distributed or calls_set_epoch(module, epochs.body):
             continue
         kind = loader.module.text(loader.distributed[0].func)
         deal = f"{name}.sampler"
@@ -63,8 +63,10 @@ def findings(unit: Unit) -> Iterator[Finding]:
         )
 
 
-def calls_set_epoch(module: Module, epochs: ast.For) -> bool:
-    return any(node.attr == "set_epoch" for node in within(epochs.body, ast.Attribute))
+def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
+    if not module.attributes("set_epoch"):
+        return False
+    return any(node.attr == "set_epoch" for node in within(body, ast.Attribute))
 
 
 def epoch_loop(unit: Unit, loop: TrainLoop) -> tuple[Module, Counting, str] | None:

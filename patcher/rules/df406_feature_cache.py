@@ -33,11 +33,12 @@ READS = ("load", "open", "read_bytes")
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
         for call, path, edits in writes(module):
+            function = module.function(call)
             reads = [
                 read
                 for read in module.calls_to(*READS)
                 if read.lineno < call.lineno
-                and module.function(read) is module.function(call)
+                and module.function(read) is function
                 and not is_for_writing(read)
                 and any(same(part, path) for part in (*read.args, owner(read)))
                 and Role.OTHER in reached(unit, module, read)
@@ -126,6 +127,9 @@ def in_order(unit: Unit, module: Module, read: ast.Call) -> bool:
 
 def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
     """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
+    barriers = module.calls_to("barrier")
+    if not barriers:
+        return False
     blocks = {
         id(module.parents[up]) for up in (node, *module.ancestors(node)) if up in module.parents
     }
@@ -134,5 +138,5 @@ def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
         and module.function(barrier) is module.function(node)
         and reached(unit, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
-        for barrier in module.calls_to("barrier")
+        for barrier in barriers
     )

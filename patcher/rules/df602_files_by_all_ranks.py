@@ -30,7 +30,6 @@ from ..syntax import (
     last_argument,
     names_within,
     parameters,
-    walk,
     within,
 )
 
@@ -129,10 +128,11 @@ def to_nowhere(module: Module, call: ast.Call) -> tuple[Edit, ...]:
 def is_read_behind(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:
     """Whether statements behind name the path, or parts of it, again."""
     body = module.body(stmt)
-    behind = list(walk(body[body.index(stmt) + 1 :]))
-    read = {n.id for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    texts = {n.value for n in behind if isinstance(n, ast.Constant)}
-    return bool(path_names(module, call) & read or path_texts(call) & texts)
+    behind, texts = body[body.index(stmt) + 1 :], path_texts(call)
+    names = names_within(behind, path_names(module, call))
+    return any(isinstance(name.ctx, ast.Load) for name in names) or (
+        bool(texts) and any(node.value in texts for node in within(behind, ast.Constant))
+    )
 
 
 def changed_names(stmt: ast.With) -> set[str]:

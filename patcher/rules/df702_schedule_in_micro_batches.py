@@ -21,7 +21,17 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import trace
 from ..module import Module
 from ..roles import WORLD, Role, value
-from ..syntax import Function, below, bound_names, everywhere, mentions, parameters, same, within
+from ..syntax import (
+    Function,
+    below,
+    bound_names,
+    everywhere,
+    names_within,
+    parameters,
+    same,
+    stands_in,
+    within,
+)
 from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
@@ -55,8 +65,8 @@ def counted_by_batch(
     """What is made of the loader's length and compared with steps."""
     module = loop.module
     first = True
-    for stmt in within(scope, ast.Assign):
-        if not mentions(stmt.value, "len"):
+    for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
+        if not isinstance(stmt, ast.Assign) or not stands_in(stmt, scope):
             continue
         scheduler = is_schedule(module, stmt.value)
         if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
@@ -164,20 +174,19 @@ def step_quantities(loop: TrainLoop) -> set[str]:
     """Expressions compared with a step counter, or given to a scheduler, by their text."""
     module = loop.module
     texts: set[str] = set()
-    for node in within(loop.scope, ast.Compare):
-        if any(is_counter(loop, side) for side in (node.left, *node.comparators)):
+    for counter in names_within(loop.scope, loop.counters):
+        node = module.parents[counter]
+        if isinstance(node, ast.Compare):
             texts.update(module.text(side) for side in (node.left, *node.comparators))
-    for binary in within(loop.scope, ast.BinOp):
-        if isinstance(binary.op, ast.Mod) and is_counter(loop, binary.left):
-            texts.add(module.text(binary.right))
-    schedules = set(module.calls_to(*filter(makes_schedule, module.called)))
-    for scope in scopes(loop) if schedules else ():
-        for call in schedules.intersection(within(scope, ast.Call)):
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
+            texts.add(module.text(node.right))
+    for call in module.calls_to(*filter(makes_schedule, module.called)):
+        if any(stands_in(call, scope) for scope in scopes(loop)):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
                 for node in below(value)
-                if isinstance(node, ast.Attribute | ast.Name)
+                if isinstance(node, (ast.Attribute, ast.Name))
             )
     return texts
 
@@ -189,10 +198,6 @@ def is_schedule(module: Module, node: ast.expr) -> bool:
 
 def makes_schedule(name: str) -> bool:
     return "schedule" in name.lower() or name.endswith("LR")
-
-
-def is_counter(loop: TrainLoop, node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in loop.counters
 
 
 def loader_lengths(

@@ -80,7 +80,7 @@ def mentions_step(loop: TrainLoop, test: ast.Compare) -> bool:
 
 def names_last(loop: TrainLoop) -> bool:
     """Whether the loop says which micro-batch is a step's last."""
-    return LAST in bound_names(loop.steps)
+    return bool(loop.module.spelled(LAST)) and LAST in bound_names(loop.steps)
 
 
 def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
@@ -284,6 +284,8 @@ def range_of(loop: TrainLoop) -> ast.expr | None:
 def synchronisation(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
     """All-reduce on the last micro-batch only, once the loop has a name for it."""
     module = loop.module
+    if not names_last(loop):
+        return
     named = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
     handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
     if not named or handled & {"require_backward_grad_sync", "no_sync"}:

@@ -18,7 +18,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANK_NAMES
-from ..syntax import everywhere
+from ..syntax import everywhere, position
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 
@@ -26,7 +26,14 @@ CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 def findings(unit: Unit) -> Iterator[Finding]:
     names = {args for _, _, args in unit.parses}
     for module in unit.modules:
-        for stmt in module.nodes(ast.Assign):
+        assigned = module.attribute_values
+        statements = {
+            stmt
+            for name in unit.options.keys() & assigned.keys()
+            for value in assigned[name]
+            if isinstance(stmt := module.parents[value], ast.Assign)
+        }
+        for stmt in sorted(statements, key=position):
             for target in stmt.targets:
                 if (
                     isinstance(target, ast.Attribute)

@@ -22,7 +22,7 @@ from ..edits import Edit, Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..scaling import SCALER, forward_of, in_autocast, names_taken, new_scaler, scaled_step
+from ..scaling import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
 from ..syntax import bound_names, everywhere, keyword, mentions, within
 from ..train_loops import TrainLoop
 
@@ -99,7 +99,7 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
         and all(isinstance(arg, ast.Name) for arg in (*scaled.args, *start.args[:1]))
         and start.args
         and not (isinstance(level, ast.Constant) and level.value == FLOAT32)
-        and SCALER not in names_taken(loops[0])
+        and not is_taken(loops[0], SCALER)
     ):
         return None
     loss, optimizer = (module.text(arg) for arg in scaled.args)

@@ -22,7 +22,7 @@ from ..edits import Edit, Import, Replace
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..scaling import SCALER, forward_of, in_autocast, names_taken, new_scaler, scaled_step
+from ..scaling import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
 from ..syntax import bound_names, within
 from ..train_loops import TrainLoop
 
@@ -112,7 +112,7 @@ def _shape(
         and branch.orelse
         and len(steps) == 1
         and makes_both(module, making, optimizer)
-        and SCALER not in names_taken(loop)
+        and not is_taken(loop, SCALER)
     ):
         return
     called = {

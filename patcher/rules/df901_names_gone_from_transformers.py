@@ -17,6 +17,7 @@ Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; to
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 from ..edits import Define, Edit, Import, Replace, Rewrite
 from ..facts import Unit
@@ -185,7 +186,7 @@ STILL_THERE = "transformers.ZOEDEPTH_"  # the last list of that family
 
 def findings(unit: Unit) -> Iterator[Finding]:
     for module in unit.modules:
-        if not any(name.startswith(OLD_ROOTS) for name in module.aliases.values()):
+        if not any(root.startswith(OLD_ROOTS) for root in module.roots):
             continue
         for stmt in module.nodes(ast.ImportFrom):
             old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
@@ -228,7 +229,7 @@ def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
         elif home:
             edits.append(Import(home, name if local == name else f"{name} as {local}"))
         else:
-            uses = [use for use in module.nodes(ast.Name) if use.id == local]
+            uses = [use for use in module.spelled(local) if isinstance(use, ast.Name)]
             edits += [Define(place), *(Rewrite(use, place) for use in uses)]
         if asked[alias] in OLD_ADAMW:
             calls = [
@@ -245,6 +246,7 @@ def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
     yield Finding(module, stmt, because, () if obstacles else tuple(edits), severity=severity)
 
 
+@cache  # scripts import the same names
 def today(name: str) -> str:
     """Where the thing is today: dotted, or a helper's name; the empty string for anything else."""
     if name in OLD_ADAMW:
@@ -260,6 +262,7 @@ def today(name: str) -> str:
     return f"transformers.models.{model}.{kind}_{model}.{last}" if held else ""
 
 
+@cache
 def way_out(name: str) -> str:
     """What to do where the thing is gone; the empty string where it may still be there."""
     if name in GONE:

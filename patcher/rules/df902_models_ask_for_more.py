@@ -36,23 +36,17 @@ CACHE = Import("transformers", "DynamicCache")
 
 
 def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(
-        name.partition(".")[0] == "transformers"
-        for m in unit.modules
-        for name in m.aliases.values()
-    ):
+    if not any("transformers" in module.roots for module in unit.modules):
         return
-    own = own_forwards(unit)
+    passed = PASSED.keys() - own_forwards(unit)
     for module in unit.modules:
-        if "torchscript" in module.source.text:
-            yield from torchscript(module)
-        if "past_key_values" in module.source.text:
+        yield from torchscript(module)
+        if module.attributes("past_key_values"):
             yield from layers(module)
-        for word in module.nodes(ast.keyword):
-            if word.arg in PASSED and word.arg not in own:
-                call = module.parents[word]
-                if isinstance(call, ast.Call):
-                    yield from PASSED[word.arg](module, call, word)
+        for word in [word for word in module.nodes(ast.keyword) if word.arg in passed]:
+            call = module.parents[word]
+            if word.arg and isinstance(call, ast.Call):
+                yield from PASSED[word.arg](module, call, word)
 
 
 def own_forwards(unit: Unit) -> set[str]:

@@ -51,7 +51,7 @@ TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # mak
 
 def findings(unit: Unit) -> Iterator[Finding]:
     own = {f.name for module in unit.modules for f in module.nodes(ast.FunctionDef)}
-    roots = {name.partition(".")[0] for m in unit.modules for name in m.aliases.values()}
+    roots = {root for module in unit.modules for root in module.roots}
     for module in unit.modules:
         if "transformers" in roots:
             yield from attributes(module, own)
