@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .rules import Rule
 
 FEW = 4  # scripts for which another process pays
-PARTS = 8  # for each process, so that all are done at about the same time
 
 
 @record
@@ -91,19 +90,38 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
     if workers < 2:
         yield from (examine(path, codes) for path in paths)
         return
-    from .processes import shared_out
+    from .processes import MOST, shared_out
 
     rules_of(codes)  # imported before the fork, so that no process does it again
-    # Neighbours go to one process: they import the same modules.
-    some = max(1, len(paths) // (PARTS * workers))
+
+    some = 1 + len(paths) // MOST
     parts = [paths[start : start + some] for start in range(0, len(paths), some)]
 
     def work(number: int) -> list[Any]:
         return [plain(examine(path, codes)) for path in parts[number]]
 
-    done = shared_out(work, len(parts), workers)
+    done = shared_out(work, shares(parts, workers))
     for number in range(len(parts)):
         yield from map(from_plain, done[number])
+
+
+def shares(parts: list[list[str]], workers: int) -> list[list[int]]:
+    """Numbers of the parts in runs of about as many bytes: neighbours import the same modules."""
+    found: list[list[int]] = [[] for _ in range(workers)]
+    sizes = [sum(map(size, part)) for part in parts]
+    whole, before = sum(sizes) or 1, 0
+    for number, own in enumerate(sizes):
+        found[before * workers // whole].append(number)
+        before += own
+    return found
+
+
+def size(path: str) -> int:
+    """Bytes of a file; 1 for what cannot be told, which its check will say."""
+    try:
+        return os.path.getsize(path) or 1
+    except OSError:
+        return 1
 
 
 @cache
