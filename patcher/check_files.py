@@ -19,6 +19,7 @@ from .cache import (
     folder_of,
     from_plain,
     is_of_interest,
+    names_in,
     plain,
 )
 from .collector import patient_collector
@@ -140,11 +141,14 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     from .sources import read_bytes
 
     folder = os.path.realpath(folder_of(path))
+    listed = names_in(folder)
     probes: dict[str, str | None] = {}
 
     def recorded(module: str) -> bytes | None:
         name = module.removeprefix(f"{folder}/")
         probes[name] = None
+        if name.partition("/")[0] not in listed:
+            return None
         content = look(module)
         probes[name] = None if content is None else fingerprint(content)
         return content

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 # Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
 PLAIN = {"ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "asname"}
 
@@ -48,7 +49,7 @@ class Preorder:
 
     ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
     function, lambda or class around it, 0 at module level; ``owners`` has the function that each of
-    these is, or stands in.
+    these is, or stands in. ``spelled`` has the numbers of the names and attributes of a spelling.
     """
 
     def __init__(self, tree: ast.AST) -> None:
@@ -57,6 +58,7 @@ class Preorder:
         self.scopes: list[int] = []
         self.ends: list[int] = []
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
+        self.spelled: dict[str, list[int]] = defaultdict(list)
         self.owners: dict[int, Function | None] = {0: None}
         self._of_scopes: dict[type[ast.AST], dict[int, list[int]]] = {}
         limit = sys.getrecursionlimit()
@@ -70,31 +72,45 @@ class Preorder:
         nodes, above, scopes, ends = self.nodes, self.above, self.scopes, self.ends
         kinds, owners = self.kinds, self.owners
 
+        spelled, names = self.spelled, kinds[ast.Name]
+        attributes, constants = kinds[ast.Attribute], kinds[ast.Constant]
+
         def visit(node: Any, parent: int, scope: int) -> None:
-            kind = type(node)
-            parts = PARTS[kind]
-            if parts is None:
-                return
             index = len(nodes)
             nodes.append(node)
             above.append(parent)
             scopes.append(scope)
-            kinds[kind].append(index)
-            fields = vars(node)
+            fields = node.__dict__
             fields["_place"] = self, index
-            if not parts:
+            kind = type(node)
+            # Three of five nodes are one of these.
+            if kind is ast.Name:
+                names.append(index)
+                spelled[fields["id"]].append(index)
+                ends.append(index + 1)
+                return
+            if kind is ast.Constant:
+                constants.append(index)
                 ends.append(index + 1)
                 return
             ends.append(0)
+            if kind is ast.Attribute:
+                attributes.append(index)
+                spelled[fields["attr"]].append(index)
+                visit(fields["value"], index, scope)
+                ends[index] = len(nodes)
+                return
+            kinds[kind].append(index)
             if kind in SCOPES:
-                owners[index] = node if isinstance(node, Function) else owners[scope]
+                owners[index] = node if kind in FUNCTIONS else owners[scope]
                 scope = index
-            for name in parts:
+            for name in PARTS[kind] or ():
                 value = fields[name]
                 if type(value) is list:
                     for item in value:
-                        visit(item, index, scope)
-                elif value is not None:
+                        if PARTS[type(item)] is not None:
+                            visit(item, index, scope)
+                elif PARTS[type(value)] is not None:
                     visit(value, index, scope)
             ends[index] = len(nodes)
 
@@ -115,19 +131,6 @@ class Preorder:
             for index in self.kinds[kind]:
                 found[self.scopes[index]].append(index)
         return self._of_scopes[kind]
-
-    @cached_property
-    def spelled(self) -> dict[str, list[int]]:
-        """Numbers of the names and attributes that are spelled so, in preorder."""
-        found: dict[str, list[int]] = defaultdict(list)
-        nodes: list[Any] = self.nodes
-        for index in self.kinds[ast.Name]:
-            found[nodes[index].id].append(index)
-        for index in self.kinds[ast.Attribute]:
-            found[nodes[index].attr].append(index)
-        for numbers in found.values():
-            numbers.sort()
-        return found
 
     @cached_property
     def stored(self) -> list[int]:
