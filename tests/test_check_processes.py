@@ -22,18 +22,22 @@ def test_every_part_is_done_once(processes: int) -> None:
 
 
 def test_who_is_done_helps_with_the_shares_of_others() -> None:
-    here, (seen, held) = os.getpid(), os.pipe()
+    begun, begins = os.pipe()
+    ended, ends = os.pipe()
 
     def work(number: int) -> int:
-        if os.getpid() == here and number == 0:
-            os.read(seen, 1)  # until the other process is at the last of this one's share
+        if number == 0:
+            os.write(begins, b"x")
+            os.read(ended, 1)  # until the other process has the last of this one's share
         elif number == 2:
-            os.write(held, b"x")
+            os.write(ends, b"x")
+        elif number == 3:
+            os.read(begun, 1)
         return os.getpid()
 
     done = shared_out(work, [[0, 1, 2], [3]])
-    assert done[0] == here
-    assert done[1] == done[2] == done[3] != here
+    assert done[0] == os.getpid()
+    assert done[1] == done[2] == done[3] != done[0]
 
 
 def test_shares_are_neighbours_of_about_as_many_bytes(tmp_path: Path) -> None:
