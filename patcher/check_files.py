@@ -10,25 +10,23 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from ..errors import InputError
-from ..record import changed, record
+from ..record import record, values
 from .cache import (
     NOTHING,
     Cache,
     Record,
     fingerprint,
     folder_of,
-    from_plain,
     is_of_interest,
     names_in,
-    plain,
 )
 from .collector import patient_collector
+from .diagnostics import Diagnostic
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from .diagnostics import Diagnostic
     from .rules import Rule
 
 FEW = 4  # scripts for which another process pays
@@ -74,8 +72,10 @@ def shown(path: str, record: Record) -> Outcome:
     """A record as the user named the script."""
     folder = folder_of(path)
     found = tuple(
-        changed(item, path=os.path.join(folder, item.path) if item.path else path)
-        for item in record.found
+        [
+            Diagnostic(os.path.join(folder, name) if name else path, *rest)
+            for name, *rest in record.found
+        ]
     )
     return Outcome(found, record.error and f"{path}{record.error}")
 
@@ -99,11 +99,11 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
     parts = [paths[start : start + some] for start in range(0, len(paths), some)]
 
     def work(number: int) -> list[Any]:
-        return [plain(examine(path, codes)) for path in parts[number]]
+        return [values(examine(path, codes)) for path in parts[number]]
 
     done = shared_out(work, shares(parts, workers))
     for number in range(len(parts)):
-        yield from map(from_plain, done[number])
+        yield from (Record(*each) for each in done[number])
 
 
 def shares(parts: list[list[str]], workers: int) -> list[list[int]]:
@@ -163,10 +163,9 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
         unit = read_unit(path, data, recorded)
         found = []
         for finding in check(unit, rules_of(codes)):
-            item = diagnose(finding)
+            path_given, *rest = values(diagnose(finding))
             own = finding.module is unit.script
-            name = "" if own else os.path.relpath(item.path, folder)
-            found.append(changed(item, path=name))
+            found.append(("" if own else os.path.relpath(path_given, folder), *rest))
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:
