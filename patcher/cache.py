@@ -18,7 +18,6 @@ from importlib.util import source_hash
 
 from .. import __version__
 from ..record import record, values
-from .diagnostics import Diagnostic
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -38,27 +37,17 @@ Stamp = tuple[int, int, int, int]
 class Record:
     """What was found in one script, and what that rests on.
 
+    ``found`` are diagnostics' values, as marshal writes them, most being only passed on.
     ``error`` lacks the path in front; paths are relative to the script's folder, "" is the script.
     """
 
     key: str
     probes: tuple[tuple[str, str | None], ...]  # modules looked for, digests of those there are
-    found: tuple[Diagnostic, ...]
+    found: tuple[tuple[Any, ...], ...]
     error: str
 
 
 NOTHING = Record("", (), (), "")
-
-
-def plain(known: Record) -> tuple[Any, ...]:
-    """A record as marshal writes it."""
-    return known.key, known.probes, tuple(map(values, known.found)), known.error
-
-
-def from_plain(data: tuple[Any, ...]) -> Record:
-    """A record as it was."""
-    key, probes, found, error = data
-    return Record(key, probes, tuple(Diagnostic(*item) for item in found), error)
 
 
 def fingerprint(data: bytes) -> str:
@@ -151,7 +140,7 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for known in map(from_plain, records):
+        for known in (Record(*each) for each in records):
             self.records.setdefault(known.key, []).append(known)
 
     def save(self) -> None:
@@ -164,7 +153,7 @@ class Cache:
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
         live |= {self.key(path) or "" for path in self.seen}
         records = [
-            plain(record) for key, known in self.records.items() if key in live for record in known
+            values(record) for key, known in self.records.items() if key in live for record in known
         ]
         body = marshal.dumps((self.stamps, records))
         temporary = f"{self.file}.{os.getpid()}"

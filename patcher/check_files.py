@@ -10,28 +10,26 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from ..errors import InputError
-from ..record import changed, record
+from ..record import record, values
 from .cache import (
     NOTHING,
     Cache,
     Record,
     fingerprint,
     folder_of,
-    from_plain,
     is_of_interest,
-    plain,
+    names_in,
 )
 from .collector import patient_collector
+from .diagnostics import Diagnostic
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from .diagnostics import Diagnostic
     from .rules import Rule
 
 FEW = 4  # scripts for which another process pays
-PARTS = 8  # for each process, so that all are done at about the same time
 
 
 @record
@@ -74,8 +72,10 @@ def shown(path: str, record: Record) -> Outcome:
     """A record as the user named the script."""
     folder = folder_of(path)
     found = tuple(
-        changed(item, path=os.path.join(folder, item.path) if item.path else path)
-        for item in record.found
+        [
+            Diagnostic(os.path.join(folder, name) if name else path, *rest)
+            for name, *rest in record.found
+        ]
     )
     return Outcome(found, record.error and f"{path}{record.error}")
 
@@ -91,19 +91,38 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
     if workers < 2:
         yield from (examine(path, codes) for path in paths)
         return
-    from .processes import shared_out
+    from .processes import MOST, shared_out
 
     rules_of(codes)  # imported before the fork, so that no process does it again
-    # Neighbours go to one process: they import the same modules.
-    some = max(1, len(paths) // (PARTS * workers))
+
+    some = 1 + len(paths) // MOST
     parts = [paths[start : start + some] for start in range(0, len(paths), some)]
 
     def work(number: int) -> list[Any]:
-        return [plain(examine(path, codes)) for path in parts[number]]
+        return [values(examine(path, codes)) for path in parts[number]]
 
-    done = shared_out(work, len(parts), workers)
+    done = shared_out(work, shares(parts, workers))
     for number in range(len(parts)):
-        yield from map(from_plain, done[number])
+        yield from (Record(*each) for each in done[number])
+
+
+def shares(parts: list[list[str]], workers: int) -> list[list[int]]:
+    """Numbers of the parts in runs of about as many bytes: neighbours import the same modules."""
+    found: list[list[int]] = [[] for _ in range(workers)]
+    sizes = [sum(map(size, part)) for part in parts]
+    whole, before = sum(sizes) or 1, 0
+    for number, own in enumerate(sizes):
+        found[before * workers // whole].append(number)
+        before += own
+    return found
+
+
+def size(path: str) -> int:
+    """Bytes of a file; 1 for what cannot be told, which its check will say."""
+    try:
+        return os.path.getsize(path) or 1
+    except OSError:
+        return 1
 
 
 @cache
@@ -122,11 +141,14 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     from .sources import read_bytes
 
     folder = os.path.realpath(folder_of(path))
+    listed = names_in(folder)
     probes: dict[str, str | None] = {}
 
     def recorded(module: str) -> bytes | None:
         name = module.removeprefix(f"{folder}/")
         probes[name] = None
+        if name.partition("/")[0] not in listed:
+            return None
         content = look(module)
         probes[name] = None if content is None else fingerprint(content)
         return content
@@ -143,7 +165,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
         for finding in check(unit, rules_of(codes)):
             own = finding.module is unit.script
             name = "" if own else os.path.relpath(finding.module.source.name, folder)
-            found.append(diagnose(finding, name))
+            found.append(values(diagnose(finding, name)))
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:

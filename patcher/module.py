@@ -307,9 +307,3 @@ class Module:
         while isinstance(above, ast.If) and above.orelse == [whole] and not is_inside(at, above):
             whole, above = above, self.parents[above]  # an elif
         return [stmt.value for stmt in sites if stmt is whole or is_inside(stmt, whole)]
-
-
-@lru_cache(maxsize=32)
-def module_of(source: Source) -> Module:
-    """The module of a source, shared by all that import it: what it keeps are answers about it."""
-    return Module(source)

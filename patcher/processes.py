@@ -1,4 +1,4 @@
-"""Work shared out among forked processes, each taking the next part when it is done with one.
+"""Work shared out among forked processes: each does its own share, then helps with the others'.
 
 multiprocessing's pool takes as long to import and to start as several scripts take to be checked,
 and it waits for ever for a worker that was killed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import InputError
 
@@ -17,31 +17,32 @@ TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
-WIDTH = 4  # bytes of a ticket: a pipe holds 64 KiB of them
+WIDTH = 4  # bytes of a ticket
+MOST = 10_000  # tickets of a share: a pipe holds 64 KiB of them
 
 
-def shared_out(work: Callable[[int], Any], parts: int, processes: int) -> dict[int, Any]:
-    """What ``work`` makes of each number below ``parts``: values that marshal can write.
+def shared_out(work: Callable[[int], Any], shares: Sequence[Sequence[int]]) -> dict[int, Any]:
+    """What ``work`` makes of each number of the shares: values that marshal can write.
 
+    There is a process for each share, which may have ``MOST`` numbers.
     Raises InputError where a process was killed, RuntimeError where ``work`` raised in one.
     """
-    tickets, counter = os.pipe()
-    os.write(counter, b"".join(number.to_bytes(WIDTH, "big") for number in range(parts)))
-    os.close(counter)
+    queues = [_queue(share) for share in shares]
     others: list[tuple[int, int]] = []
     try:
-        for _ in range(processes - 1):
+        for first in range(1, len(queues)):
             result, end = os.pipe()
             pid = os.fork()
             if not pid:
-                _serve(work, tickets, end)
+                _serve(work, [*queues[first:], *queues[:first]], end)
             os.close(end)
             others.append((pid, result))
-        done = dict(_taken(work, tickets))
+        done = dict(_taken(work, queues))
         while others:
             done |= _received(*others.pop())
     finally:
-        os.close(tickets)
+        for tickets in queues:
+            os.close(tickets)
         for pid, result in others:  # Ctrl-C, or an error: nobody waits for the rest
             os.close(result)
             os.kill(pid, 15)
@@ -49,19 +50,28 @@ def shared_out(work: Callable[[int], Any], parts: int, processes: int) -> dict[i
     return done
 
 
-def _taken(work: Callable[[int], Any], tickets: int) -> list[tuple[int, Any]]:
-    done = []
+def _queue(share: Sequence[int]) -> int:
+    """A pipe with a ticket for each number, from which several processes can take."""
+    tickets, counter = os.pipe()
+    os.write(counter, b"".join(number.to_bytes(WIDTH, "big") for number in share))
+    os.close(counter)
+    return tickets
+
+
+def _taken(work: Callable[[int], Any], queues: Sequence[int]) -> list[tuple[int, Any]]:
+    return [(number, work(number)) for tickets in queues for number in _numbers(tickets)]
+
+
+def _numbers(tickets: int) -> Iterator[int]:
     while ticket := os.read(tickets, WIDTH):
-        number = int.from_bytes(ticket, "big")
-        done.append((number, work(number)))
-    return done
+        yield int.from_bytes(ticket, "big")
 
 
-def _serve(work: Callable[[int], Any], tickets: int, end: int) -> None:
+def _serve(work: Callable[[int], Any], queues: Sequence[int], end: int) -> None:
     """What a forked process does; it never returns."""
     status = 1
     try:
-        results = _taken(work, tickets)
+        results = _taken(work, queues)
         with open(end, "wb") as stream:
             marshal.dump(results, stream)
         status = 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable
+from functools import lru_cache
 
 from ..errors import InputError
 from .facts import Unit
-from .module import Module, module_of
-from .sources import decode, read_bytes
+from .module import Module
+from .sources import Source, decode, read_bytes
 
 Look = Callable[[str], bytes | None]
 
@@ -52,12 +53,18 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 data = look(path)
                 if data is None:
                     continue
-                module = module_of(decode(path, data))
+                module = sibling(decode(path, data))
             except InputError:
                 continue
             siblings.append(module)
             pending.append(module)
     return Unit(script, tuple(siblings))
+
+
+@lru_cache(maxsize=32)
+def sibling(source: Source) -> Module:
+    """A module that several scripts of a folder import, with its tables: no unit changes them."""
+    return Module(source)
 
 
 def imported(module: Module) -> set[str]:

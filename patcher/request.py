@@ -53,5 +53,5 @@ class Request:
 
 def common_folder(paths: Iterable[str]) -> str:
     """The folder that holds all paths, absolute."""
-    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in paths]
+    folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
     return os.path.commonpath([os.path.realpath(folder) for folder in folders])

@@ -70,7 +70,8 @@ def decode(name: str, data: bytes) -> Source:
 
 def encoding_of(data: bytes) -> str:
     """The encoding that ``data`` says it has. Raises SyntaxError, as tokenize does."""
-    head = b"".join(data.splitlines(keepends=True)[:2])
+    two_lines = data.find(b"\n", data.find(b"\n") + 1) + 1  # by \n; there may be others in them
+    head = b"".join(data[: two_lines or None].splitlines(keepends=True)[:2])
     for cookie in COOKIES:
         head = head.replace(cookie, b"")
     if head.isascii() and b"coding" not in head:

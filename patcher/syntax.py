@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a union
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 # Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
 PLAIN = {"ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "asname"}
 
@@ -49,7 +49,8 @@ class Preorder:
 
     ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
     function, lambda or class around it, 0 at module level; ``owners`` has the function that each of
-    these is, or stands in.
+    these is, or stands in. ``names`` and ``attributes`` have the numbers of those of a spelling;
+    ``stored`` those of plain names that are bound or deleted.
     """
 
     def __init__(self, tree: ast.AST) -> None:
@@ -58,6 +59,9 @@ class Preorder:
         self.scopes: list[int] = []
         self.ends: list[int] = []
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
+        self.names: dict[str, list[int]] = defaultdict(list)
+        self.stored: list[int] = []
+        self.attributes: dict[str, list[int]] = defaultdict(list)
         self.owners: dict[int, Function | None] = {0: None}
         self.answers: dict[object, Any] = {}  # to questions about the tree
         limit = sys.getrecursionlimit()
@@ -70,58 +74,52 @@ class Preorder:
     def _number(self, tree: ast.AST) -> None:
         nodes, above, scopes, ends = self.nodes, self.above, self.scopes, self.ends
         kinds, owners = self.kinds, self.owners
+        all_names, names, stored = kinds[ast.Name], self.names, self.stored
+        all_attributes, attributes = kinds[ast.Attribute], self.attributes
+        constants, load = kinds[ast.Constant], ast.Load
 
         def visit(node: Any, parent: int, scope: int) -> None:
-            kind = type(node)
-            parts = PARTS[kind]
-            if parts is None:
-                return
             index = len(nodes)
             nodes.append(node)
             above.append(parent)
             scopes.append(scope)
-            kinds[kind].append(index)
-            fields = vars(node)
+            fields = node.__dict__
             fields["_place"] = self, index
-            if not parts:
+            kind = type(node)
+            # Three of five nodes are one of these.
+            if kind is ast.Name:
+                all_names.append(index)
+                names[fields["id"]].append(index)
+                if type(fields["ctx"]) is not load:
+                    stored.append(index)
+                ends.append(index + 1)
+                return
+            if kind is ast.Constant:
+                constants.append(index)
                 ends.append(index + 1)
                 return
             ends.append(0)
+            if kind is ast.Attribute:
+                all_attributes.append(index)
+                attributes[fields["attr"]].append(index)
+                visit(fields["value"], index, scope)
+                ends[index] = len(nodes)
+                return
+            kinds[kind].append(index)
             if kind in SCOPES:
-                owners[index] = node if isinstance(node, Function) else owners[scope]
+                owners[index] = node if kind in FUNCTIONS else owners[scope]
                 scope = index
-            for name in parts:
+            for name in PARTS[kind] or ():
                 value = fields[name]
                 if type(value) is list:
                     for item in value:
-                        visit(item, index, scope)
-                elif value is not None:
+                        if PARTS[type(item)] is not None:
+                            visit(item, index, scope)
+                elif PARTS[type(value)] is not None:
                     visit(value, index, scope)
             ends[index] = len(nodes)
 
         visit(tree, 0, 0)
-
-    @cached_property
-    def _names(self) -> tuple[dict[str, list[int]], list[int]]:
-        found: dict[str, list[int]] = defaultdict(list)
-        stored: list[int] = []
-        nodes: list[Any] = self.nodes
-        load = ast.Load
-        for index in self.kinds.get(ast.Name, ()):
-            node = nodes[index]
-            found[node.id].append(index)
-            if type(node.ctx) is not load:
-                stored.append(index)
-        return found, stored
-
-    @cached_property
-    def attributes(self) -> dict[str, list[int]]:
-        """Numbers of the attributes of each name, in preorder."""
-        found: dict[str, list[int]] = defaultdict(list)
-        nodes: list[Any] = self.nodes
-        for index in self.kinds.get(ast.Attribute, ()):
-            found[nodes[index].attr].append(index)
-        return found
 
     @cached_property
     def spelled(self) -> dict[str, list[int]]:
@@ -133,16 +131,6 @@ class Preorder:
             **attributes,
             **{name: sorted(names[name] + attributes[name]) for name in both},
         }
-
-    @property
-    def names(self) -> dict[str, list[int]]:
-        """Numbers of the plain names that are spelled so, in preorder."""
-        return self._names[0]
-
-    @property
-    def stored(self) -> list[int]:
-        """Numbers of the plain names that are bound or deleted, in preorder."""
-        return self._names[1]
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:

@@ -5,17 +5,48 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
+from ddpfix.patcher.check_files import shares
 from ddpfix.patcher.processes import shared_out
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_every_part_is_done_once(processes: int) -> None:
-    done = shared_out(lambda number: (number, "x" * 100_000), 12, processes)
+    shares = [range(number, 12, processes) for number in range(processes)]
+    done = shared_out(lambda number: (number, "x" * 100_000), shares)
     assert sorted(done) == list(range(12))
     assert all(value == (number, "x" * 100_000) for number, value in done.items())
+
+
+def test_who_is_done_helps_with_the_shares_of_others() -> None:
+    begun, begins = os.pipe()
+    ended, ends = os.pipe()
+
+    def work(number: int) -> int:
+        if number == 0:
+            os.write(begins, b"x")
+            os.read(ended, 1)  # until the other process has the last of this one's share
+        elif number == 2:
+            os.write(ends, b"x")
+        elif number == 3:
+            os.read(begun, 1)
+        return os.getpid()
+
+    done = shared_out(work, [[0, 1, 2], [3]])
+    assert done[0] == os.getpid()
+    assert done[1] == done[2] == done[3] != done[0]
+
+
+def test_shares_are_neighbours_of_about_as_many_bytes(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.py" for number in range(6)]
+    for path, size in zip(paths, (5, 1, 1, 1, 1, 1), strict=True):
+        path.write_text("#" * size)
+    parts = [[str(path)] for path in paths]
+    assert shares(parts, 2) == [[0], [1, 2, 3, 4, 5]]
+    assert shares([*parts, [str(tmp_path / "none.py")]], 3) == [[0], [1, 2, 3], [4, 5, 6]]
 
 
 def elsewhere(work: Callable[[], object]) -> Callable[[int], object]:
@@ -38,12 +69,12 @@ def elsewhere(work: Callable[[], object]) -> Callable[[int], object]:
 
 def test_a_process_that_is_killed_is_told_of() -> None:
     with pytest.raises(InputError, match="killed by signal 9; --jobs 1"):
-        shared_out(elsewhere(lambda: os.kill(os.getpid(), signal.SIGKILL)), 2, 2)
+        shared_out(elsewhere(lambda: os.kill(os.getpid(), signal.SIGKILL)), [[0], [1]])
 
 
 def test_an_error_in_a_process_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="its traceback is above"):
-        shared_out(elsewhere(lambda: 1 // 0), 2, 2)
+        shared_out(elsewhere(lambda: 1 // 0), [[0], [1]])
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
@@ -61,7 +92,7 @@ def test_no_process_outlives_an_error() -> None:
         return None
 
     with pytest.raises(KeyboardInterrupt):
-        shared_out(work, 2, 2)
+        shared_out(work, [[0], [1]])
     os.close(seen)
     with pytest.raises(ProcessLookupError):
         os.kill(children[0], 0)
