@@ -20,7 +20,7 @@ from .cache import (
     is_of_interest,
     names_in,
 )
-from .collector import patient_collector
+from .collector import keep_freed_memory, patient_collector
 from .diagnostics import Diagnostic
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -82,6 +82,7 @@ def shown(path: str, record: Record) -> Outcome:
 
 def examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> Iterator[Record]:
     """Records of scripts, in their order."""
+    keep_freed_memory()
     with patient_collector():
         yield from _examine_all(paths, codes, jobs)
 
