@@ -280,7 +280,7 @@ def write(changes: Sequence[Change]) -> None:
 
 def send(script: Path, data: bytes, changes: Sequence[Change]) -> list[str]:
     """Put the script's new text on stdout; why not, where other files change with it."""
-    others = sorted({c.source.path.name for c in changes if c.source.path != script})
+    others = sorted({c.source.file for c in changes if c.source.path != script})
     if others:
         return [
             f"{script}: {', '.join(others)} beside it changes too; give the file in place of `-`"

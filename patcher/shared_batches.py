@@ -18,7 +18,7 @@ OF_BATCHES = ("batch_size", "sampler", "drop_last")  # a loader has them only if
 
 def refusal(module: Module, at: ast.stmt | ast.expr | ast.keyword, why: str) -> RefusedError:
     """What to raise where ``at`` cannot be made exact."""
-    return RefusedError(f"--exact: {module.source.path.name} line {at.lineno}: {why}")
+    return RefusedError(f"--exact: {module.source.file} line {at.lineno}: {why}")
 
 
 def is_one_of_cycles(loader: Loader) -> bool:

@@ -35,6 +35,11 @@ class Source:
 
         return Path(self.name)
 
+    @property
+    def file(self) -> str:
+        """Its name without the folder."""
+        return os.path.basename(self.name)
+
     def encode(self, text: str) -> bytes:
         """``text`` as this file's bytes.
 

@@ -14,7 +14,7 @@ from launched import RECIPE
 
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
-HEAVY += ["typing", "re"]
+HEAVY += ["typing", "re", "pathlib"]
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
@@ -68,17 +68,21 @@ def test_the_other_commands_and_options_are_reached(tmp_path: Path) -> None:
     assert b"Usage: " in start("check", "--help").stdout
 
 
-def test_a_check_of_plain_paths_imports_little(tmp_path: Path) -> None:
+SHARDED = (ROOT / "fixtures" / "shapes" / "sharded_by_hand.py").read_text()
+
+
+@pytest.mark.parametrize(("text", "code"), [(LEGACY, "DF203"), (SHARDED, "DF403")])
+def test_a_check_of_plain_paths_imports_little(tmp_path: Path, text: str, code: str) -> None:
     script = tmp_path / "run.py"
-    script.write_text(LEGACY)
-    code = "from ddpfix.start import main; main()"
+    script.write_text(text)
+    begin = "from ddpfix.start import main; main()"
     # Without what a development environment imports to find an editable install.
     (tmp_path / "ddpfix").symlink_to(ROOT)
-    command = [sys.executable, "-S", "-X", "importtime", "-c", code, "check", str(script)]
+    command = [sys.executable, "-S", "-X", "importtime", "-c", begin, "check", str(script)]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "DF203" in done.stdout
+    assert code in done.stdout
     found = told(done.stderr)
     assert "ddpfix.patcher.engine" in found
     assert found.isdisjoint(HEAVY)

@@ -71,7 +71,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             edits += thawed(module, call)
         if edits or late:
             where = thawing[0]
-            file = "" if where.module is module else f"{where.module.source.path.name} "
+            file = "" if where.module is module else f"{where.module.source.file} "
             because = f"{file}line {where.stmt.lineno} thaws parameters in training"
             yield Finding(module, call, because, tuple(edits))
 

@@ -60,7 +60,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
         found = taken_off_first(unit) if twice.wraps_last else kept_on(unit)
         if found is not None:
             where, node = found
-            file = "" if where is twice.module else f"{where.source.path.name} "
+            file = "" if where is twice.module else f"{where.source.file} "
             off = "_orig_mod off first" if twice.wraps_last else "module off, and never _orig_mod"
             because = f"{file}line {node.lineno} takes {off}"
             yield Finding(twice.module, twice.wrap, because, exchanged(twice))

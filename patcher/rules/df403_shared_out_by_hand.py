@@ -31,7 +31,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
     branches = [(module, stmt) for module in unit.modules for stmt in forks(module)]
     for module, stmt in branches:
         where = ", ".join(sorted({str(node.lineno) for m, node in shares if m is shares[0][0]}))
-        because = f"line {where} of {shares[0][0].source.path.name} keeps this rank's share only"
+        because = f"line {where} of {shares[0][0].source.file} keeps this rank's share only"
         yield Finding(module, stmt, because, (Unwrap(stmt),))
     if not branches:
         for module, node in shares:
