@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from ast import Attribute, Call, Constant, Load, Name
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -76,7 +77,7 @@ class Preorder:
         kinds, owners = self.kinds, self.owners
         all_names, names, stored = kinds[ast.Name], self.names, self.stored
         all_attributes, attributes = kinds[ast.Attribute], self.attributes
-        constants, load = kinds[ast.Constant], ast.Load
+        constants, calls = kinds[ast.Constant], kinds[ast.Call]
 
         def visit(node: Any, parent: int, scope: int) -> None:
             index = len(nodes)
@@ -86,23 +87,32 @@ class Preorder:
             fields = node.__dict__
             fields["_place"] = self, index
             kind = type(node)
-            # Three of five nodes are one of these.
-            if kind is ast.Name:
+            # Seven of ten nodes are one of these four.
+            if kind is Name:
                 all_names.append(index)
                 names[fields["id"]].append(index)
-                if type(fields["ctx"]) is not load:
+                if type(fields["ctx"]) is not Load:
                     stored.append(index)
                 ends.append(index + 1)
                 return
-            if kind is ast.Constant:
+            if kind is Constant:
                 constants.append(index)
                 ends.append(index + 1)
                 return
             ends.append(0)
-            if kind is ast.Attribute:
+            if kind is Attribute:
                 all_attributes.append(index)
                 attributes[fields["attr"]].append(index)
                 visit(fields["value"], index, scope)
+                ends[index] = len(nodes)
+                return
+            if kind is Call:
+                calls.append(index)
+                visit(fields["func"], index, scope)
+                for item in fields["args"]:
+                    visit(item, index, scope)
+                for item in fields["keywords"]:
+                    visit(item, index, scope)
                 ends[index] = len(nodes)
                 return
             kinds[kind].append(index)
