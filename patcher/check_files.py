@@ -108,13 +108,21 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
 
 
 def shares(parts: list[list[str]], workers: int) -> list[list[int]]:
-    """Numbers of the parts in runs of about as many bytes: neighbours import the same modules."""
+    """Numbers of the parts in runs of about as many bytes: neighbours import the same modules.
+
+    Large folders first, so that what is left to help with at the end is little.
+    """
     found: list[list[int]] = [[] for _ in range(workers)]
     sizes = [sum(map(size, part)) for part in parts]
-    whole, before = sum(sizes) or 1, 0
+    folders = [os.path.dirname(part[0]) for part in parts]
+    whole, before = sum(sizes), 0
+    in_folder = dict.fromkeys(folders, 0)
     for number, own in enumerate(sizes):
         found[before * workers // whole].append(number)
         before += own
+        in_folder[folders[number]] += own
+    for share in found:
+        share.sort(key=lambda number: in_folder[folders[number]], reverse=True)
     return found
 
 
