@@ -70,13 +70,10 @@ def check_files(
 
 def shown(path: str, record: Record) -> Outcome:
     """A record as the user named the script."""
-    folder = folder_of(path)
-    found = tuple(
-        [
-            Diagnostic(os.path.join(folder, name) if name else path, *rest)
-            for name, *rest in record.found
-        ]
-    )
+    paths = {"": path}
+    for name in {item[0] for item in record.found} - {""}:
+        paths[name] = os.path.join(folder_of(path), name)
+    found = tuple([Diagnostic(paths[name], *rest) for name, *rest in record.found])
     return Outcome(found, record.error and f"{path}{record.error}")
 
 
@@ -149,7 +146,8 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     from .project import look, read_unit
     from .sources import read_bytes
 
-    folder = os.path.realpath(folder_of(path))
+    place = os.path.realpath(path)
+    folder = os.path.dirname(place)
     listed = names_in(folder)
     probes: dict[str, str | None] = {}
 
@@ -169,7 +167,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
             key = f"{os.path.basename(path)} {fingerprint(data)}"
         if not is_of_interest(data):
             return NOTHING
-        unit = read_unit(path, data, recorded)
+        unit = read_unit(path, data, recorded, place)
         found = []
         for finding in check(unit, rules_of(codes)):
             own = finding.module is unit.script

@@ -20,25 +20,28 @@ def look(path: str) -> bytes | None:
     return read_bytes(path) if os.path.isfile(path) else None
 
 
-def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
+def read_unit(
+    path: str, data: bytes | None = None, look: Look = look, place: str | None = None
+) -> Unit:
     """The unit whose script is ``path``; ``data`` stands in for the file's bytes.
 
-    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on.
+    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on,
+    beside ``place``, the file that ``path`` leads to.
     A sibling that cannot be parsed is left out: its own check reports it.
     Raises InputError when the script itself cannot be read or parsed.
     """
-    script = Module(decode(path, read_bytes(path) if data is None else data))
-    return with_siblings(script, look)
+    script = module_of(decode(path, read_bytes(path) if data is None else data))
+    return with_siblings(script, look, place)
 
 
-def with_siblings(script: Module, look: Look = look) -> Unit:
+def with_siblings(script: Module, look: Look = look, place: str | None = None) -> Unit:
     """The unit of ``script`` with the modules beside it that it imports, directly or not.
 
     A module of a library is a unit of its own.
     """
     if not script.is_program:
         return Unit(script)
-    place = os.path.realpath(script.source.name)
+    place = place or os.path.realpath(script.source.name)
     folder = os.path.dirname(place)
     seen = {place}
     siblings: list[Module] = []
@@ -53,7 +56,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 data = look(path)
                 if data is None:
                     continue
-                module = sibling(decode(path, data))
+                module = module_of(decode(path, data))
             except InputError:
                 continue
             siblings.append(module)
@@ -62,8 +65,11 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
 
 
 @lru_cache(maxsize=32)
-def sibling(source: Source) -> Module:
-    """A module that several scripts of a folder import, with its tables: no unit changes them."""
+def module_of(source: Source) -> Module:
+    """A file that several scripts import, and that is checked itself, with its tables.
+
+    No unit changes them. Raises InputError.
+    """
     return Module(source)
 
 

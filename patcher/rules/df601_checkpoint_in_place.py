@@ -48,7 +48,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
 def is_opened(module: Module, path: ast.expr) -> bool:
     """Whether it is no path, but a file that a ``with`` of the function opens."""
     return any(
-        type(file := item.optional_vars) is type(path) and ast.unparse(file) == ast.unparse(path)
+        type(file := item.optional_vars) is type(path) and module.text(file) == module.text(path)
         for node in within(module.scope_statements(path), ast.With)
         for item in node.items
     )

@@ -102,7 +102,9 @@ def clips(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]
 
 
 def same_test(up: ast.AST, test: ast.If) -> bool:
-    return isinstance(up, ast.If) and (same(up.test, test.test) or ast.unparse(up.test) == LAST)
+    if not isinstance(up, ast.If):
+        return False
+    return same(up.test, test.test) or (isinstance(up.test, ast.Name) and up.test.id == LAST)
 
 
 def text(loop: TrainLoop) -> str:

@@ -23,7 +23,7 @@ from ..edits import Define, Edit, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
-from ..syntax import keyword, within
+from ..syntax import keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 
@@ -87,7 +87,7 @@ def is_tried(module: Module, node: ast.AST) -> bool:
     """Whether the script asks whether the attribute is there."""
     return any(
         isinstance(up, ast.Try)
-        or (isinstance(up, ast.If | ast.IfExp) and "hasattr" in ast.unparse(up.test))
+        or (isinstance(up, ast.If | ast.IfExp) and mentions(up.test, "hasattr"))
         for up in module.ancestors(node)
     )
 
