@@ -8,7 +8,8 @@ scripts are those named run*.py. A table goes to stderr and JSON to stdout.
 
 `pip install '.[benchmarks]'`, without `-c constraints.txt`, brings the other tools: torchfix needs
 an older libcst. What is not beside this Python is looked for on the path. An editable install of
-ddpfix starts some 15 ms later than that of a wheel.
+ddpfix starts some 15 ms later than that of a wheel. A Python built without --enable-optimizations,
+as pyenv builds it unasked, is a sixth slower than a distribution's: name in a report which it was.
 """
 
 from __future__ import annotations
