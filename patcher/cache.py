@@ -18,6 +18,7 @@ from importlib.util import source_hash
 
 from .. import __version__
 from ..record import record, values
+from .places import folder_of, names_in
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -167,19 +168,6 @@ class Cache:
                 place = os.path.join(folder, name)
                 if SUFFIX in name and os.stat(place).st_mtime < time.time() - LONG:
                     os.unlink(place)
-
-
-def names_in(folder: str) -> frozenset[str]:
-    """Names in a folder; none where it cannot be listed."""
-    try:
-        return frozenset(os.listdir(folder or "."))
-    except OSError:
-        return frozenset()
-
-
-def folder_of(path: str) -> str:
-    """The folder whose modules a script imports: that of the file a link leads to."""
-    return os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
 
 
 def version() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 
@@ -10,6 +9,7 @@ from .cache import Cache, open_cache
 from .check_files import check_files, examine, shown
 from .diagnostics import Diagnostic
 from .output import FORMATS, statistics
+from .places import real
 from .request import Request
 
 
@@ -59,22 +59,11 @@ def check(
 
 def distinct(items: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Each once: a module is reached from every script that imports it."""
-    folders: dict[str, str] = {}
     places: dict[str, str] = {}
     found: dict[tuple[str, int, int, str], Diagnostic] = {}
     for item in items:
         place = places.get(item.path)
         if place is None:
-            place = places[item.path] = real(item.path, folders)
+            place = places[item.path] = real(item.path)
         found.setdefault((place, item.line, item.column, item.code), item)
     return list(found.values())
-
-
-def real(path: str, folders: dict[str, str]) -> str:
-    """The file that ``path`` leads to; ``folders`` keeps what was asked of each folder."""
-    if os.path.islink(path):
-        return os.path.realpath(path)
-    folder, name = os.path.split(path)
-    if folder not in folders:
-        folders[folder] = os.path.realpath(folder)
-    return os.path.join(folders[folder], name)

@@ -16,12 +16,11 @@ from .cache import (
     Cache,
     Record,
     fingerprint,
-    folder_of,
     is_of_interest,
-    names_in,
 )
 from .collector import keep_freed_memory, patient_collector
 from .diagnostics import Diagnostic
+from .places import folder_of, names_in, real
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     from .project import look, read_unit
     from .sources import read_bytes
 
-    place = os.path.realpath(path)
+    place = real(path)
     folder = os.path.dirname(place)
     listed = names_in(folder)
     probes: dict[str, str | None] = {}
@@ -171,7 +170,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
         found = []
         for finding in check(unit, rules_of(codes)):
             own = finding.module is unit.script
-            name = "" if own else os.path.relpath(finding.module.source.name, folder)
+            name = "" if own else finding.module.source.name.removeprefix(f"{folder}/")
             found.append(values(diagnose(finding, name)))
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from .findings import Finding, Safety, Severity
+from .module import kept
 from .selection import all_codes
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -42,9 +43,14 @@ class Noqa:
         return bool(fitting)
 
 
+@kept
+def _may_have_some(module: Module) -> bool:
+    return "noqa" in module.source.text.lower()
+
+
 def noqas(module: Module) -> list[Noqa]:
     """All noqa comments of a file."""
-    if "noqa" not in module.source.text.lower():
+    if not _may_have_some(module):
         return []
     import re  # few files have such a comment
 

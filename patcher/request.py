@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import InputError
 from .config import read_config
 from .discover import project_root, scripts
+from .places import real_folder
 from .selection import all_codes, selected, split
 
 STDIN = "-"
@@ -54,4 +55,4 @@ class Request:
 def common_folder(paths: Iterable[str]) -> str:
     """The folder that holds all paths, absolute."""
     folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
-    return os.path.commonpath([os.path.realpath(folder) for folder in folders])
+    return os.path.commonpath([real_folder(folder) for folder in folders])
