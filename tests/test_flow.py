@@ -101,6 +101,25 @@ def reads(body: str) -> list[tuple[str, Role]]:
         ),
         pytest.param(
             """
+            if args.local_rank == -1:
+                return
+            print(cache)
+            cache = g()
+            """,
+            [("cache", Role.MAIN)],
+            id="bound under no test, read where a lone process has left",
+        ),
+        pytest.param(
+            """
+            if args.local_rank != -1:
+                print(results)
+                results = g()
+            """,
+            [("results", Role.MAIN)],
+            id="read and bound by ranks alone",
+        ),
+        pytest.param(
+            """
             if args.local_rank not in [-1, 0]:
                 try:
                     raise ValueError
