@@ -91,7 +91,6 @@ def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> 
     from .processes import MOST, shared_out
 
     rules_of(codes)  # imported before the fork, so that no process does it again
-
     some = 1 + len(paths) // MOST
     parts = [paths[start : start + some] for start in range(0, len(paths), some)]
 
@@ -145,8 +144,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
     from .project import look, read_unit
     from .sources import read_bytes
 
-    place = real(path)
-    folder = os.path.dirname(place)
+    folder = os.path.dirname(real(path))
     listed = names_in(folder)
     probes: dict[str, str | None] = {}
 
@@ -166,7 +164,7 @@ def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Rec
             key = f"{os.path.basename(path)} {fingerprint(data)}"
         if not is_of_interest(data):
             return NOTHING
-        unit = read_unit(path, data, recorded, place)
+        unit = read_unit(path, data, recorded)
         found = []
         for finding in check(unit, rules_of(codes)):
             own = finding.module is unit.script

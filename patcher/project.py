@@ -10,6 +10,7 @@ from functools import lru_cache
 from ..errors import InputError
 from .facts import Unit
 from .module import Module
+from .places import real
 from .sources import Source, decode, read_bytes
 
 Look = Callable[[str], bytes | None]
@@ -20,28 +21,25 @@ def look(path: str) -> bytes | None:
     return read_bytes(path) if os.path.isfile(path) else None
 
 
-def read_unit(
-    path: str, data: bytes | None = None, look: Look = look, place: str | None = None
-) -> Unit:
+def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
     """The unit whose script is ``path``; ``data`` stands in for the file's bytes.
 
-    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on,
-    beside ``place``, the file that ``path`` leads to.
+    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on.
     A sibling that cannot be parsed is left out: its own check reports it.
     Raises InputError when the script itself cannot be read or parsed.
     """
     script = module_of(decode(path, read_bytes(path) if data is None else data))
-    return with_siblings(script, look, place)
+    return with_siblings(script, look)
 
 
-def with_siblings(script: Module, look: Look = look, place: str | None = None) -> Unit:
+def with_siblings(script: Module, look: Look = look) -> Unit:
     """The unit of ``script`` with the modules beside it that it imports, directly or not.
 
     A module of a library is a unit of its own.
     """
     if not script.is_program:
         return Unit(script)
-    place = place or os.path.realpath(script.source.name)
+    place = real(script.source.name)
     folder = os.path.dirname(place)
     seen = {place}
     siblings: list[Module] = []

@@ -28,7 +28,10 @@ def test_who_is_done_helps_with_the_shares_of_others() -> None:
     def work(number: int) -> int:
         if number == 0:
             os.write(begins, b"x")
-            os.read(ended, 1)  # until the other process has the last of this one's share
+            os.close(ends)
+            os.read(
+                ended, 1
+            )  # until the other process has the last of this one's share, or is done
         elif number == 2:
             os.write(ends, b"x")
         elif number == 3:
@@ -47,6 +50,15 @@ def test_shares_are_neighbours_of_about_as_many_bytes(tmp_path: Path) -> None:
     parts = [[str(path)] for path in paths]
     assert shares(parts, 2) == [[0], [1, 2, 3, 4, 5]]
     assert shares([*parts, [str(tmp_path / "none.py")]], 3) == [[0], [1, 2, 3], [4, 5, 6]]
+
+
+def test_a_share_begins_with_its_large_folders(tmp_path: Path) -> None:
+    sizes = {"a/1.py": 2, "b/1.py": 1, "b/2.py": 3, "c/1.py": 5, "a/2.py": 1}
+    for name, size in sizes.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("#" * size)
+    (share,) = shares([[str(tmp_path / name)] for name in sizes], 1)
+    assert " ".join(list(sizes)[number] for number in share) == "c/1.py b/1.py b/2.py a/1.py a/2.py"
 
 
 def elsewhere(work: Callable[[], object]) -> Callable[[int], object]:
