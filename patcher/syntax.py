@@ -26,7 +26,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 # Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
-PLAIN = {"ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "asname"}
+PLAIN = {"ctx", "op", "ops", "arg", "level", "module", "asname"}
 
 
 class Parts(dict[type, tuple[str, ...] | None]):
@@ -34,8 +34,7 @@ class Parts(dict[type, tuple[str, ...] | None]):
 
     def __missing__(self, kind: type) -> tuple[str, ...] | None:
         if issubclass(kind, ast.AST):
-            names = () if kind is ast.Constant else kind._fields
-            self[kind] = tuple(name for name in names if name not in PLAIN)
+            self[kind] = tuple(name for name in kind._fields if name not in PLAIN)
         else:
             self[kind] = None
         return self[kind]
@@ -75,9 +74,9 @@ class Preorder:
     def _number(self, tree: ast.AST) -> None:
         nodes, above, scopes, ends = self.nodes, self.above, self.scopes, self.ends
         kinds, owners = self.kinds, self.owners
-        all_names, names, stored = kinds[ast.Name], self.names, self.stored
-        all_attributes, attributes = kinds[ast.Attribute], self.attributes
-        constants, calls = kinds[ast.Constant], kinds[ast.Call]
+        all_names, names, stored = kinds[Name], self.names, self.stored
+        all_attributes, attributes = kinds[Attribute], self.attributes
+        constants, calls = kinds[Constant], kinds[Call]
 
         def visit(node: Any, parent: int, scope: int) -> None:
             index = len(nodes)

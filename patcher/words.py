@@ -10,7 +10,7 @@ from itertools import pairwise
 from .edits import RefusedError, Rewrite
 from .module import Module
 from .pieces import has_block
-from .syntax import below
+from .syntax import is_inside
 
 Place = tuple[int, int]  # line, from 1, and column in bytes, as ast has them
 Span = tuple[Place, Place, str]  # what stands in place of the words between
@@ -25,7 +25,10 @@ def spans(stmt: ast.stmt, rewrites: Sequence[Rewrite]) -> list[Span]:
     if has_block(stmt):
         parts = [part for name in HEADS if isinstance(part := getattr(stmt, name, None), ast.expr)]
         parts += [item.context_expr for item in getattr(stmt, "items", ())]
-        if not all(any(is_inside(one.first, part) for part in parts) for one in rewrites):
+        if not all(
+            one.first in parts or any(is_inside(one.first, part) for part in parts)
+            for one in rewrites
+        ):
             raise RefusedError(f"line {stmt.lineno}: an edit inside the head of this statement")
     found = sorted(span(rewrite) for rewrite in rewrites)
     for (_, end, _), (start, _, _) in pairwise(found):
@@ -46,11 +49,6 @@ def end_of(node: ast.expr | ast.keyword | ast.alias) -> Place:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return node.end_lineno, node.end_col_offset
-
-
-def is_inside(inner: ast.AST, outer: ast.AST) -> bool:
-    """Whether a node is, or stands below, another one."""
-    return any(node is inner for node in below(outer))
 
 
 def with_words(module: Module, first: int, last: int, words: Sequence[Span]) -> str:
