@@ -1,7 +1,8 @@
 """Work shared out among forked processes: each does its own share, then helps with the others'.
 
 multiprocessing's pool takes as long to import and to start as several scripts take to be checked,
-and it waits for ever for a worker that was killed.
+and it waits for ever for a worker that was killed. The process that shares out does none of the
+work: what it makes of the results is not held up by giving the work's memory back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH = 4  # bytes of a ticket
 MOST = 10_000  # tickets of a share: a pipe holds 64 KiB of them
+ended: list[int] = []  # processes that have told all, and give their memory back meanwhile
 
 
 def shared_out(work: Callable[[int], Any], shares: Sequence[Sequence[int]]) -> dict[int, Any]:
@@ -27,23 +29,30 @@ def shared_out(work: Callable[[int], Any], shares: Sequence[Sequence[int]]) -> d
     There is a process for each share, which may have ``MOST`` numbers.
     Raises InputError where a process was killed, RuntimeError where ``work`` raised in one.
     """
+    while ended:
+        os.waitpid(ended.pop(), 0)
     queues = [_queue(share) for share in shares]
-    others: list[tuple[int, int]] = []
+    workers: list[tuple[int, int]] = []
+    done: dict[int, Any] = {}
     try:
-        for first in range(1, len(queues)):
+        for first in range(len(queues)):
             result, end = os.pipe()
             pid = os.fork()
             if not pid:
                 _serve(work, [*queues[first:], *queues[:first]], end)
             os.close(end)
-            others.append((pid, result))
-        done = dict(_taken(work, queues))
-        while others:
-            done |= _received(*others.pop())
+            workers.append((pid, result))
+        while workers:
+            pid, result = workers[-1]
+            with open(result, "rb", closefd=False) as stream:
+                data = stream.read()
+            workers.pop()  # not before: it is to be ended with the others
+            os.close(result)
+            done |= _received(pid, data)
     finally:
         for tickets in queues:
             os.close(tickets)
-        for pid, result in others:  # Ctrl-C, or an error: nobody waits for the rest
+        for pid, result in workers:  # Ctrl-C, or an error: nobody waits for the rest
             os.close(result)
             os.kill(pid, 15)
             os.waitpid(pid, 0)
@@ -58,10 +67,6 @@ def _queue(share: Sequence[int]) -> int:
     return tickets
 
 
-def _taken(work: Callable[[int], Any], queues: Sequence[int]) -> list[tuple[int, Any]]:
-    return [(number, work(number)) for tickets in queues for number in _numbers(tickets)]
-
-
 def _numbers(tickets: int) -> Iterator[int]:
     while ticket := os.read(tickets, WIDTH):
         yield int.from_bytes(ticket, "big")
@@ -71,7 +76,7 @@ def _serve(work: Callable[[int], Any], queues: Sequence[int], end: int) -> None:
     """What a forked process does; it never returns."""
     status = 1
     try:
-        results = _taken(work, queues)
+        results = [(number, work(number)) for tickets in queues for number in _numbers(tickets)]
         with open(end, "wb") as stream:
             marshal.dump(results, stream)
         status = 0
@@ -83,14 +88,15 @@ def _serve(work: Callable[[int], Any], queues: Sequence[int], end: int) -> None:
         os._exit(status)
 
 
-def _received(pid: int, result: int) -> list[tuple[int, Any]]:
-    """What a process has done. Raises InputError or RuntimeError."""
-    with open(result, "rb") as stream:
-        data = stream.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def _received(pid: int, data: bytes) -> list[tuple[int, Any]]:
+    """What a process has told. Raises InputError or RuntimeError where that is not all."""
+    try:
+        done: list[tuple[int, Any]] = marshal.loads(data)
+    except (EOFError, ValueError):
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    else:
+        ended.append(pid)
+        return done
     if status < 0:
         raise InputError(f"a process was killed by signal {-status}; --jobs 1 does without others")
-    if status:
-        raise RuntimeError("a process failed; its traceback is above")
-    done: list[tuple[int, Any]] = marshal.loads(data)
-    return done
+    raise RuntimeError("a process failed; its traceback is above")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 from ddpfix.errors import InputError
+from ddpfix.patcher import processes
 from ddpfix.patcher.check_files import shares
 from ddpfix.patcher.processes import shared_out
 
@@ -28,10 +31,7 @@ def test_who_is_done_helps_with_the_shares_of_others() -> None:
     def work(number: int) -> int:
         if number == 0:
             os.write(begins, b"x")
-            os.close(ends)
-            os.read(
-                ended, 1
-            )  # until the other process has the last of this one's share, or is done
+            os.read(ended, 1)  # until the other process has the last of this one's share
         elif number == 2:
             os.write(ends, b"x")
         elif number == 3:
@@ -39,8 +39,8 @@ def test_who_is_done_helps_with_the_shares_of_others() -> None:
         return os.getpid()
 
     done = shared_out(work, [[0, 1, 2], [3]])
-    assert done[0] == os.getpid()
     assert done[1] == done[2] == done[3] != done[0]
+    assert os.getpid() not in done.values()
 
 
 def test_shares_are_neighbours_of_about_as_many_bytes(tmp_path: Path) -> None:
@@ -61,50 +61,56 @@ def test_a_share_begins_with_its_large_folders(tmp_path: Path) -> None:
     assert " ".join(list(sizes)[number] for number in share) == "c/1.py b/1.py b/2.py a/1.py a/2.py"
 
 
-def elsewhere(work: Callable[[], object]) -> Callable[[int], object]:
-    """Work that another process is sure to get a part of: this one waits until that is gone."""
-    here, (seen, held) = os.getpid(), os.pipe()
-    parts: list[int] = []
-
-    def run(number: int) -> object:
-        if os.getpid() != here:
-            return work()
-        if not parts:
-            os.close(held)
-            os.read(seen, 1)
-            os.close(seen)
-        parts.append(number)
+def test_a_process_that_is_killed_is_told_of() -> None:
+    def work(number: int) -> int:
+        if number:
+            os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    return run
-
-
-def test_a_process_that_is_killed_is_told_of() -> None:
     with pytest.raises(InputError, match="killed by signal 9; --jobs 1"):
-        shared_out(elsewhere(lambda: os.kill(os.getpid(), signal.SIGKILL)), [[0], [1]])
+        shared_out(work, [[0], [1]])
+
+
+def test_a_process_that_is_killed_while_it_tells_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def half(value: dict[int, int], stream: IO[bytes]) -> None:
+        stream.write(marshal.dumps(value)[:-1])
+        stream.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(processes, "marshal", SimpleNamespace(dump=half, loads=marshal.loads))
+    with pytest.raises(InputError, match="killed by signal 9; --jobs 1"):
+        shared_out(lambda number: number, [[0], [1]])
 
 
 def test_an_error_in_a_process_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="its traceback is above"):
-        shared_out(elsewhere(lambda: 1 // 0), [[0], [1]])
+        shared_out(lambda number: 1 // number, [[1], [0]])
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 def test_no_process_outlives_an_error() -> None:
-    here, children = os.getpid(), list[int]()
     seen, held = os.pipe()
 
-    def work(number: int) -> object:
-        if os.getpid() == here:
-            os.close(held)
-            children.append(int(os.read(seen, 20)))
-            raise KeyboardInterrupt
-        os.write(held, str(os.getpid()).encode())
+    def work(number: int) -> None:
+        os.write(held, f"{os.getpid()} ".encode())
         signal.pause()
-        return None
 
-    with pytest.raises(KeyboardInterrupt):
-        shared_out(work, [[0], [1]])
-    os.close(seen)
-    with pytest.raises(ProcessLookupError):
-        os.kill(children[0], 0)
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            shared_out(work, [[0], [1]])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    os.close(held)
+    with open(seen) as stream:  # noqa: PTH123 - no path
+        children = stream.read().split()  # to the end: nobody has the other one open
+    assert len(children) == 2
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(child), 0)
