@@ -21,8 +21,11 @@ def real_folder(folder: str) -> str:
 
 @cache
 def _resolved(folder: str) -> str:
-    """Asked once: files share folders, and every folder on the way is looked at for each."""
-    return os.path.realpath(folder)
+    """Asked once: files share folders, and folders those above them."""
+    above, name = os.path.split(folder)
+    if not name or os.path.islink(folder):
+        return os.path.realpath(folder)
+    return os.path.join(_resolved(above), name)
 
 
 def folder_of(path: str) -> str:
