@@ -6,7 +6,6 @@ bound it, while a lone process may have. Branches that a role cannot take are no
 
 from __future__ import annotations
 
-import ast
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from .syntax import (
     place,
     within,
 )
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -127,9 +127,8 @@ def _suspects(
 def _bound_behind(function: Function, stmt: ast.stmt) -> set[str]:
     """Names that the function binds in the statement or behind it."""
     table, scope = place(function)
-    numbers = place(stmt)[1], table.ends[scope]
-    first, last = (bisect_left(table.bindings, (number,)) for number in numbers)
-    return {name for index, name in table.bindings[first:last] if table.scopes[index] == scope}
+    bindings = table.bindings_in(place(stmt)[1], table.ends[scope])
+    return {name for index, name in bindings if table.scopes[index] == scope}
 
 
 def _may_end(body: list[ast.stmt]) -> bool:

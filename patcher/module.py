@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from ..errors import InputError
 from .sources import Source
 from .syntax import (
+    ATTRIBUTE,
+    NAME,
     Function,
     Parents,
     Preorder,
@@ -23,6 +24,7 @@ from .syntax import (
     place,
     position,
 )
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -35,15 +37,24 @@ if TYPE_CHECKING:
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 
 
-@lru_cache(maxsize=32)
+SHARED: dict[str, tuple[ast.Module, Preorder]] = {}  # by text, the last that was used last
+MOST_SHARED = 32
+
+
 def parsed(text: str) -> tuple[ast.Module, Preorder]:
     """The tree of a text and its numbering, shared by all modules of one text: none changes them.
 
     What scripts import beside them is read again as a file of its own, and research code is copied
     from folder to folder. Raises SyntaxError, ValueError or RecursionError.
     """
-    tree = ast.parse(text)
-    return tree, Preorder(tree)
+    known = SHARED.pop(text, None)
+    if known is None:
+        tree = ast.parse(text)
+        known = tree, Preorder(tree)
+        if len(SHARED) >= MOST_SHARED:
+            del SHARED[next(iter(SHARED))]
+    SHARED[text] = known
+    return known
 
 
 def kept(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
@@ -78,6 +89,7 @@ class Module:
         except RecursionError as error:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
+        table.users += 1
         self.parents = Parents(table)
         self.answers = table.answers
         # What tests come out as for each role.
@@ -99,10 +111,24 @@ class Module:
                     self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
         self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
+        calls, last = self._calls, {}
+        for local, full in self.aliases.items():
+            last[local] = full.rpartition(".")[2]
         for call in self.nodes(ast.Call):
-            func = call.func
-            name = func.attr if type(func) is ast.Attribute else self.last_name(func)
-            self._calls[name].append(call)
+            func: Any = call.func
+            kind = type(func)
+            if kind is ATTRIBUTE:
+                calls[func.attr].append(call)
+            else:
+                calls[last.get(func.id, func.id) if kind is NAME else ""].append(call)
+
+    def take_apart(self) -> None:
+        """Free the tree, if no other module has it, in place of leaving it to the collector."""
+        table = self._table
+        if table.users == 1:
+            SHARED.pop(self.source.text, None)
+            vars(self).clear()
+            table.take_apart()
 
     @cached_property
     def roots(self) -> set[str]:
@@ -168,15 +194,16 @@ class Module:
 
     def attributes(self, *names: str) -> list[ast.Attribute]:
         """All attributes of these names, in source order."""
-        found: list[Any] = self._named(self._table.attributes, names)
-        return found
+        found: list[Any] = self._named(names)
+        return [node for node in found if type(node) is ast.Attribute]
 
     def spelled(self, *names: str) -> list[ast.Name | ast.Attribute]:
         """All names and attributes that are spelled so, in source order."""
-        found: list[Any] = self._named(self._table.spelled, names)
+        found: list[Any] = self._named(names)
         return found
 
-    def _named(self, known: dict[str, list[int]], names: tuple[str, ...]) -> list[ast.AST]:
+    def _named(self, names: tuple[str, ...]) -> list[ast.AST]:
+        known = self._table.spelled
         numbers = [index for name in names if name in known for index in known[name]]
         return [self._table.nodes[index] for index in sorted(numbers)]
 

@@ -6,14 +6,14 @@ the nodes of one type below it are found by bisection. Rules ask such things tho
 
 from __future__ import annotations
 
-import ast
 import sys
-from ast import Attribute, Call, Constant, Load, Name
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cached_property
 from operator import attrgetter, itemgetter
+
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -25,22 +25,30 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a union
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
-# Fields that hold texts and numbers, or objects that all trees share: contexts and operators.
-PLAIN = {"ctx", "op", "ops", "arg", "level", "module", "asname"}
+# What fields hold that is no node, or an object that all trees share: contexts and operators.
+PLAIN = {"identifier", "string", "int", "constant"}
+PLAIN |= {"expr_context", "operator", "boolop", "unaryop", "cmpop"}
 
 
-class Parts(dict[type, tuple[str, ...] | None]):
-    """Fields of each type of node that may hold nodes of the tree; None for what is no node."""
+class Parts(dict[type[ast.AST], tuple[tuple[str, bool], ...]]):
+    """Fields of each type of node that hold nodes of the tree, and whether they hold several.
 
-    def __missing__(self, kind: type) -> tuple[str, ...] | None:
-        if issubclass(kind, ast.AST):
-            self[kind] = tuple(name for name in kind._fields if name not in PLAIN)
-        else:
-            self[kind] = None
+    As the type's own text has its grammar: ``Assign(expr* targets, expr value, string? ...)``.
+    """
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
+        _, _, fields = (kind.__doc__ or "").rstrip(")").partition("(")
+        pairs = [field.split() for field in fields.split(", ") if field]
+        self[kind] = tuple(
+            [(name, what[-1] == "*") for what, name in pairs if what.rstrip("*?") not in PLAIN]
+        )
         return self[kind]
 
 
 PARTS = Parts()
+# By names of their own: two look-ups for each node are a tenth of the numbering.
+NAME, CONSTANT, ATTRIBUTE, CALL, LOAD = ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.Load
+KEYWORD, EXPR = ast.keyword, ast.Expr
 DEEPEST = 10_000  # more than ast.parse takes; the frames of Python calls are no C stack
 
 
@@ -49,7 +57,7 @@ class Preorder:
 
     ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
     function, lambda or class around it, 0 at module level; ``owners`` has the function that each of
-    these is, or stands in. ``names`` and ``attributes`` have the numbers of those of a spelling;
+    these is, or stands in. ``spelled`` has the numbers of names and attributes of a spelling;
     ``stored`` those of plain names that are bound or deleted.
     """
 
@@ -59,87 +67,88 @@ class Preorder:
         self.scopes: list[int] = []
         self.ends: list[int] = []
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
-        self.names: dict[str, list[int]] = defaultdict(list)
+        self.spelled: dict[str, list[int]] = defaultdict(list)
         self.stored: list[int] = []
-        self.attributes: dict[str, list[int]] = defaultdict(list)
         self.owners: dict[int, Function | None] = {0: None}
         self.answers: dict[object, Any] = {}  # to questions about the tree
+        self.users = 0  # modules of this text
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEEPEST))
         try:
             self._number(tree)
         finally:
             sys.setrecursionlimit(limit)
+        self._scope()
 
     def _number(self, tree: ast.AST) -> None:
-        nodes, above, scopes, ends = self.nodes, self.above, self.scopes, self.ends
-        kinds, owners = self.kinds, self.owners
-        all_names, names, stored = kinds[Name], self.names, self.stored
-        all_attributes, attributes = kinds[Attribute], self.attributes
-        constants, calls = kinds[Constant], kinds[Call]
+        nodes, above, ends, kinds = self.nodes, self.above, self.ends, self.kinds
+        spelled, stored = self.spelled, self.stored
+        names, attributes = kinds[NAME], kinds[ATTRIBUTE]
+        constants, calls = kinds[CONSTANT], kinds[CALL]
 
-        def visit(node: Any, parent: int, scope: int) -> None:
+        def visit(node: Any, parent: int) -> None:
             index = len(nodes)
             nodes.append(node)
             above.append(parent)
-            scopes.append(scope)
             fields = node.__dict__
             fields["_place"] = self, index
             kind = type(node)
-            # Seven of ten nodes are one of these four.
-            if kind is Name:
-                all_names.append(index)
-                names[fields["id"]].append(index)
-                if type(fields["ctx"]) is not Load:
+            # Three of four nodes are one of these six.
+            if kind is NAME:
+                names.append(index)
+                spelled[fields["id"]].append(index)
+                if type(fields["ctx"]) is not LOAD:
                     stored.append(index)
                 ends.append(index + 1)
                 return
-            if kind is Constant:
+            if kind is CONSTANT:
                 constants.append(index)
                 ends.append(index + 1)
                 return
             ends.append(0)
-            if kind is Attribute:
-                all_attributes.append(index)
-                attributes[fields["attr"]].append(index)
-                visit(fields["value"], index, scope)
-                ends[index] = len(nodes)
-                return
-            if kind is Call:
+            if kind is ATTRIBUTE:
+                attributes.append(index)
+                spelled[fields["attr"]].append(index)
+                visit(fields["value"], index)
+            elif kind is CALL:
                 calls.append(index)
-                visit(fields["func"], index, scope)
+                visit(fields["func"], index)
                 for item in fields["args"]:
-                    visit(item, index, scope)
+                    visit(item, index)
                 for item in fields["keywords"]:
-                    visit(item, index, scope)
-                ends[index] = len(nodes)
-                return
-            kinds[kind].append(index)
-            if kind in SCOPES:
-                owners[index] = node if kind in FUNCTIONS else owners[scope]
-                scope = index
-            for name in PARTS[kind] or ():
-                value = fields[name]
-                if type(value) is list:
-                    for item in value:
-                        if PARTS[type(item)] is not None:
-                            visit(item, index, scope)
-                elif PARTS[type(value)] is not None:
-                    visit(value, index, scope)
+                    visit(item, index)
+            elif kind is KEYWORD or kind is EXPR:
+                kinds[kind].append(index)
+                visit(fields["value"], index)
+            else:
+                kinds[kind].append(index)
+                for name, several in PARTS[kind]:
+                    value = fields[name]
+                    if several:
+                        for item in value:
+                            if item is not None:  # as in {**more}
+                                visit(item, index)
+                    elif value is not None:
+                        visit(value, index)
             ends[index] = len(nodes)
 
-        visit(tree, 0, 0)
+        visit(tree, 0)
 
-    @cached_property
-    def spelled(self) -> dict[str, list[int]]:
-        """Numbers of the names and attributes that are spelled so, in preorder."""
-        names, attributes = self.names, self.attributes
-        both = names.keys() & attributes.keys()
-        return {
-            **names,
-            **attributes,
-            **{name: sorted(names[name] + attributes[name]) for name in both},
-        }
+    def _scope(self) -> None:
+        scopes, ends = self.scopes, self.ends
+        scopes += [0] * len(self.nodes)
+        inner = [index for kind in SCOPES for index in self.kinds.get(kind, ())]
+        for index in sorted(inner):  # what is nested comes behind what is around it
+            node = self.nodes[index]
+            around = self.owners[scopes[index]]
+            self.owners[index] = node if isinstance(node, FUNCTIONS) else around
+            scopes[index + 1 : ends[index]] = [index] * (ends[index] - index - 1)
+
+    def take_apart(self) -> None:
+        """Let go of the nodes, which hold the table: only the collector would find such a ring."""
+        for part in vars(self).values():
+            if isinstance(part, (list, dict)):
+                part.clear()
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
@@ -155,6 +164,15 @@ class Preorder:
                     found.append((index, alias.asname or alias.name.partition(".")[0]))
         found.sort(key=itemgetter(0))
         return found
+
+    @cached_property
+    def _bound_at(self) -> list[int]:
+        return [index for index, _ in self.bindings]
+
+    def bindings_in(self, start: int, end: int) -> list[tuple[int, str]]:
+        """Those of the nodes from ``start`` to ``end``."""
+        numbers = self._bound_at
+        return self.bindings[bisect_left(numbers, start) : bisect_left(numbers, end)]
 
 
 # The numbering that a node belongs to, and its number.
@@ -278,12 +296,16 @@ def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.N
         return []
     table, start, end, scope = found
     numbers: list[int] = []
-    for name in names & table.names.keys():
-        some = table.names[name]
+    for name in names & table.spelled.keys():
+        some = table.spelled[name]
         numbers += some[bisect_left(some, start) : bisect_left(some, end)]
     all_nodes: list[Any] = table.nodes
     scopes = table.scopes
-    return [all_nodes[index] for index in sorted(numbers) if scopes[index] == scope]
+    return [
+        node
+        for index in sorted(numbers)
+        if scopes[index] == scope and type(node := all_nodes[index]) is ast.Name
+    ]
 
 
 def inside(nodes: list[ast.stmt] | ast.AST, some: Iterable[Node]) -> list[Node]:
@@ -314,20 +336,16 @@ def bound_names(nodes: list[ast.stmt] | ast.AST) -> set[str]:
     if found is None:
         return set()
     table, start, end, scope = found
-    bindings, scopes = table.bindings, table.scopes
-    first, last = bisect_left(bindings, (start,)), bisect_left(bindings, (end,))
-    return {
-        name for index, name in bindings[first:last] if scopes[index] == scope or index == start
-    }
+    bindings, scopes = table.bindings_in(start, end), table.scopes
+    return {name for index, name in bindings if scopes[index] == scope or index == start}
 
 
 def binders(function: Function) -> list[tuple[ast.AST, str]]:
     """Nodes in the function's body that bind a name, and the name, in source order."""
     table, scope = place(function)
-    first, last = (bisect_left(table.bindings, (number,)) for number in (scope, table.ends[scope]))
     return [
         (table.nodes[index], name)
-        for index, name in table.bindings[first:last]
+        for index, name in table.bindings_in(scope, table.ends[scope])
         if table.scopes[index] == scope
     ]
 
@@ -397,15 +415,17 @@ def mentions(node: ast.AST, text: str) -> bool:
     return first < len(numbers) and numbers[first] < table.ends[start]
 
 
-def same(first: ast.AST, second: ast.AST) -> bool:
+def same(first: object, second: object) -> bool:
     """Whether two expressions are spelled alike, whatever their white space."""
     if type(first) is not type(second):
         return False
-    # To write a tree down takes long, and most that are asked for differ in their first word.
-    for word in ("id", "attr"):
-        if getattr(first, word, "") != getattr(second, word, ""):
-            return False
-    return ast.dump(first) == ast.dump(second)
+    if isinstance(first, list):
+        assert isinstance(second, list)
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, ast.AST):
+        fields = vars(second)
+        return all(same(vars(first)[name], fields[name]) for name in first._fields)
+    return repr(first) == repr(second)  # True is no 1
 
 
 def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
