@@ -29,14 +29,17 @@ def record(cls: Class) -> Class:
     fields = set(names)
     defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
     rest = tuple(defaults.values())  # of the last fields
-    fewest = len(names) - len(rest)
+    most = len(names)
+    fewest = most - len(rest)
 
     def construct(self: Any, *args: Any, **named: Any) -> None:
-        if not named and fewest <= len(args) <= len(names):
-            self.__dict__.update(zip(names, args + rest[len(args) - fewest :], strict=True))
+        if not named and fewest <= len(args) <= most:
+            if len(args) < most:
+                args += rest[len(args) - fewest :]
+            self.__dict__.update(zip(names, args))  # noqa: B905 - as many, and faster unasked
             return
         given = dict(zip(names, args, strict=False))
-        if len(args) > len(names) or not given.keys().isdisjoint(named):
+        if len(args) > most or not given.keys().isdisjoint(named):
             raise TypeError(f"{cls.__name__}: a field is given twice, or too many are")
         state = {**defaults, **given, **named}
         if state.keys() != fields:

@@ -8,27 +8,27 @@ the file was older than the clock's grain as it was read, so that no later chang
 
 from __future__ import annotations
 
-import contextlib
 import marshal
 import os
 import sys
 import time
+from _imp import source_hash  # importlib.util has it too, and takes 1 ms to import
 from collections.abc import Iterable
-from importlib.util import source_hash
 
 from .. import __version__
 from ..record import record, values
 from .places import folder_of, names_in
+from .sources import read_bytes
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
-NEEDLES = (b"torch", b"transformers")
 SETTLED = 2_000_000_000  # ns after which a change must show in a file's times
 MOST_RECORDS = 15  # of one script beside other neighbours
 MOST_FILES = 50_000  # remembered of one project; above, only those of the last run
 SUFFIX = ".ddpfix-cache"
+KEY = 0  # of the hash: its texts are nobody's secret, and nobody's attack
 LONG = 60 * 60 * 24 * 30  # seconds after which an unused project's cache goes
 
 Stamp = tuple[int, int, int, int]
@@ -53,12 +53,12 @@ NOTHING = Record("", (), (), "")
 
 def fingerprint(data: bytes) -> str:
     """Name of a content; the empty string for one that no rule needs to see."""
-    return f"{len(data)}-{source_hash(data).hex()}"
+    return f"{len(data)}-{source_hash(KEY, data).hex()}"
 
 
 def is_of_interest(data: bytes) -> bool:
     """Whether a file mentions a library that any rule is about."""
-    return any(needle in data for needle in NEEDLES)
+    return b"torch" in data or b"transformers" in data
 
 
 class Cache:
@@ -70,6 +70,7 @@ class Cache:
         self.stamps: dict[str, tuple[Stamp, str, bool]] = {}
         self.records: dict[str, list[Record]] = {}
         self.seen: dict[str, tuple[str, bool] | None] = {}  # of this run
+        self.contents: dict[str, bytes] = {}
         self.listings: dict[str, frozenset[str]] = {}
         self.changed = False
         if file is not None:
@@ -77,12 +78,12 @@ class Cache:
 
     def digest(self, path: str) -> tuple[str, bool] | None:
         """Name of the file's content and whether a rule needs to see it; None without a file."""
-        if path not in self.seen:
-            self.seen[path] = self.fresh_digest(path)
-        return self.seen[path]
-
-    def fresh_digest(self, path: str) -> tuple[str, bool] | None:
         place = os.path.abspath(path)
+        if place not in self.seen:
+            self.seen[place] = self.fresh_digest(place)
+        return self.seen[place]
+
+    def fresh_digest(self, place: str) -> tuple[str, bool] | None:
         try:
             status = os.stat(place)
             stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
@@ -95,10 +96,16 @@ class Cache:
         except OSError:
             return None
         result = fingerprint(data), is_of_interest(data)
+        if result[1]:
+            self.contents[place] = data
         if max(status.st_mtime_ns, status.st_ctime_ns) + SETTLED < now:
             self.stamps[place] = (stamp, *result)
             self.changed = True
         return result
+
+    def content(self, path: str) -> bytes:
+        """The file's bytes, read once if a rule needs to see them. Raises InputError."""
+        return self.contents.get(os.path.abspath(path)) or read_bytes(path)
 
     def key(self, path: str) -> str | None:
         """Key of a script's records: "" where no rule needs to see it, None without a file."""
@@ -149,8 +156,7 @@ class Cache:
         if self.file is None or not self.changed:
             return
         if len(self.stamps) > MOST_FILES:
-            used = {os.path.abspath(path) for path in self.seen}
-            self.stamps = {path: self.stamps[path] for path in used if path in self.stamps}
+            self.stamps = {path: self.stamps[path] for path in self.seen if path in self.stamps}
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
         live |= {self.key(path) or "" for path in self.seen}
         records = [
@@ -159,7 +165,7 @@ class Cache:
         body = marshal.dumps((self.stamps, records))
         temporary = f"{self.file}.{os.getpid()}"
         folder = os.path.dirname(self.file)
-        with contextlib.suppress(OSError):
+        try:
             os.makedirs(folder, exist_ok=True)
             with open(temporary, "wb") as stream:
                 stream.write(f"{self.version} {fingerprint(body)}\n".encode() + body)
@@ -168,6 +174,8 @@ class Cache:
                 place = os.path.join(folder, name)
                 if SUFFIX in name and os.stat(place).st_mtime < time.time() - LONG:
                     os.unlink(place)
+        except OSError:
+            return
 
 
 def version() -> str:
@@ -190,5 +198,5 @@ def open_cache(root: str, codes: Iterable[str]) -> Cache:
     if not base:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         base = os.path.join(home, "ddpfix")
-    name = source_hash("\n".join((os.path.realpath(root), *codes)).encode()).hex()
+    name = source_hash(KEY, "\n".join((os.path.realpath(root), *codes)).encode()).hex()
     return Cache(os.path.join(base, name + SUFFIX), version())

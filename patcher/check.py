@@ -29,7 +29,7 @@ def check(
     """
     config = request.config
     if request.from_stdin:
-        record = examine(request.name, request.codes, sys.stdin.buffer.read())
+        record = examine(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
         outcomes = [shown(request.name, record)]
     else:
         files = request.files()

@@ -15,17 +15,17 @@ from .cache import (
     NOTHING,
     Cache,
     Record,
-    fingerprint,
     is_of_interest,
 )
 from .collector import keep_freed_memory, patient_collector
 from .diagnostics import Diagnostic
-from .places import folder_of, names_in, real
+from .places import folder_of, real
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
+    from .facts import Unit
     from .rules import Rule
 
 FEW = 4  # scripts for which another process pays
@@ -39,10 +39,14 @@ class Outcome:
     error: str
 
 
+CLEAN = Outcome((), "")
+
+
 def check_files(
     paths: Sequence[str], codes: tuple[str, ...], known: Cache, jobs: int | None
 ) -> Iterator[Outcome]:
     """Outcomes of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
+    keep_freed_memory()
     records: dict[str, Record] = {}
     pending = list(dict.fromkeys(paths))
     while pending:
@@ -58,7 +62,7 @@ def check_files(
             else:
                 first[key or path] = path
         some = list(first.values())
-        for path, record in zip(some, examine_all(some, codes, jobs), strict=True):
+        for path, record in zip(some, examine_all(some, codes, known, jobs), strict=True):
             records[path] = record
             if record.key:
                 known.remember(record)
@@ -69,33 +73,37 @@ def check_files(
 
 def shown(path: str, record: Record) -> Outcome:
     """A record as the user named the script."""
+    if not record.found and not record.error:
+        return CLEAN
     paths = {"": path}
     for name in {item[0] for item in record.found} - {""}:
         paths[name] = os.path.join(folder_of(path), name)
-    found = tuple([Diagnostic(paths[name], *rest) for name, *rest in record.found])
+    found = tuple([Diagnostic(paths[item[0]], *item[1:]) for item in record.found])
     return Outcome(found, record.error and f"{path}{record.error}")
 
 
-def examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> Iterator[Record]:
+def examine_all(
+    paths: list[str], codes: tuple[str, ...], known: Cache, jobs: int | None
+) -> Iterator[Record]:
     """Records of scripts, in their order."""
-    keep_freed_memory()
     with patient_collector():
-        yield from _examine_all(paths, codes, jobs)
+        yield from _examine_all(paths, codes, known, jobs)
 
 
-def _examine_all(paths: list[str], codes: tuple[str, ...], jobs: int | None) -> Iterator[Record]:
+def _examine_all(
+    paths: list[str], codes: tuple[str, ...], known: Cache, jobs: int | None
+) -> Iterator[Record]:
     workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // FEW)
     if workers < 2:
-        yield from (examine(path, codes) for path in paths)
+        yield from (examine(path, codes, known) for path in paths)
         return
     from .processes import MOST, shared_out
 
-    rules_of(codes)  # imported before the fork, so that no process does it again
     some = 1 + len(paths) // MOST
     parts = [paths[start : start + some] for start in range(0, len(paths), some)]
 
     def work(number: int) -> list[Any]:
-        return [values(examine(path, codes)) for path in parts[number]]
+        return [values(examine(path, codes, known)) for path in parts[number]]
 
     done = shared_out(work, shares(parts, workers))
     for number in range(len(parts)):
@@ -129,6 +137,19 @@ def size(path: str) -> int:
         return 1
 
 
+def rows(unit: Unit, codes: tuple[str, ...], folder: str) -> list[tuple[object, ...]]:
+    """What is found in a unit; files are named from its folder on, "" is the script."""
+    from .diagnostics import row
+    from .engine import check
+
+    found = []
+    for finding in check(unit, rules_of(codes)):
+        own = finding.module is unit.script
+        name = "" if own else finding.module.source.name.removeprefix(f"{folder}/")
+        found.append(row(finding, name))
+    return found
+
+
 @cache
 def rules_of(codes: tuple[str, ...]) -> list[Rule]:
     """The rules of these codes."""
@@ -137,39 +158,28 @@ def rules_of(codes: tuple[str, ...]) -> list[Rule]:
     return [rule for rule in all_rules() if rule.code in codes]
 
 
-def examine(path: str, codes: tuple[str, ...], data: bytes | None = None) -> Record:
+def examine(path: str, codes: tuple[str, ...], known: Cache, data: bytes | None = None) -> Record:
     """Check one script; ``data`` stands in for the file's bytes."""
-    from .diagnostics import diagnose
-    from .engine import check
-    from .project import look, read_unit
-    from .sources import read_bytes
+    from .project import read_unit, release
 
     folder = os.path.dirname(real(path))
-    listed = names_in(folder)
     probes: dict[str, str | None] = {}
 
     def recorded(module: str) -> bytes | None:
         name = module.removeprefix(f"{folder}/")
-        probes[name] = None
-        if name.partition("/")[0] not in listed:
-            return None
-        content = look(module)
-        probes[name] = None if content is None else fingerprint(content)
-        return content
+        probes[name] = known.probe(folder, name)
+        return None if probes[name] is None else known.content(module)
 
     key = ""
     try:
         if data is None:
-            data = read_bytes(path)
-            key = f"{os.path.basename(path)} {fingerprint(data)}"
-        if not is_of_interest(data):
+            data = known.content(path)
+            key = known.key(path) or ""
+        if not key and not is_of_interest(data):
             return NOTHING
         unit = read_unit(path, data, recorded)
-        found = []
-        for finding in check(unit, rules_of(codes)):
-            own = finding.module is unit.script
-            name = "" if own else finding.module.source.name.removeprefix(f"{folder}/")
-            found.append(values(diagnose(finding, name)))
+        found = rows(unit, codes, folder)
+        release(unit)
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:

@@ -8,6 +8,8 @@ from ..record import record
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from .findings import Finding
 
 
@@ -43,17 +45,23 @@ class Diagnostic:
         return self.safety != "report"
 
 
-def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
-    """``finding`` as data; its file goes by ``path``, where one is given."""
+def diagnose(finding: Finding) -> Diagnostic:
+    """``finding`` as data."""
+    return Diagnostic(*row(finding, finding.module.source.name))
+
+
+def row(finding: Finding, path: str) -> tuple[Any, ...]:
+    """A diagnostic's fields; the finding's file goes by ``path``."""
     assert finding.severity is not None
     assert finding.safety is not None
-    line = finding.module.lines[finding.line - 1]
-    before = line[: finding.column - 1].decode(errors="ignore")
+    number, start = finding.at.lineno, finding.at.col_offset
+    line = finding.module.lines[number - 1]
+    before = line[:start].decode(errors="ignore")
     title, consequence, fix = manual_of(finding.code)
     safety = finding.safety.value
-    return Diagnostic(
-        finding.module.source.name if path is None else path,
-        finding.line,
+    return (
+        path,
+        number,
         len(before) + 1,
         finding.code,
         finding.severity.value,

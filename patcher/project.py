@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Callable
-from functools import lru_cache
 
 from ..errors import InputError
+from ..record import values
 from .facts import Unit
 from .module import Module
 from .places import real
 from .sources import Source, decode, read_bytes
+from .trees import ast
 
 Look = Callable[[str], bytes | None]
 
@@ -46,7 +46,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
     pending = [script]
     while pending:
         for name in sorted(imported(pending.pop())):
-            path = os.path.join(folder, *name.split(".")) + ".py"
+            path = os.path.join(folder, name.replace(".", os.sep) + ".py")
             if path in seen:
                 continue
             seen.add(path)
@@ -62,13 +62,35 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
     return Unit(script, tuple(siblings))
 
 
-@lru_cache(maxsize=32)
+def release(unit: Unit) -> None:
+    """Free what nobody else will ask for: the tree of a program that has been checked.
+
+    Its memory is the next one's. A module may be imported by the next script.
+    """
+    script = unit.script
+    if script.is_program:
+        MODULES.pop(values(script.source), None)
+        vars(unit).clear()
+        script.take_apart()
+
+
+MODULES: dict[tuple[object, ...], Module] = {}  # by all of a file
+MOST_MODULES = 32
+
+
 def module_of(source: Source) -> Module:
     """A file that several scripts import, and that is checked itself, with its tables.
 
     No unit changes them. Raises InputError.
     """
-    return Module(source)
+    key = values(source)
+    module = MODULES.pop(key, None)
+    if module is None:
+        module = Module(source)
+        if len(MODULES) >= MOST_MODULES:
+            del MODULES[next(iter(MODULES))]
+    MODULES[key] = module
+    return module
 
 
 def imported(module: Module) -> set[str]:

@@ -21,9 +21,11 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     examine = check_files.examine
 
-    def recorded(path: str, codes: tuple[str, ...], data: bytes | None = None) -> cache.Record:
+    def recorded(
+        path: str, codes: tuple[str, ...], known: cache.Cache, data: bytes | None = None
+    ) -> cache.Record:
         names.append(Path(path).name)
-        return examine(path, codes, data)
+        return examine(path, codes, known, data)
 
     monkeypatch.setattr(check_files, "examine", recorded)
     return names
