@@ -12,7 +12,7 @@ import click
 from ..errors import InputError
 from .check import check as check_paths
 from .diagnostics import diagnose
-from .output import FORMATS, capability_manuals, concise, manuals, show_diff
+from .output import FORMATS, NAMES, capability_manuals, concise, manuals, show_diff
 from .request import Request
 from .selection import split
 
@@ -312,7 +312,7 @@ def explain(code: str) -> None:
         close = begun or get_close_matches(code.upper(), rules, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"no rule {code}; {hint}`ddpfix rules` lists them")
-    click.echo(f"{rule.code} ({rule.severity.name.lower()}, {rule.safety.value})\n\n{rule.manual}")
+    click.echo(f"{rule.code} ({NAMES[rule.severity.value]}, {rule.safety.value})\n\n{rule.manual}")
 
 
 @click.command()

@@ -5,9 +5,8 @@ Every edit names ``ast`` nodes of the module it changes, so a rule never sees po
 
 from __future__ import annotations
 
-import ast
-
 from ..record import record
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ The result is written only when it parses, a further round changes nothing, and 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import InputError
@@ -22,6 +21,7 @@ from .rules import Rule, all_rules
 from .selection import selected
 from .sources import Source, replace_all
 from .syntax import below
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

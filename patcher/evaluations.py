@@ -5,7 +5,6 @@ An evaluation is all that a function does, or stands among the statements that t
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -23,10 +22,10 @@ from .syntax import (
     names_within,
     parameters,
     place,
-    walk,
     within,
 )
 from .train_loops import is_backward
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Evaluation:
         """
         if self.loop.orelse:
             return None
-        if any(isinstance(node, (ast.Break, ast.Return)) for node in walk(self.loop.body)):
+        if any(within(self.loop.body, kind) for kind in (ast.Break, ast.Return)):
             return None
         start: dict[str, ast.stmt] = {}
         for stmt in self.before:
@@ -105,7 +104,7 @@ class Evaluation:
                     start[name] = stmt
                     if not is_empty_list(value) and not is_number(value):
                         del start[name]
-        filled = filled_in(self.loop, set(start))
+        filled = filled_in(self.module, self.loop, set(start))
         if filled is None or counts_by(self.module, self.loop, filled):
             return None
         if any(map(self.leaves, bound_names(self.loop) - set(start))):
@@ -119,23 +118,29 @@ class Evaluation:
         }
 
 
-def filled_in(loop: ast.For, start: set[str]) -> set[str] | None:
+def filled_in(module: Module, loop: ast.For, start: set[str]) -> set[str] | None:
     """Names of ``start`` that the body appends or adds to; None where it does anything else."""
     filled: set[str] = set()
-    for node in walk(loop.body):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = node.func.value
-            if isinstance(owner, ast.Name) and owner.id in start:
-                if node.func.attr not in ("append", "extend"):
-                    return None
-                filled.add(owner.id)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            if not isinstance(node.op, ast.Add):
+    if any(bound_names(stmt) & start for stmt in within(loop.body, ast.Assign)):
+        return None
+    for name in names_within(loop.body, start):
+        held = module.parents[name]
+        if isinstance(held, ast.Attribute) and is_called(module, held):
+            if held.attr not in ("append", "extend"):
                 return None
-            filled.add(node.target.id)
-        elif isinstance(node, ast.Assign) and bound_names(node) & start:
-            return None
+            filled.add(name.id)
+    for stmt in within(loop.body, ast.AugAssign):
+        if isinstance(stmt.target, ast.Name):
+            if not isinstance(stmt.op, ast.Add):
+                return None
+            filled.add(stmt.target.id)
     return filled if filled <= start else None
+
+
+def is_called(module: Module, func: ast.expr) -> bool:
+    """Whether an expression is what a call calls."""
+    call = module.parents[func]
+    return isinstance(call, ast.Call) and call.func is func
 
 
 def keeps_elsewhere(evaluation: Evaluation, start: set[str]) -> bool:
@@ -202,8 +207,10 @@ def behind(module: Module, loop: ast.For) -> set[str]:
 
 def survives(module: Module, loop: ast.For, name: str) -> bool:
     """Whether a name may be read, outside of the loop, as it left it."""
-    rounds = [up for up in module.ancestors(loop) if isinstance(up, (ast.For, ast.While))]
     reads = names_within(module.scope_statements(loop), {name})
+    if all(is_inside(read, loop) for read in reads):
+        return False
+    rounds = [up for up in module.ancestors(loop) if isinstance(up, (ast.For, ast.While))]
     return any(may_see(module, read, loop, rounds) for read in reads)
 
 

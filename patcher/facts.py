@@ -6,7 +6,6 @@ user's code.
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -14,13 +13,14 @@ from functools import cached_property
 from ..record import record
 from .evaluations import Evaluation, evaluating, in_function, inline
 from .loaders import Loader
-from .module import Module
+from .module import Module, kept
 from .syntax import (
     Function,
     keyword,
     uses,
 )
 from .train_loops import TrainLoop, train_loops
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -59,20 +59,8 @@ class Unit:
         """The command line's options by the attribute they set."""
         found: dict[str, Option] = {}
         for module in self.modules:
-            for call in module.calls_to("add_argument"):
-                spellings = [
-                    arg.value
-                    for arg in call.args
-                    if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-                ]
-                if not spellings:
-                    continue
-                dest = keyword(call, "dest")
-                name = next((s for s in spellings if s.startswith("--")), spellings[0])
-                if dest is not None and isinstance(dest.value, ast.Constant):
-                    name = str(dest.value.value)
-                name = name.lstrip("-").replace("-", "_")
-                found.setdefault(name, Option(call, tuple(spellings), name))
+            for option in _options(module):
+                found.setdefault(option.dest, option)
         return found
 
     @cached_property
@@ -216,6 +204,26 @@ class Unit:
         if function not in self._callers:
             self._callers[function] = list(_callers(self, function))
         return self._callers[function]
+
+
+@kept
+def _options(module: Module) -> list[Option]:
+    found = []
+    for call in module.calls_to("add_argument"):
+        spellings = [
+            arg.value
+            for arg in call.args
+            if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+        ]
+        if not spellings:
+            continue
+        dest = keyword(call, "dest")
+        name = next((s for s in spellings if s.startswith("--")), spellings[0])
+        if dest is not None and isinstance(dest.value, ast.Constant):
+            name = str(dest.value.value)
+        name = name.lstrip("-").replace("-", "_")
+        found.append(Option(call, tuple(spellings), name))
+    return found
 
 
 def _callers(unit: Unit, function: Function) -> Iterator[tuple[Module, ast.Call]]:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import ast
-import enum
-
 from ..record import record
+from .choice import Choice
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
+    from typing import ClassVar
+
     from .edits import Edit
     from .module import Module
 
 
-class Severity(enum.Enum):
+class Severity(Choice):
     """How bad it is on several ranks."""
 
-    ERROR = "E"  # a crash, a hang or a wrong result
-    DEGRADED = "W"  # slower or misleading, the result still stands
-    NOTE = "N"  # worth knowing
+    ERROR: ClassVar[Severity]  # a crash, a hang or a wrong result
+    DEGRADED: ClassVar[Severity]  # slower or misleading, the result still stands
+    NOTE: ClassVar[Severity]  # worth knowing
 
 
-class Safety(enum.Enum):
+Severity.ERROR, Severity.DEGRADED, Severity.NOTE = map(Severity, "EWN")
+
+
+class Safety(Choice):
     """What a rule's edits may change."""
 
-    SAFE = "safe"  # one process computes bit for bit what it did
-    UNSAFE = "unsafe"  # needs a judgement; only with --unsafe-fixes
-    REPORT = "report"  # no edit
+    SAFE: ClassVar[Safety]  # one process computes bit for bit what it did
+    UNSAFE: ClassVar[Safety]  # needs a judgement; only with --unsafe-fixes
+    REPORT: ClassVar[Safety]  # no edit
+
+
+Safety.SAFE, Safety.UNSAFE, Safety.REPORT = map(Safety, ("safe", "unsafe", "report"))
 
 
 @record

@@ -6,7 +6,6 @@ A loop goes through ``enumerate(tqdm(train_dataloader))``, through ``self.loader
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ..record import changed, record
@@ -19,6 +18,7 @@ from .syntax import (
     position,
     within,
 )
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ..record import record
 from .module import Module
 from .syntax import Function, everywhere, within
+from .trees import ast
 
 TURNS = ("t", "T", "transpose", "mT")
 ROWS_BY_COLUMNS = r"(\w)(\w),(?!\1)(\w)\2->\1\3"

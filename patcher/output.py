@@ -146,7 +146,7 @@ def manuals() -> str:
     parts = ["# Rules\n", "Written by `ddpfix rules --markdown` from the rules' own docstrings.\n"]
     for rule in all_rules():
         safety = {Safety.SAFE: "safe fix", Safety.UNSAFE: "unsafe fix", Safety.REPORT: "report"}
-        about = f"{rule.severity.name.lower()}, {safety[rule.safety]}"
+        about = f"{NAMES[rule.severity.value]}, {safety[rule.safety]}"
         body = rule.manual.partition("\n")[2].strip("\n")
         parts.append(f"## {rule.code}: {rule.title}\n\n{about}\n\n```text\n{body}\n```\n")
     return "\n".join(parts)

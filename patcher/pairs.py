@@ -6,10 +6,11 @@ needed.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
+
+from .trees import ast
 
 
 def pairs(

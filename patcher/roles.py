@@ -7,34 +7,33 @@ the roles that can reach a statement, through enclosing tests, early exits and c
 
 from __future__ import annotations
 
-import ast
-import enum
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from .choice import Choice
 from .facts import Unit
 from .module import Module, kept
 from .syntax import Function, place, within
+from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, ClassVar
 
 
-class Role(enum.Enum):
+class Role(Choice):
     """A kind of process."""
 
-    SINGLE = "the only process"
-    MAIN = "rank 0"
-    OTHER = "the other ranks"
-
-    __hash__ = object.__hash__  # Enum's own is Python, and asked a thousand times
+    SINGLE: ClassVar[Role]
+    MAIN: ClassVar[Role]
+    OTHER: ClassVar[Role]
 
 
-ROLES = tuple(Role)
+ROLES = (Role("the only process"), Role("rank 0"), Role("the other ranks"))
+Role.SINGLE, Role.MAIN, Role.OTHER = ROLES
 PLACE = {role: index for index, role in enumerate(ROLES)}
-EVERYONE = frozenset(Role)
+EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()

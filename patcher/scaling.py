@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from .distributed import on_cuda
@@ -11,6 +10,7 @@ from .facts import Unit
 from .module import Module
 from .syntax import bound_names, everywhere, mentions, names_within, within
 from .train_loops import TrainLoop
+from .trees import ast
 
 SCALER = "scaler"
 SCALE = "loss_scale"  # as it was before the step

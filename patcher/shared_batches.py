@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from .distributed import SHARED
@@ -10,6 +9,7 @@ from .edits import Edit, Guard, Import, Insert, RefusedError, Replace, Rewrite, 
 from .loaders import Loader
 from .module import Module
 from .syntax import below, everywhere, keyword, position, within
+from .trees import ast
 
 BATCHES = "train_batches"
 WHOLE = "whole_batch"  # weighs as every other one does

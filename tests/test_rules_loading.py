@@ -81,7 +81,7 @@ def test_left_alone(text: str) -> None:
 def test_repaired(save: str, load: str, severity: str) -> None:
     text = f"import os\nimport torch\nargs = parser.parse_args()\n{save}\nx = {load})\n"
     (finding,) = found("DF606", text)
-    assert (finding.severity or Severity.ERROR) is Severity(severity)
+    assert (finding.severity or Severity.ERROR).value == severity
     new = fixed("DF606", text)
     assert added_and_removed(text, new) == [f"-x = {load})", f"+x = {load}, weights_only=False)"]
     assert found("DF606", new) == []

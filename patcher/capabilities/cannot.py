@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-
 from ..findings import Finding
 from ..module import Module
+from ..trees import ast
 
 
 class CannotError(Exception):

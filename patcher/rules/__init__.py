@@ -6,7 +6,7 @@ A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its ma
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -14,6 +14,10 @@ from ...record import record
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..selection import rule_files
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
 
@@ -46,15 +50,11 @@ class Rule:
     def findings(self, unit: Unit) -> Iterator[Finding]:
         """The rule's findings, carrying its code, severity and safety."""
         for finding in self.run(unit):
-            yield Finding(
-                finding.module,
-                finding.at,
-                finding.because,
-                finding.edits,
-                (finding.safety or self.safety) if finding.edits else Safety.REPORT,
-                finding.severity or self.severity,
-                self.code,
-            )
+            own = vars(finding)  # filled in, as nobody else has it yet: there are hundreds
+            own["safety"] = (finding.safety or self.safety) if finding.edits else Safety.REPORT
+            own["severity"] = finding.severity or self.severity
+            own["code"] = self.code
+            yield finding
 
 
 @cache
@@ -62,7 +62,9 @@ def all_rules() -> tuple[Rule, ...]:
     """Every rule of this folder, by code."""
     rules = []
     for name in rule_files():
-        module = importlib.import_module(f"{__name__}.{name.removesuffix('.py')}")
+        path = f"{__name__}.{name.removesuffix('.py')}"
+        __import__(path)  # importlib brings warnings, and takes as long as five rules
+        module: Any = sys.modules[path]
         manual = (module.__doc__ or "").strip()
         title = manual.partition("\n")[0].rstrip(".")
         rules.append(

@@ -11,7 +11,6 @@ Fix safety   Safe: on one node, and in a lone process, the tests are equal. A fi
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..calls import called
@@ -21,6 +20,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import Role, gates, value, values
 from ..syntax import Function, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 

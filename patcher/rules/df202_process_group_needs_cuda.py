@@ -12,7 +12,6 @@ Fix safety   Safe: every edited line runs in a process group only.
 Source       https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..distributed import on_cuda, use_cuda
@@ -22,6 +21,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import is_rank_test
 from ..syntax import keyword, last_argument, mentions, stands_in, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 

@@ -12,7 +12,6 @@ Fix safety   Safe: without a wrapper, or in DataParallel, what worked is done as
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Import, Rewrite
@@ -21,6 +20,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANKS, value
 from ..syntax import Function, everywhere, mentions, names_within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 

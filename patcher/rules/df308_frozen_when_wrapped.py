@@ -19,7 +19,6 @@ Source       torch.nn.parallel.DistributedDataParallel (parameters that do not r
              are not registered; find_unused_parameters)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ...record import record
@@ -28,6 +27,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..syntax import everywhere, keyword, last_argument, mentions, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 

@@ -22,7 +22,6 @@ Source       torch.compile (OptimizedModule); torch.nn.Module.compile;
              https://docs.pytorch.org/docs/stable/notes/ddp.html (TorchDynamo DDPOptimizer)
 """
 
-import ast
 import itertools
 from collections.abc import Iterator
 
@@ -33,6 +32,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import EVERYONE, RANKS, Role, reached_in_function
 from ..syntax import within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 

@@ -10,7 +10,6 @@ Fix safety   Safe: a lone process keeps its sampler. Reported only where somethi
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..distributed import is_alone, is_shared
@@ -22,6 +21,7 @@ from ..loaders import Loader
 from ..module import Module
 from ..syntax import keyword, last_argument
 from ..train_loops import TrainLoop
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 

@@ -8,7 +8,6 @@ Fix safety   Safe: only a distributed run has a DistributedSampler.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Import, Insert
@@ -18,6 +17,7 @@ from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, within
 from ..train_loops import TrainLoop, calls_around
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 

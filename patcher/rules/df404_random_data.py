@@ -12,7 +12,6 @@ Fix safety   Report only: what a script means by its draws and by its seeds cann
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..calls import called
@@ -21,6 +20,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, reached
 from ..syntax import below, mentions, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF404", Severity.NOTE, Safety.REPORT
 

@@ -14,7 +14,6 @@ Fix safety   Safe: a lone process leaves the same bytes under the same name. Fea
 Source       os.replace (atomic on one file system)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Replace, Rewrite
@@ -24,6 +23,7 @@ from ..hand_sharding import is_constant
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, Role, reached
 from ..syntax import argument, everywhere, mentions, position, same
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 

@@ -10,7 +10,6 @@ Fix safety   Safe: for a lone process the test holds.
 Source       definite assignment, walked once for rank 0 and once for the other ranks
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..distributed import only_on_main
@@ -21,6 +20,7 @@ from ..flow import Unbound, unbound_reads
 from ..module import Module
 from ..roles import gates
 from ..syntax import Function, names_within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 

@@ -15,7 +15,6 @@ Fix safety   Safe: each edited line does in a lone process what it did, and a gr
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -27,6 +26,7 @@ from ..module import Module
 from ..roles import RANKS, Role, is_rank_test, reached, reached_in_function, value
 from ..syntax import Function, bound_names, mentions, within
 from ..train_loops import TrainLoop
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 

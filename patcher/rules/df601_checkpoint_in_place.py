@@ -10,7 +10,6 @@ Fix safety   Safe: a lone process leaves the same bytes under the same name.
 Source       os.replace (atomic on one file system)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..distributed import only_on_main
@@ -20,6 +19,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import Role, reached
 from ..syntax import argument, keyword, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 

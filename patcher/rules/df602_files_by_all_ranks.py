@@ -12,7 +12,6 @@ Fix safety   Safe: a lone process writes as before. A FileHandler made before th
 Source       os.makedirs, logging.handlers
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..distributed import WAIT, only_on_main
@@ -32,6 +31,7 @@ from ..syntax import (
     parameters,
     within,
 )
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
 

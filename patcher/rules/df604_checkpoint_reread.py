@@ -10,7 +10,6 @@ Fix safety   Safe: a lone process loads the same values and passes no barrier.
 Source       torch.load
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..distributed import WAIT
@@ -20,6 +19,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANKS, reached
 from ..syntax import Function, bound_names, keyword, last_argument, position
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 

@@ -12,7 +12,6 @@ Fix safety   Safe: the line can only have raised, or loads what the same script 
 Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretrained
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Rewrite
@@ -20,6 +19,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..syntax import argument, everywhere, keyword, last_argument, mentions, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 

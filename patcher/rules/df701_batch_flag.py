@@ -14,7 +14,6 @@ Fix safety   Report only: per process is what accelerate and the Trainer mean, a
 Source       counted in 120 of 134 public scripts; accelerate's guide to batch sizes
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..facts import Option, Unit
@@ -22,6 +21,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import Loader
 from ..module import Module
 from ..syntax import everywhere, keyword
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 
@@ -36,8 +36,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             continue
         seen.add(loader.batch_size)
         values = chain(unit, loader)
-        names = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
-        names |= {node.id for value in values for node in everywhere(value, ast.Name)}
+        names = words(values)
         flags = [option for name, option in unit.options.items() if name in names]
         flags = [option for option in flags if "batch" in option.dest]
         if not flags or any(word in name for name in names for word in ("world", "num_processes")):
@@ -83,7 +82,13 @@ def meaning(flag: Option, values: list[ast.expr]) -> str:
 def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) -> bool:
     """Whether something is multiplied with, or divided by, what goes by such a name."""
     return any(
-        isinstance(node.op, operators) and name in ast.unparse(node.right)
+        isinstance(node.op, operators) and any(name in word for word in words([node.right]))
         for value in values
         for node in everywhere(value, ast.BinOp)
     )
+
+
+def words(values: list[ast.expr]) -> set[str]:
+    """Names and attributes below some values."""
+    found = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
+    return found | {node.id for value in values for node in everywhere(value, ast.Name)}

@@ -12,7 +12,6 @@ Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Insert, Rewrite
@@ -20,7 +19,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..loaders import trace
 from ..module import Module
-from ..roles import WORLD, Role, value
+from ..roles import ROLES, WORLD, value
 from ..syntax import (
     Function,
     below,
@@ -33,6 +32,7 @@ from ..syntax import (
     within,
 )
 from ..train_loops import TrainLoop
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
@@ -149,7 +149,7 @@ def meaning(module: Module, node: ast.expr) -> ast.expr:
 
 def is_world(module: Module, node: ast.expr) -> bool:
     """The number of processes, 1 for a lone one."""
-    return [value(module, node, role) for role in Role] == [WORLD[role] for role in Role]
+    return [value(module, node, role) for role in ROLES] == [WORLD[role] for role in ROLES]
 
 
 def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:

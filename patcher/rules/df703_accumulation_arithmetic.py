@@ -14,7 +14,6 @@ Fix safety   Safe: with accumulation 1 every step is as it was, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Guard, Insert, Rewrite
@@ -24,6 +23,7 @@ from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, everywhere, parameters, same, within
 from ..train_loops import TrainLoop, calls_around
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 

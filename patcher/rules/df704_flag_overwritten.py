@@ -11,7 +11,6 @@ Fix safety   Report only: obeying a flag that run scripts have passed in vain fo
 Source       counted in 53 of 134 public scripts
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..facts import Unit
@@ -19,6 +18,7 @@ from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..roles import RANK_NAMES
 from ..syntax import everywhere, position
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 

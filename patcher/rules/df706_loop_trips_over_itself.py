@@ -13,7 +13,6 @@ Fix safety   Safe: the line can only have raised, and the mean of one number is 
 Source       the language reference, naming and binding; torch.Tensor.item; torch.nn.Module.train
 """
 
-import ast
 import builtins
 from collections.abc import Iterator
 
@@ -23,6 +22,7 @@ from ..findings import Finding, Safety, Severity
 from ..loaders import given
 from ..syntax import bound_names, inside, parameters, within
 from ..train_loops import TrainLoop
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 

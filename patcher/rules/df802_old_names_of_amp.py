@@ -9,7 +9,6 @@ Fix safety   Safe: the old names are subclasses that give the new ones that firs
 Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Edit, Import, Replace, Rewrite
@@ -17,6 +16,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..syntax import Function, position
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
 

@@ -16,7 +16,6 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
              with the mask that transformers 4 made
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Import, Rewrite
@@ -24,6 +23,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..syntax import parameters, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
 

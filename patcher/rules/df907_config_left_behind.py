@@ -12,7 +12,6 @@ Fix safety   Safe: where both were one object, they still are.
 Source       transformers.PreTrainedModel.from_pretrained, which copies config
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..edits import Insert
@@ -20,6 +19,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..module import Module
 from ..syntax import keyword, place, within
+from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF907", Severity.DEGRADED, Safety.SAFE
 
