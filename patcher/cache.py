@@ -104,8 +104,8 @@ class Cache:
         return result
 
     def content(self, path: str) -> bytes:
-        """The file's bytes, read once if a rule needs to see them. Raises InputError."""
-        return self.contents.get(os.path.abspath(path)) or read_bytes(path)
+        """The file's bytes, which are not read again the first time. Raises InputError."""
+        return self.contents.pop(os.path.abspath(path), b"") or read_bytes(path)
 
     def key(self, path: str) -> str | None:
         """Key of a script's records: "" where no rule needs to see it, None without a file."""
