@@ -142,7 +142,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(
     assert "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["check", "patch --dry-run"])
+@pytest.mark.parametrize("command", ["check", "check --no-cache", "patch --dry-run"])
 def test_a_reader_that_has_left_before_the_end_is_no_error(tmp_path: Path, command: str) -> None:
     (tmp_path / "run.py").write_text(LEGACY)  # all that is said of it fits the buffer
     reading, writing = os.pipe()
@@ -153,6 +153,18 @@ def test_a_reader_that_has_left_before_the_end_is_no_error(tmp_path: Path, comma
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "check --no-cache", "patch --dry-run"])
+def test_nothing_is_taken_apart_at_the_end(tmp_path: Path, command: str) -> None:
+    """Trees of many files take as long to be freed as to be checked."""
+    (tmp_path / "run.py").write_text(LEGACY)
+    begin = "import atexit; atexit.register(print, 'freed'); from ddpfix.start import main; main()"
+    words = [sys.executable, "-c", begin, *command.split(), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "n_gpu" in done.stdout
+    assert "freed" not in done.stdout
 
 
 def test_a_name_that_the_locale_cannot_say_is_no_error(tmp_path: Path) -> None:
