@@ -10,8 +10,6 @@ from functools import cached_property
 from ..errors import InputError
 from .sources import Source
 from .syntax import (
-    ATTRIBUTE,
-    NAME,
     Function,
     Parents,
     Preorder,
@@ -33,12 +31,22 @@ if TYPE_CHECKING:
     from .syntax import Node
 
     Answer = TypeVar("Answer")
+    Key = TypeVar("Key")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 
 
-SHARED: dict[str, tuple[ast.Module, Preorder]] = {}  # by text, the last that was used last
-MOST_SHARED = 32
+MOST_RECENT = 32
+SHARED: dict[str, tuple[ast.Module, Preorder]] = {}  # by text
+
+
+def recent(known: dict[Key, Answer], key: Key, make: Callable[[], Answer]) -> Answer:
+    """What is known under a key, or is made now; only those used last are kept, the last last."""
+    value = known.pop(key) if key in known else make()
+    if len(known) >= MOST_RECENT:
+        del known[next(iter(known))]
+    known[key] = value
+    return value
 
 
 def parsed(text: str) -> tuple[ast.Module, Preorder]:
@@ -47,14 +55,12 @@ def parsed(text: str) -> tuple[ast.Module, Preorder]:
     What scripts import beside them is read again as a file of its own, and research code is copied
     from folder to folder. Raises SyntaxError, ValueError or RecursionError.
     """
-    known = SHARED.pop(text, None)
-    if known is None:
+
+    def numbered() -> tuple[ast.Module, Preorder]:
         tree = ast.parse(text)
-        known = tree, Preorder(tree)
-        if len(SHARED) >= MOST_SHARED:
-            del SHARED[next(iter(SHARED))]
-    SHARED[text] = known
-    return known
+        return tree, Preorder(tree)
+
+    return recent(SHARED, text, numbered)
 
 
 def kept(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
@@ -109,18 +115,11 @@ class Module:
             for alias in stmt.names:
                 if stmt.module:
                     self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
+        self._last = {local: full.rpartition(".")[2] for local, full in self.aliases.items()}
         self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
-        calls, last = self._calls, {}
-        for local, full in self.aliases.items():
-            last[local] = full.rpartition(".")[2]
         for call in self.nodes(ast.Call):
-            func: Any = call.func
-            kind = type(func)
-            if kind is ATTRIBUTE:
-                calls[func.attr].append(call)
-            else:
-                calls[last.get(func.id, func.id) if kind is NAME else ""].append(call)
+            self._calls[self.last_name(call.func)].append(call)
 
     def take_apart(self) -> None:
         """Free the tree, if no other module has it, in place of leaving it to the collector."""
@@ -140,7 +139,7 @@ class Module:
         if isinstance(func, ast.Attribute):
             return func.attr
         if isinstance(func, ast.Name):
-            return self.aliases.get(func.id, func.id).rpartition(".")[2]
+            return self._last.get(func.id, func.id)
         return ""
 
     @cached_property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..errors import InputError
 from ..record import values
 from .facts import Unit
-from .module import Module
+from .module import Module, recent
 from .places import real
 from .sources import Source, decode, read_bytes
 from .trees import ast
@@ -75,7 +75,6 @@ def release(unit: Unit) -> None:
 
 
 MODULES: dict[tuple[object, ...], Module] = {}  # by all of a file
-MOST_MODULES = 32
 
 
 def module_of(source: Source) -> Module:
@@ -83,14 +82,7 @@ def module_of(source: Source) -> Module:
 
     No unit changes them. Raises InputError.
     """
-    key = values(source)
-    module = MODULES.pop(key, None)
-    if module is None:
-        module = Module(source)
-        if len(MODULES) >= MOST_MODULES:
-            del MODULES[next(iter(MODULES))]
-    MODULES[key] = module
-    return module
+    return recent(MODULES, values(source), lambda: Module(source))
 
 
 def imported(module: Module) -> set[str]:

@@ -95,12 +95,12 @@ def test_a_program_that_others_import_is_whole_for_all_of_them(tmp_path: Path) -
 
 
 def test_only_so_many_modules_are_kept(tmp_path: Path, parsed: list[str]) -> None:
-    most = module.MOST_SHARED
+    most = module.MOST_RECENT
     paths = [tmp_path / f"m{number}.py" for number in range(most + 1)]
     for path in paths:
         path.write_text(f"import torch\n# {path.name}\n")
         checked(path)
-    assert len(project.MODULES) == project.MOST_MODULES
+    assert len(project.MODULES) == most
     assert len(module.SHARED) == most
     checked(paths[-1])
     assert len(parsed) == most + 1
