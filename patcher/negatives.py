@@ -10,7 +10,6 @@ from .syntax import Function, everywhere, within
 from .trees import ast
 
 TURNS = ("t", "T", "transpose", "mT")
-ROWS_BY_COLUMNS = r"(\w)(\w),(?!\1)(\w)\2->\1\3"
 
 
 def is_own_number(module: Module, labels: ast.expr) -> bool:
@@ -49,10 +48,7 @@ def products_in(module: Module, value: ast.AST) -> Iterator[Product]:
         last = module.last_name(call.func)
         if last == "einsum" and len(call.args) == 3:
             rule = call.args[0]
-            text = str(rule.value) if isinstance(rule, ast.Constant) else ""
-            import re  # few scripts have one
-
-            if re.fullmatch(ROWS_BY_COLUMNS, text.replace(" ", "")):
+            if isinstance(rule, ast.Constant) and is_of_all_pairs(str(rule.value)):
                 yield Product(call, call.args[1], call.args[2])
         elif last in ("mm", "matmul") and call.args:
             columns = turned(call.args[-1])
@@ -67,6 +63,16 @@ def products_in(module: Module, value: ast.AST) -> Iterator[Product]:
         columns = turned(node.right) if isinstance(node.op, ast.MatMult) else None
         if columns is not None:
             yield Product(node, node.left, columns)
+
+def is_of_all_pairs(rule: str) -> bool:
+    """``ab,cb->ac`` of einsum."""
+    sides, _, result = rule.replace(" ", "").partition("->")
+    rows, _, columns = sides.partition(",")
+    if not (len(rows) == len(columns) == 2 and (rows + columns).isalpha()):
+        return False
+    shared = rows[1] == columns[1] and rows[0] != columns[0]
+    return shared and result == rows[0] + columns[0]
+
 
 
 def turned(node: ast.expr) -> ast.expr | None:
