@@ -91,7 +91,7 @@ class Cache:
             if known is not None and known[0] == stamp:
                 return known[1:]
             now = time.time_ns()
-            with open(place, "rb") as file:
+            with open(place, "rb", buffering=0) as file:
                 data = file.read()
         except OSError:
             return None
