@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from .. import __version__
 from ..record import record, values
 from .places import folder_of, names_in
-from .sources import read_bytes
+from .sources import Source, decode, read_bytes
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Cache:
         self.records: dict[str, list[Record]] = {}
         self.seen: dict[str, tuple[str, bool] | None] = {}  # of this run
         self.contents: dict[str, bytes] = {}
+        self.sources: dict[str, Source] = {}
         self.listings: dict[str, frozenset[str]] = {}
         self.changed = False
         if file is not None:
@@ -106,6 +107,12 @@ class Cache:
     def content(self, path: str) -> bytes:
         """The file's bytes, which are not read again the first time. Raises InputError."""
         return self.contents.pop(os.path.abspath(path), b"") or read_bytes(path)
+
+    def source(self, path: str) -> Source:
+        """The text of a module, which several scripts may import. Raises InputError."""
+        if path not in self.sources:
+            self.sources[path] = decode(path, self.content(path))
+        return self.sources[path]
 
     def key(self, path: str) -> str | None:
         """Key of a script's records: "" where no rule needs to see it, None without a file."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .facts import Unit
+    from .sources import Source
     from .rules import Rule
 
 FEW = 4  # scripts for which another process pays
@@ -165,10 +166,10 @@ def examine(path: str, codes: tuple[str, ...], known: Cache, data: bytes | None 
     folder = os.path.dirname(real(path))
     probes: dict[str, str | None] = {}
 
-    def recorded(module: str) -> bytes | None:
+    def recorded(module: str) -> Source | None:
         name = module.removeprefix(f"{folder}/")
         probes[name] = known.probe(folder, name)
-        return None if probes[name] is None else known.content(module)
+        return None if probes[name] is None else known.source(module)
 
     key = ""
     try:

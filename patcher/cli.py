@@ -243,17 +243,17 @@ def marks_of(
     from .findings import Severity
     from .mark import marked
     from .project import look, read_unit
-    from .sources import Source
+    from .sources import Source, decode
 
-    def current(path: str) -> bytes | None:
-        place = Path(path).resolve()
-        return texts[place] if place in texts else look(path)
+    def current(path: str) -> Source | None:
+        data = texts.get(Path(path).resolve())
+        return look(path) if data is None else decode(path, data)
 
     sources: dict[Path, Source] = {}
     wanted: dict[Path, dict[int, set[str]]] = {}
     for path in paths:
         try:
-            unit = read_unit(str(path), current(str(path)), current)
+            unit = read_unit(str(path), texts.get(path.resolve()), current)
         except InputError:
             continue  # patching it has told
         for module in unit.modules:

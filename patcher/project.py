@@ -13,12 +13,12 @@ from .places import real
 from .sources import Source, decode, read_bytes
 from .trees import ast
 
-Look = Callable[[str], bytes | None]
+Look = Callable[[str], Source | None]
 
 
-def look(path: str) -> bytes | None:
-    """The bytes of ``path``, None where there is no such file. Raises InputError."""
-    return read_bytes(path) if os.path.isfile(path) else None
+def look(path: str) -> Source | None:
+    """The text of ``path``, None where there is no such file. Raises InputError."""
+    return decode(path, read_bytes(path)) if os.path.isfile(path) else None
 
 
 def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
@@ -51,10 +51,10 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 continue
             seen.add(path)
             try:
-                data = look(path)
-                if data is None:
+                source = look(path)
+                if source is None:
                     continue
-                module = module_of(decode(path, data))
+                module = module_of(source)
             except InputError:
                 continue
             siblings.append(module)
