@@ -13,10 +13,10 @@ import os
 import sys
 import time
 from _imp import source_hash  # importlib.util has it too, and takes 1 ms to import
-from collections.abc import Iterable
 
 from .. import __version__
 from ..record import record, values
+from .light import Iterable
 from .places import folder_of, names_in
 from .sources import Source, decode, read_bytes
 

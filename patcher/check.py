@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 from .cache import Cache, open_cache
 from .check_files import check_files, examine, shown
 from .diagnostics import Diagnostic
+from .light import Iterable
 from .output import FORMATS, statistics
 from .places import real
 from .request import Request

@@ -6,8 +6,6 @@ Results come in the order of the paths, whatever the number of processes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from functools import cache
 
 from ..errors import InputError
 from ..record import record, values
@@ -19,6 +17,7 @@ from .cache import (
 )
 from .collector import keep_freed_memory, patient_collector
 from .diagnostics import Diagnostic
+from .light import Iterator, Sequence, cache
 from .places import folder_of, real
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .facts import Unit
-    from .sources import Source
     from .rules import Rule
+    from .sources import Source
 
 FEW = 4  # scripts for which another process pays
 

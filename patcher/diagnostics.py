@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..record import record
+from .light import cache
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ rank's batches: what a later assignment makes anew, or a collective makes equal,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..record import record
 from .facts import Unit
+from .light import Iterator
 from .loaders import loader_of
 from .module import Module
 from .syntax import Function, below, bound_names, place, within

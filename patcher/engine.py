@@ -7,13 +7,12 @@ The result is written only when it parses, a further round changes nothing, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-
 from ..errors import InputError
 from ..record import record
 from .edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from .facts import Unit
 from .findings import Finding, Safety, Severity
+from .light import Callable, Iterable, Sequence
 from .module import Module
 from .noqa import UNUSED, audible, noqas, unused
 from .project import read_unit

@@ -5,10 +5,8 @@ An evaluation is all that a function does, or stands among the statements that t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-
 from ..record import record
+from .light import Iterator, cached_property
 from .loaders import Loader, loader_of
 from .module import Module
 from .syntax import (

@@ -6,12 +6,9 @@ user's code.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from functools import cached_property
-
 from ..record import record
 from .evaluations import Evaluation, evaluating, in_function, inline
+from .light import Iterator, cached_property, defaultdict
 from .loaders import Loader
 from .module import Module, kept
 from .syntax import (

@@ -7,10 +7,9 @@ bound it, while a lone process may have. Branches that a role cannot take are no
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator
 
 from ..record import record
+from .light import Iterator, defaultdict
 from .module import Module, kept
 from .roles import ROLES, UNKNOWN, Role, differs, value, values
 from .syntax import (

@@ -10,9 +10,8 @@ divides by their number: the gradient is that of one process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .edits import Define, Edit, Insert, Rewrite
+from .light import Sequence
 from .module import Module
 from .negatives import TURNS, Product
 from .syntax import Function, bound_names, everywhere, parameters, within

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 
+from .light import cache
 from .sources import decode, read_bytes
 from .trees import ast
 

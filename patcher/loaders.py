@@ -6,9 +6,8 @@ A loop goes through ``enumerate(tqdm(train_dataloader))``, through ``self.loader
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..record import changed, record
+from .light import Iterator
 from .module import Module
 from .syntax import (
     Function,

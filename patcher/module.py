@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from functools import cached_property
 
 from ..errors import InputError
+from .light import Callable, Iterable, cached_property, defaultdict
 from .sources import Source
 from .syntax import (
     Function,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..record import record
+from .light import Iterator
 from .module import Module
 from .syntax import Function, everywhere, within
 from .trees import ast
@@ -64,6 +63,7 @@ def products_in(module: Module, value: ast.AST) -> Iterator[Product]:
         if columns is not None:
             yield Product(node, node.left, columns)
 
+
 def is_of_all_pairs(rule: str) -> bool:
     """``ab,cb->ac`` of einsum."""
     sides, _, result = rule.replace(" ", "").partition("->")
@@ -72,7 +72,6 @@ def is_of_all_pairs(rule: str) -> bool:
         return False
     shared = rows[1] == columns[1] and rows[0] != columns[0]
     return shared and result == rows[0] + columns[0]
-
 
 
 def turned(node: ast.expr) -> ast.expr | None:

@@ -6,9 +6,8 @@ A comment at the end of a statement of several lines counts for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from .findings import Finding, Safety, Severity
+from .light import Iterable, Iterator
 from .module import kept
 from .selection import all_codes
 from .trees import ast

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
 
 from .diagnostics import Diagnostic
+from .light import Callable, Iterable, Sequence
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+
+from .light import cache
 
 
 def real(path: str) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import InputError
+from .light import Callable, Iterator, Sequence
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:

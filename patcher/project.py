@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from ..errors import InputError
 from ..record import values
 from .facts import Unit
+from .light import Callable
 from .module import Module, recent
 from .places import real
 from .sources import Source, decode, read_bytes

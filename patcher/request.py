@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
 
 from ..errors import InputError
 from .config import read_config
 from .discover import project_root, scripts
+from .light import Iterable, Sequence
 from .places import real_folder
 from .selection import all_codes, selected, split
 

@@ -8,11 +8,10 @@ the roles that can reach a statement, through enclosing tests, early exits and c
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
 
 from .choice import Choice
 from .facts import Unit
+from .light import Callable, Iterator, Sequence, defaultdict
 from .module import Module, kept
 from .syntax import Function, place, within
 from .trees import ast

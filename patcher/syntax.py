@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
-from functools import cached_property
 from operator import attrgetter, itemgetter
 
+from .light import Callable, Iterable, Iterator, Set, cached_property, defaultdict
 from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import

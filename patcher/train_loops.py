@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from functools import cached_property
-
 from ..record import record
+from .light import Iterator, cached_property, defaultdict
 from .loaders import Loader, loader_of, next_loader
 from .module import Module
 from .syntax import (

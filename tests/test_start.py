@@ -15,7 +15,7 @@ from launched import RECIPE
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
 HEAVY += ["typing", "re", "pathlib", "ast", "enum", "contextlib", "importlib", "warnings"]
-HEAVY += ["signal"]
+HEAVY += ["signal", "collections", "functools"]
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]

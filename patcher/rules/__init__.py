@@ -7,12 +7,11 @@ A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its ma
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
 
 from ...record import record
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Callable, Iterator, cache
 from ..selection import rule_files
 
 TYPE_CHECKING = False  # typing takes long to import

@@ -13,11 +13,10 @@ Fix safety   Safe: only ranks of a process group pass these lines, and under a l
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
 """
 
-from collections.abc import Iterator
-
 from ..edits import Edit, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Iterator
 from ..module import Module
 from ..roles import RANK, Role, reached, value
 from ..syntax import mentions

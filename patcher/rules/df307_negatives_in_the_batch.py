@@ -21,11 +21,10 @@ Fix safety   Unsafe: every rank must pass the line equally often with as many ex
 Source       torch.autograd.Function (gradients of all ranks' losses are added up)
 """
 
-from collections.abc import Iterator
-
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
+from ..light import Iterator
 from ..module import Module
 from ..negatives import is_own_number, masked, products
 from ..syntax import Function, everywhere

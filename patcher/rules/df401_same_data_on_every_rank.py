@@ -10,13 +10,12 @@ Fix safety   Safe: a lone process keeps its sampler. Reported only where somethi
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
-from collections.abc import Iterator
-
 from ..distributed import is_alone, is_shared
 from ..edits import Edit, Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..hand_sharding import dealt as hand_dealt
+from ..light import Iterator
 from ..loaders import Loader
 from ..module import Module
 from ..syntax import keyword, last_argument

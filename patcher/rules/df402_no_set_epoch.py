@@ -8,11 +8,10 @@ Fix safety   Safe: only a distributed run has a DistributedSampler.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
-from collections.abc import Iterator
-
 from ..edits import Import, Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Iterator
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, within

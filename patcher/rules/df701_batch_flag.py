@@ -14,10 +14,9 @@ Fix safety   Report only: per process is what accelerate and the Trainer mean, a
 Source       counted in 120 of 134 public scripts; accelerate's guide to batch sizes
 """
 
-from collections.abc import Iterator
-
 from ..facts import Option, Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Iterator
 from ..loaders import Loader
 from ..module import Module
 from ..syntax import everywhere, keyword

@@ -14,11 +14,11 @@ Source       the language reference, naming and binding; torch.Tensor.item; torc
 """
 
 import builtins
-from collections.abc import Iterator
 
 from ..edits import Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Iterator
 from ..loaders import given
 from ..syntax import bound_names, inside, parameters, within
 from ..train_loops import TrainLoop

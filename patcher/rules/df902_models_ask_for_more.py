@@ -16,11 +16,10 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
              with the mask that transformers 4 made
 """
 
-from collections.abc import Iterator
-
 from ..edits import Define, Edit, Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Iterator
 from ..module import Module
 from ..syntax import parameters, within
 from ..trees import ast

@@ -12,11 +12,10 @@ Fix safety   Safe: where both were one object, they still are.
 Source       transformers.PreTrainedModel.from_pretrained, which copies config
 """
 
-from collections.abc import Iterator
-
 from ..edits import Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
+from ..light import Iterator
 from ..module import Module
 from ..syntax import keyword, place, within
 from ..trees import ast
