@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import LEGACY, run
 from ddpfix.patcher.discover import scripts
+from ddpfix.patcher.request import common_folder
 
 
 def plant(folder: Path, *names: str) -> None:
@@ -88,3 +89,24 @@ def test_a_script_nested_too_deeply_does_not_stop_the_others(tmp_path: Path) -> 
     assert f"{tmp_path / 'last.py'}:3:5: DF203" in result.stdout
     assert result.exit_code in (1, 2)
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["a/x.py"], "a"),
+        (["a/x.py", "a/b/y.py", "a"], "a"),
+        (["a/x.py", "a-b/y.py", "a/b/z.py"], ""),  # a-b is not in a, though it begins so
+        (["a/b/c/x.py", "a/b/d", "a/b/c/e/y.py"], "a/b"),
+    ],
+)
+def test_the_folder_of_all_paths(tmp_path: Path, paths: list[str], expected: str) -> None:
+    for path in paths:
+        place = tmp_path / path
+        (place.parent if place.suffix else place).mkdir(parents=True, exist_ok=True)
+    found = common_folder([str(tmp_path / path) for path in paths])
+    assert found == str((tmp_path / expected).resolve())
+
+
+def test_the_folder_of_paths_that_share_none_is_the_root() -> None:
+    assert common_folder(["/bin/a.py", "/usr/b.py", "/c.py"]) == "/"

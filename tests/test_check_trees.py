@@ -79,6 +79,17 @@ def test_a_module_that_two_scripts_import_is_parsed_once(tmp_path: Path, parsed:
     assert found[1] == found[2]
 
 
+def test_a_module_is_read_once_for_all_scripts_beside_it(tmp_path: Path) -> None:
+    module_file, known = tmp_path / "steps.py", Cache(None, "")
+    module_file.write_text(MODULE)
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(PROGRAM.format(name="steps"))
+    first = examine(str(tmp_path / "a.py"), CODES, known)
+    module_file.write_text("")  # a check sees the file as it found it
+    assert known.source(str(module_file)).text == MODULE
+    assert examine(str(tmp_path / "b.py"), CODES, known).found == first.found
+
+
 def test_a_program_that_others_import_is_whole_for_all_of_them(tmp_path: Path) -> None:
     """Checked alone it is let go; it has to be read again, or the same tree is two scripts'."""
     base, user = tmp_path / "base.py", tmp_path / "user.py"
