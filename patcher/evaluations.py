@@ -18,6 +18,7 @@ from .syntax import (
     is_inside,
     is_number,
     names_within,
+    number_of,
     parameters,
     place,
     within,
@@ -257,8 +258,8 @@ def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
 def stands_above(module: Module, stmt: ast.stmt, node: ast.AST) -> bool:
     """Whether a statement stands above ``node`` in a block that holds both."""
     table, number = place(stmt)
-    last = place(module.body(stmt)[-1])[1]
-    return table.ends[number] <= place(node)[1] < table.ends[last]
+    last = number_of(module.body(stmt)[-1])
+    return table.ends[number] <= number_of(node) < table.ends[last]
 
 
 def evaluating(module: Module) -> list[Function]:

@@ -18,6 +18,7 @@ from .syntax import (
     bound_names,
     everywhere,
     is_inside,
+    number_of,
     parameters,
     place,
     within,
@@ -126,7 +127,7 @@ def _suspects(
 def _bound_behind(function: Function, stmt: ast.stmt) -> set[str]:
     """Names that the function binds in the statement or behind it."""
     table, scope = place(function)
-    bindings = table.bindings_in(place(stmt)[1], table.ends[scope])
+    bindings = table.bindings_in(number_of(stmt), table.ends[scope])
     return {name for index, name in bindings if table.scopes[index] == scope}
 
 
@@ -157,7 +158,7 @@ def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]
     """Numbers of a name's reads that stand behind none of its bindings in that one's block."""
     table, scope = place(function)
     numbers = table.spelled.get(name, [])
-    start = bisect_left(numbers, place(function.body[0])[1])
+    start = bisect_left(numbers, number_of(function.body[0]))
     end = bisect_left(numbers, table.ends[scope])
     reads = [
         number
@@ -185,7 +186,7 @@ def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]
 def _not_behind(module: Module, stmt: ast.stmt, reads: list[int]) -> list[int]:
     """Those that do not stand behind a statement in its block, where no way leads around it."""
     table, number = place(stmt)
-    start, end = table.ends[number], table.ends[place(module.body(stmt)[-1])[1]]
+    start, end = table.ends[number], table.ends[number_of(module.body(stmt)[-1])]
     return [read for read in reads if not start <= read < end]
 
 

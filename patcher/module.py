@@ -17,7 +17,7 @@ from .syntax import (
     function_of,
     is_inside,
     mentions,
-    place,
+    number_of,
     position,
 )
 from .trees import ast
@@ -235,11 +235,11 @@ class Module:
 
     def body(self, stmt: ast.stmt) -> list[ast.stmt]:
         """The list of statements that ``stmt`` stands in."""
-        number = place(stmt)[1]
+        number = number_of(stmt)
         for block in vars(self.parents[stmt]).values():
             if type(block) is not list or not block:
                 continue
-            if place(block[0])[1] <= number <= place(block[-1])[1]:
+            if number_of(block[0]) <= number <= number_of(block[-1]):
                 return block
         return [stmt]
 
@@ -267,9 +267,8 @@ class Module:
         found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
         table = self._table
         nodes: list[Any] = table.nodes
-        for index in table.stored:
-            name = nodes[index]
-            found[table.owners[table.scopes[index]], name.id].append(name)
+        for index, name in table.stored:
+            found[table.owners[table.scopes[index]], name].append(nodes[index])
         return found
 
     def assigned_once(self, function: Function | None, name: str) -> ast.expr | None:
@@ -311,14 +310,14 @@ class Module:
         if not isinstance(name, ast.Name):
             return []
         function = self.function(at)
-        scope = 0 if function is None else place(function)[1]
+        scope = 0 if function is None else number_of(function)
         scopes, line = self._table.scopes, getattr(at, "lineno", 0)
         sites = [
             stmt
             for target in self.stores.get((function, name.id), ())
             if isinstance(stmt := self.parents[target], ast.Assign)
             and stmt.lineno < line
-            and scopes[place(stmt)[1]] == scope  # not of a class in it
+            and scopes[number_of(stmt)] == scope  # not of a class in it
         ]
         if not sites:
             return []

@@ -13,7 +13,7 @@ from .choice import Choice
 from .facts import Unit
 from .light import Callable, Iterator, Sequence, defaultdict
 from .module import Module, kept
-from .syntax import Function, place, within
+from .syntax import Function, number_of, place, within
 from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -256,7 +256,7 @@ def leaves(body: list[ast.stmt]) -> bool:
 def reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` once its function is entered."""
     roles = EVERYONE
-    number = place(node)[1]
+    number = number_of(node)
     for start, end, some in _reaches(module).get(module.function(node), ()):
         if start <= number < end:
             roles &= some
@@ -295,7 +295,7 @@ def _reaches_of(module: Module, test: ast.If | ast.IfExp | ast.While) -> Iterato
 def _extent(nodes: Sequence[ast.AST]) -> tuple[int, int]:
     """Numbers of the first node and of what stands behind the last."""
     table, last = place(nodes[-1])
-    return place(nodes[0])[1], table.ends[last]
+    return number_of(nodes[0]), table.ends[last]
 
 
 def _truths(wanted: bool) -> list[Any]:

@@ -56,7 +56,7 @@ class Preorder:
     ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
     function, lambda or class around it, 0 at module level; ``owners`` has the function that each of
     these is, or stands in. ``spelled`` has the numbers of names and attributes of a spelling;
-    ``stored`` those of plain names that are bound or deleted.
+    ``stored`` those of plain names that are bound or deleted, each with its name.
     """
 
     def __init__(self, tree: ast.AST) -> None:
@@ -66,7 +66,7 @@ class Preorder:
         self.ends: list[int] = []
         self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
         self.spelled: dict[str, list[int]] = defaultdict(list)
-        self.stored: list[int] = []
+        self.stored: list[tuple[int, str]] = []
         self.owners: dict[int, Function | None] = {0: None}
         self.answers: dict[object, Any] = {}  # to questions about the tree
         self.users = 0  # modules of this text
@@ -83,25 +83,30 @@ class Preorder:
         spelled, stored = self.spelled, self.stored
         names, attributes = kinds[NAME], kinds[ATTRIBUTE]
         constants, calls = kinds[CONSTANT], kinds[CALL]
+        count = 0
 
         def visit(node: Any, parent: int) -> None:
-            index = len(nodes)
+            nonlocal count
+            index = count
+            count += 1
             nodes.append(node)
             above.append(parent)
             fields = node.__dict__
-            fields["_place"] = self, index
+            fields["_table"] = self
+            fields["_number"] = index
             kind = type(node)
             # Three of four nodes are one of these six.
             if kind is NAME:
                 names.append(index)
-                spelled[fields["id"]].append(index)
+                name = fields["id"]
+                spelled[name].append(index)
                 if type(fields["ctx"]) is not LOAD:
-                    stored.append(index)
-                ends.append(index + 1)
+                    stored.append((index, name))
+                ends.append(count)
                 return
             if kind is CONSTANT:
                 constants.append(index)
-                ends.append(index + 1)
+                ends.append(count)
                 return
             ends.append(0)
             if kind is ATTRIBUTE:
@@ -128,7 +133,7 @@ class Preorder:
                                 visit(item, index)
                     elif value is not None:
                         visit(value, index)
-            ends[index] = len(nodes)
+            ends[index] = count
 
         visit(tree, 0)
 
@@ -152,7 +157,7 @@ class Preorder:
     def bindings(self) -> list[tuple[int, str]]:
         """Number of a node that binds a name in its scope, and the name, in preorder."""
         nodes: list[Any] = self.nodes
-        found: list[tuple[int, str]] = [(index, nodes[index].id) for index in self.stored]
+        found = [*self.stored]
         for kind in (*DEFINITIONS, ast.ExceptHandler):
             named = self.kinds.get(kind, ())
             found += [(index, name) for index in named if (name := nodes[index].name)]
@@ -173,8 +178,10 @@ class Preorder:
         return self.bindings[bisect_left(numbers, start) : bisect_left(numbers, end)]
 
 
-# The numbering that a node belongs to, and its number.
-place: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_place")
+# The numbering that a node belongs to, and its number. (A pair for each node would be an eighth of
+# a tree's memory, and the time goes with the memory.)
+place: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_table", "_number")
+number_of: Callable[[ast.AST], int] = attrgetter("_number")
 
 
 class Parents:
@@ -244,7 +251,7 @@ def _range(nodes: list[ast.stmt] | ast.AST) -> tuple[Preorder, int, int, int] | 
         if not nodes:
             return None
         table, start = place(nodes[0])
-        return table, start, table.ends[place(nodes[-1])[1]], table.scopes[start]
+        return table, start, table.ends[number_of(nodes[-1])], table.scopes[start]
     table, start = place(nodes)
     scope = start if isinstance(nodes, SCOPES) else table.scopes[start]
     return table, start, table.ends[start], scope
@@ -283,7 +290,7 @@ def stands_in(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
     if found is None:
         return False
     table, start, end, scope = found
-    index = place(node)[1]
+    index = number_of(node)
     return start <= index < end and (table.scopes[index] == scope or index == start)
 
 
@@ -315,7 +322,7 @@ def inside(nodes: list[ast.stmt] | ast.AST, some: Iterable[Node]) -> list[Node]:
     return [
         node
         for node in some
-        if start <= (number := place(node)[1]) < end and table.scopes[number] == scope
+        if start <= (number := number_of(node)) < end and table.scopes[number] == scope
     ]
 
 
@@ -362,7 +369,7 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
                 scope = scopes[scope]
             owner = nodes[scope]
             if isinstance(owner, FUNCTIONS):
-                first, last = place(owner.body[0])[1], place(owner.body[-1])[1]
+                first, last = number_of(owner.body[0]), number_of(owner.body[-1])
                 if first <= index < table.ends[last]:
                     yield owner, name
             elif owner is tree:

@@ -17,7 +17,7 @@ from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..light import Iterator
 from ..module import Module
-from ..syntax import keyword, place, within
+from ..syntax import keyword, number_of, place, within
 from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF907", Severity.DEGRADED, Safety.SAFE
@@ -56,7 +56,7 @@ def is_read_behind(module: Module, stmt: ast.stmt, config: str) -> bool:
     behind = [
         name
         for name in within(module.scope_statements(stmt), ast.Name)
-        if name.id == config and place(name)[1] >= table.ends[number]
+        if name.id == config and number_of(name) >= table.ends[number]
     ]
     if not behind:
         return False
