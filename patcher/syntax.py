@@ -148,8 +148,12 @@ class Preorder:
             scopes[index + 1 : ends[index]] = [index] * (ends[index] - index - 1)
 
     def take_apart(self) -> None:
-        """Let go of the nodes, which hold the table: only the collector would find such a ring."""
-        for part in vars(self).values():
+        """Let go of the nodes, which hold the table: only the collector would find such a ring.
+
+        They go from the first on, once nothing else here has them: then each goes in passing.
+        """
+        self.nodes.reverse()  # a list is cleared from its end
+        for part in reversed(vars(self).values()):
             if isinstance(part, (list, dict)):
                 part.clear()
 
