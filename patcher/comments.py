@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import tokenize
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from ..record import changed
+from .remarks import Comment
 
 # What comes before a statement on its line, or stands alone there.
 BETWEEN = {
@@ -16,18 +18,6 @@ BETWEEN = {
     tokenize.ENCODING,
     tokenize.ENDMARKER,
 }
-
-
-class Comment(NamedTuple):
-    """A comment: its place, and the lines that it is a comment on.
-
-    At the end of a statement (or of the head of a compound one) that is all of its lines.
-    """
-
-    row: int  # 1-based
-    column: int  # 0-based, in characters
-    text: str
-    lines: range
 
 
 def comments(text: str) -> list[Comment]:
@@ -41,7 +31,7 @@ def comments(text: str) -> list[Comment]:
         elif token.type == tokenize.NEWLINE:
             row = token.start[0]
             if found and found[-1].row == row:
-                found[-1] = found[-1]._replace(lines=range(start or row, row + 1))
+                found[-1] = changed(found[-1], lines=range(start or row, row + 1))
             start = 0
         if not start and token.type not in BETWEEN and token.type != tokenize.NEWLINE:
             start = token.start[0]

@@ -14,12 +14,11 @@ from .trees import ast
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from .comments import Comment
     from .module import Module
+    from .remarks import Comment
 
-CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
-NOQA = rf"(?i)#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))"
-OWN = r"DF[0-9]+"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DIGITS = "0123456789"
 UNUSED = "DF100"  # the rule that reports them
 
 
@@ -53,18 +52,47 @@ def noqas(module: Module) -> list[Noqa]:
     """All noqa comments of a file."""
     if not _may_have_some(module):
         return []
-    import re  # few files have such a comment
-
-    from .comments import comments
+    from .remarks import comments_with  # few files have such a comment
 
     found = []
-    for comment in comments(module.source.text):
-        match = re.search(NOQA, comment.text)
-        if match:
-            codes = match["codes"]
-            parts = tuple(re.split(r"[,\s]+", codes.upper())) if codes else None
-            found.append(Noqa(comment, parts))
+    for comment in comments_with(module, "noqa"):
+        codes = codes_in(comment.text)
+        if codes is not None:
+            found.append(Noqa(comment, codes or None))
     return found
+
+
+def codes_in(text: str) -> tuple[str, ...] | None:
+    """The codes of a noqa comment, () for all of them; None of a comment that is no such one.
+
+    Told without re, which takes as long to import as a tenth of a check of a script.
+    """
+    for part in text.split("#")[1:]:
+        words = part.lstrip()
+        if words[:4].lower() != "noqa":
+            continue
+        behind = words[4:].lstrip()
+        if behind.startswith(":"):
+            codes = listed(behind[1:].lstrip())
+            if codes:
+                return codes
+        elif not (words[4:5].isalnum() or words[4:5] == "_"):
+            return ()
+    return None
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The codes that a text begins with, apart by commas or blanks."""
+    codes: list[str] = []
+    for word in text.upper().replace(",", " ").split() if text[:1] != "," else ():
+        digits = word.lstrip(LETTERS)
+        rest = digits.lstrip(DIGITS)
+        if digits in (word, rest):  # no letters, or no digits behind them
+            break
+        codes.append(word.removesuffix(rest))
+        if rest:
+            break
+    return tuple(codes)
 
 
 def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> list[Finding]:
@@ -79,14 +107,10 @@ def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> lis
 
 def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Finding]:
     """Codes of ddpfix in a file's comments that silenced nothing though their rules ``ran``."""
-    if not comments:
-        return
-    import re
-
-    every = all_codes()
+    every = all_codes() if comments else []
     for noqa in comments:
         for code in noqa.codes or ():
-            if not re.fullmatch(OWN, code) or code in noqa.used:
+            if not is_own(code) or code in noqa.used:
                 continue
             fitting = {known for known in every if known.startswith(code)}
             if not fitting:
@@ -99,3 +123,8 @@ def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Find
             indent = len(module.line(row)[:column].encode())
             place = ast.Pass(lineno=row, col_offset=indent, end_lineno=row, end_col_offset=indent)
             yield Finding(module, place, because, (), Safety.REPORT, Severity.NOTE, UNUSED)
+
+
+def is_own(code: str) -> bool:
+    """Whether a code is one of ddpfix, or looks like it."""
+    return code.startswith("DF") and not code[2:].lstrip(DIGITS) and len(code) > 2

@@ -83,8 +83,8 @@ def test_check_works_in_an_environment_without_torch(wheel: Path, tmp_path: Path
     )
     assert patched.returncode == 1, patched.stderr
     script.write_text("print()\n")
-    command = [python, "-X", "importtime", folder / "bin" / "ddpfix", "check", script]
-    clean = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = ["-X", "importtime", str(folder / "bin" / "ddpfix"), "check", str(script)]
+    clean = subprocess.run([python, *words], capture_output=True, text=True, check=False)
     assert clean.returncode == 0, clean.stderr
     modules = {line.rpartition("|")[2].strip() for line in clean.stderr.splitlines()}
     assert "ddpfix.patcher.check" in modules

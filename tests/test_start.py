@@ -15,7 +15,7 @@ from launched import RECIPE
 HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
 HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
 HEAVY += ["typing", "re", "pathlib", "ast", "enum", "contextlib", "importlib", "warnings"]
-HEAVY += ["signal", "collections", "functools"]
+HEAVY += ["signal", "collections", "functools", "tokenize"]
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
@@ -72,7 +72,10 @@ def test_the_other_commands_and_options_are_reached(tmp_path: Path) -> None:
 SHARDED = (ROOT / "fixtures" / "shapes" / "sharded_by_hand.py").read_text()
 
 
-@pytest.mark.parametrize(("text", "code"), [(LEGACY, "DF203"), (SHARDED, "DF403")])
+SCRIPTS = [(LEGACY, "DF203"), (SHARDED, "DF403"), (f"import os  # noqa: F401\n{LEGACY}", "DF203")]
+
+
+@pytest.mark.parametrize(("text", "code"), SCRIPTS)
 def test_a_check_of_plain_paths_imports_little(tmp_path: Path, text: str, code: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(text)
