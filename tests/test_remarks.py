@@ -78,15 +78,16 @@ def having(text: str, word: str) -> list[Comment]:
 
 def test_all_comments_of_this_project_are_told_alike() -> None:
     seen = 0
-    for path in ROOT.rglob("*.py"):
+    folders = ("patcher", "launchers", "tests", "fixtures", "benchmarks")
+    for path in [path for folder in folders for path in (ROOT / folder).rglob("*.py")]:
         text = path.read_text()
-        if any(part.startswith(".") for part in path.relative_to(ROOT).parts) or not parses(text):
+        if not parses(text):
             continue
         for word in ("the", "noqa", "type"):
             found = comments_with(module(text), word)
             assert found == having(text, word), path
             seen += len(found)
-    assert seen > 500
+    assert seen > 300
 
 
 def parses(text: str) -> bool:
