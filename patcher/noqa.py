@@ -41,25 +41,21 @@ class Noqa:
         return bool(fitting)
 
 
-@kept
-def _may_have_some(module: Module) -> bool:
-    text = module.source.text
-    # To look for two letters four times is sooner done than to copy the text in lower case.
-    return any(part in text for part in ("qa", "QA", "Qa", "qA")) and "noqa" in text.lower()
-
-
 def noqas(module: Module) -> list[Noqa]:
     """All noqa comments of a file."""
-    if not _may_have_some(module):
+    return [Noqa(comment, codes or None) for comment, codes in _told(module)]
+
+
+@kept
+def _told(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
+    text = module.source.text
+    # To look for two letters four times is sooner done than to copy the text in lower case.
+    if not any(part in text for part in ("qa", "QA", "Qa", "qA")) or "noqa" not in text.lower():
         return []
     from .remarks import comments_with  # few files have such a comment
 
-    found = []
-    for comment in comments_with(module, "noqa"):
-        codes = codes_in(comment.text)
-        if codes is not None:
-            found.append(Noqa(comment, codes or None))
-    return found
+    every = [(comment, codes_in(comment.text)) for comment in comments_with(module, "noqa")]
+    return [(comment, codes) for comment, codes in every if codes is not None]
 
 
 def codes_in(text: str) -> tuple[str, ...] | None:

@@ -87,7 +87,12 @@ def has_own_line(lines: Sequence[bytes], stmt: ast.stmt) -> bool:
         return False
     if number < stmt.lineno and line[len(margin) : len(margin) + 1] != b"@":
         return False
-    return number == 1 or not lines[number - 2].rstrip(b"\r\n").endswith(b"\\")
+    return not is_joined(lines, number)
+
+
+def is_joined(lines: Sequence[bytes], number: int) -> bool:
+    """Whether a backslash joins the line, from 1, to the one above."""
+    return number > 1 and lines[number - 2].rstrip(b"\r\n").endswith(b"\\")
 
 
 def end_of_comments(lines: Sequence[bytes], last: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..record import record
 from .light import Sequence
 from .module import Module
-from .pieces import has_block
+from .pieces import has_block, is_joined
 from .syntax import below
 from .trees import ast
 
@@ -84,7 +84,7 @@ def _comment(
 def _start(lines: Sequence[bytes], row: int, before: bytes, parts: Sequence[Any]) -> int:
     """The first of the lines that a comment in line ``row`` is on. Raises UntoldError."""
     code = before.strip()
-    if _goes_on(lines, row):
+    if is_joined(lines, row):
         raise UntoldError
     if not code:
         return row
@@ -99,11 +99,6 @@ def _start(lines: Sequence[bytes], row: int, before: bytes, parts: Sequence[Any]
     start: int = part.lineno
     first = min(part.col_offset for part in parts if part.lineno == start)
     head = lines[start - 1][:first].strip()
-    if (head and head not in ALONE) or _goes_on(lines, start):
+    if (head and head not in ALONE) or is_joined(lines, start):
         raise UntoldError  # behind a semicolon, or a head of several lines
     return start
-
-
-def _goes_on(lines: Sequence[bytes], row: int) -> bool:
-    """Whether a backslash joins a line to the one above."""
-    return row > 1 and lines[row - 2].rstrip(b"\r\n").endswith(b"\\")

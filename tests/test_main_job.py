@@ -11,7 +11,7 @@ from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers import compare, demo
 from ddpfix.launchers.command import Command
-from ddpfix.launchers.trace.events import Collective, Exit
+from ddpfix.launchers.trace.events import Collective
 from ddpfix.launchers.trace.read import RankTrace, read
 from ddpfix.launchers.traced import TracedRun, trace
 from ddpfix.patcher.engine import patch
@@ -46,12 +46,6 @@ def ranks(told: Path, name: str) -> list[RankTrace]:
     return read(told / "runs" / name / "trace")
 
 
-def failed_by(rank: RankTrace) -> str:
-    """The type of the exception that ended a rank's script; the empty string where none did."""
-    end = rank.last(Exit)
-    return end.failure.type if end is not None and end.failure is not None else ""
-
-
 def saved(told: Path, name: str) -> Path:
     return told / "runs" / name / "saved_models"
 
@@ -69,7 +63,7 @@ def test_shimmed_it_is_two_trainings_that_write_the_same_files(told: Path) -> No
     run = ranks(told, "shimmed")
     # Both may find no folder for the first checkpoint: who makes it second dies of it (DF602), and
     # the launcher ends the other.
-    dead = {rank.rank for rank in run if failed_by(rank) == "FileExistsError"}
+    dead = {r.rank for r in run if compare.failure([r]).startswith("FileExistsError: ")}
     assert len(dead) < 2
     epochs = 1 if dead else 2
     for rank in run:
