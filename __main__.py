@@ -1,6 +1,6 @@
 """``python -m ddpfix``."""
 
-from .start import main
+from .cli import main
 
 if __name__ == "__main__":
     main()

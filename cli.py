@@ -5,9 +5,11 @@ Importing lazily keeps ``ddpfix check`` free of libcst, torch and whatever the l
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -64,6 +66,29 @@ def ddpfix() -> None:
     """Make legacy PyTorch training scripts train correctly on every GPU the machine has."""
 
 
+SHORT = ("check", "patch", "plan")  # commands that make many objects, print and end
+
+
 def main() -> None:
-    """Entry point of the ``ddpfix`` script."""
-    sys.exit(ddpfix.main(standalone_mode=True))
+    """Entry point of the ``ddpfix`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
+    if sys.argv[1:2] and sys.argv[1] in SHORT:
+        # Trees are many objects, and hardly any becomes garbage before the end.
+        gc.set_threshold(1_000_000, 20, 100)
+        try:
+            ddpfix.main()
+        except SystemExit as end:
+            hard_exit(end.code)
+    ddpfix.main()
+
+
+def hard_exit(status: int | str | None) -> NoReturn:
+    """End the process without taking modules and trees apart, once its output is written."""
+    code = status if isinstance(status, int) else 1 if status else 0
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:  # the reader has left
+        code = code or 1
+    os._exit(code)

@@ -7,16 +7,10 @@ attrs', which looks at its values.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeVar, dataclass_transform
+from typing import Any, NoReturn, TypeVar, dataclass_transform
 
-    Class = TypeVar("Class", bound=type)
-    Instance = TypeVar("Instance")
-else:
-
-    def dataclass_transform(**_):  # what type checkers alone need
-        return lambda decorator: decorator
+Class = TypeVar("Class", bound=type)
+Instance = TypeVar("Instance")
 
 
 @dataclass_transform(frozen_default=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import libcst as cst
 
 from .editor import Statement, parsed
@@ -9,7 +11,6 @@ from .edits import Import
 from .inserted import helper_code
 from .module import Module
 from .pieces import first_line, has_own_line, indentation, newline
-from .trees import ast
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

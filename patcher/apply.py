@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -14,7 +15,6 @@ from .inserted import helper_code, helper_imports, helper_names
 from .module import Module
 from .pairs import pairs
 from .pieces import Piece, has_block, indentation, newline, pieces
-from .trees import ast
 from .words import spans, with_words
 
 

@@ -8,27 +8,22 @@ the file was older than the clock's grain as it was read, so that no later chang
 
 from __future__ import annotations
 
+import hashlib
 import marshal
 import os
 import sys
 import time
-from _imp import source_hash  # importlib.util has it too, and takes 1 ms to import
+from collections.abc import Iterable
+from typing import Any
 
 from .. import __version__
 from ..record import record, values
-from .light import Iterable
-from .places import folder_of, names_in
-from .sources import Source, decode, read_bytes
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
+from .sources import Source, decode, folder_of, read_bytes
 
 SETTLED = 2_000_000_000  # ns after which a change must show in a file's times
 MOST_RECORDS = 15  # of one script beside other neighbours
 MOST_FILES = 50_000  # remembered of one project; above, only those of the last run
 SUFFIX = ".ddpfix-cache"
-KEY = 0  # of the hash: its texts are nobody's secret, and nobody's attack
 LONG = 60 * 60 * 24 * 30  # seconds after which an unused project's cache goes
 
 Stamp = tuple[int, int, int, int]
@@ -53,7 +48,20 @@ NOTHING = Record("", (), (), "")
 
 def fingerprint(data: bytes) -> str:
     """Name of a content; the empty string for one that no rule needs to see."""
-    return f"{len(data)}-{source_hash(KEY, data).hex()}"
+    return f"{len(data)}-{digest_of(data)}"
+
+
+def digest_of(data: bytes) -> str:
+    """128 bits that name some bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def names_in(folder: str) -> frozenset[str]:
+    """Names in a folder; none where it cannot be listed."""
+    try:
+        return frozenset(os.listdir(folder or "."))
+    except OSError:
+        return frozenset()
 
 
 def is_of_interest(data: bytes) -> bool:
@@ -186,13 +194,13 @@ class Cache:
 
 
 def version() -> str:
-    """Names this ddpfix and this Python: a change of any file of the patcher's is another one."""
+    """Names this Python and this ddpfix by the sizes and times of all files of the patcher."""
     parts = [__version__, sys.version]
-    here = os.path.dirname(__file__)
-    for folder in (here, os.path.join(here, "rules")):
-        with os.scandir(folder) as entries:
-            files = [(e.name, e.stat()) for e in entries if e.name.endswith(".py")]
-        parts += [f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in sorted(files)]
+    for folder, _, names in sorted(os.walk(os.path.dirname(__file__))):
+        for name in sorted(names):
+            if name.endswith(".py"):
+                status = os.stat(os.path.join(folder, name))
+                parts.append(f"{folder} {name} {status.st_size} {status.st_mtime_ns}")
     return fingerprint("\n".join(parts).encode())
 
 
@@ -205,5 +213,5 @@ def open_cache(root: str, codes: Iterable[str]) -> Cache:
     if not base:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         base = os.path.join(home, "ddpfix")
-    name = source_hash(KEY, "\n".join((os.path.realpath(root), *codes)).encode()).hex()
+    name = digest_of("\n".join((os.path.realpath(root), *codes)).encode())
     return Cache(os.path.join(base, name + SUFFIX), version())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from .facts import Unit
 from .module import Module
 from .syntax import Function, within
-from .trees import ast
 
 
 def called(unit: Unit, names: set[str]) -> set[Function]:

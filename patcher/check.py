@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
 
 from .cache import Cache, open_cache
 from .check_files import check_files, examine, shown
 from .diagnostics import Diagnostic
-from .light import Iterable
 from .output import FORMATS, statistics
-from .places import real
 from .request import Request
 
 
@@ -64,6 +64,6 @@ def distinct(items: Iterable[Diagnostic]) -> list[Diagnostic]:
     for item in items:
         place = places.get(item.path)
         if place is None:
-            place = places[item.path] = real(item.path)
+            place = places[item.path] = os.path.realpath(item.path)
         found.setdefault((place, item.line, item.column, item.code), item)
     return list(found.values())

@@ -6,29 +6,29 @@ Results come in the order of the paths, whatever the number of processes.
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..record import record, values
+from ..record import record
 from .cache import (
     NOTHING,
     Cache,
     Record,
     is_of_interest,
 )
-from .collector import keep_freed_memory, patient_collector
 from .diagnostics import Diagnostic
-from .light import Iterator, Sequence, cache
-from .places import folder_of, real
+from .sources import folder_of
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import Any
-
     from .facts import Unit
     from .rules import Rule
     from .sources import Source
 
-FEW = 4  # scripts for which another process pays
+FEW = 16  # scripts for which another process pays
+PARTS = 8  # that the work of a process is shared out in
 
 
 @record
@@ -46,7 +46,6 @@ def check_files(
     paths: Sequence[str], codes: tuple[str, ...], known: Cache, jobs: int | None
 ) -> Iterator[Outcome]:
     """Outcomes of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
-    keep_freed_memory()
     records: dict[str, Record] = {}
     pending = list(dict.fromkeys(paths))
     while pending:
@@ -85,56 +84,41 @@ def shown(path: str, record: Record) -> Outcome:
 def examine_all(
     paths: list[str], codes: tuple[str, ...], known: Cache, jobs: int | None
 ) -> Iterator[Record]:
-    """Records of scripts, in their order."""
-    with patient_collector():
-        yield from _examine_all(paths, codes, known, jobs)
-
-
-def _examine_all(
-    paths: list[str], codes: tuple[str, ...], known: Cache, jobs: int | None
-) -> Iterator[Record]:
+    """Records of scripts, in their order. Raises InputError where a worker process was killed."""
     workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // FEW)
     if workers < 2:
         yield from (examine(path, codes, known) for path in paths)
         return
-    from .processes import MOST, shared_out
+    from concurrent.futures import ProcessPoolExecutor  # of no use to one script
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
 
-    some = 1 + len(paths) // MOST
-    parts = [paths[start : start + some] for start in range(0, len(paths), some)]
-
-    def work(number: int) -> list[Any]:
-        return [values(examine(path, codes, known)) for path in parts[number]]
-
-    done = shared_out(work, shares(parts, workers))
-    for number in range(len(parts)):
-        yield from (Record(*each) for each in done[number])
-
-
-def shares(parts: list[list[str]], workers: int) -> list[list[int]]:
-    """Numbers of the parts in runs of about as many bytes: neighbours import the same modules.
-
-    Large folders first, so that what is left to help with at the end is little.
-    """
-    found: list[list[int]] = [[] for _ in range(workers)]
-    sizes = [sum(map(size, part)) for part in parts]
-    folders = [os.path.dirname(part[0]) for part in parts]
-    whole, before = sum(sizes), 0
-    in_folder = dict.fromkeys(folders, 0)
-    for number, own in enumerate(sizes):
-        found[before * workers // whole].append(number)
-        before += own
-        in_folder[folders[number]] += own
-    for share in found:
-        share.sort(key=lambda number: in_folder[folders[number]], reverse=True)
-    return found
-
-
-def size(path: str) -> int:
-    """Bytes of a file; 1 for what cannot be told, which its check will say."""
+    # Forked, so that each worker has what is known without being sent it. Neighbours in the list
+    # import the same modules: they go to one worker.
+    pool = ProcessPoolExecutor(
+        workers, get_context("fork"), initializer=begin_worker, initargs=(codes, known)
+    )
     try:
-        return os.path.getsize(path) or 1
-    except OSError:
-        return 1
+        some = 1 + len(paths) // (workers * PARTS)
+        yield from pool.map(examine_in_worker, paths, chunksize=some)
+    except BrokenProcessPool as error:
+        raise InputError("a process was killed; --jobs 1 does without others") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+worker: list[Any] = []  # codes and cache of a worker process
+
+
+def begin_worker(*shared: object) -> None:
+    """Set a worker process up; Ctrl-C is for the process that shares the work out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker[:] = shared
+
+
+def examine_in_worker(path: str) -> Record:
+    """Check one script in a worker process."""
+    return examine(path, *worker)
 
 
 def rows(unit: Unit, codes: tuple[str, ...], folder: str) -> list[tuple[object, ...]]:
@@ -160,9 +144,9 @@ def rules_of(codes: tuple[str, ...]) -> list[Rule]:
 
 def examine(path: str, codes: tuple[str, ...], known: Cache, data: bytes | None = None) -> Record:
     """Check one script; ``data`` stands in for the file's bytes."""
-    from .project import read_unit, release
+    from .project import read_unit  # of no use where all is recalled
 
-    folder = os.path.dirname(real(path))
+    folder = os.path.dirname(os.path.realpath(path))
     probes: dict[str, str | None] = {}
 
     def recorded(module: str) -> Source | None:
@@ -179,7 +163,6 @@ def examine(path: str, codes: tuple[str, ...], known: Cache, data: bytes | None 
             return NOTHING
         unit = read_unit(path, data, recorded)
         found = rows(unit, codes, folder)
-        release(unit)
     except InputError as error:
         return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:

@@ -6,8 +6,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-from ..record import changed
-from .remarks import Comment
+from ..record import changed, record
 
 # What comes before a statement on its line, or stands alone there.
 BETWEEN = {
@@ -18,6 +17,19 @@ BETWEEN = {
     tokenize.ENCODING,
     tokenize.ENDMARKER,
 }
+
+
+@record
+class Comment:
+    """A comment: its place, and the lines that it is a comment on.
+
+    At the end of a statement (or of the head of a compound one) that is all of its lines.
+    """
+
+    row: int  # 1-based
+    column: int  # 0-based, in characters
+    text: str
+    lines: range
 
 
 def comments(text: str) -> list[Comment]:

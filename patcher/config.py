@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ..errors import InputError
 from ..record import record
 from .discover import upwards
 from .output import FORMATS
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 SECTION = b"ddpfix"
 

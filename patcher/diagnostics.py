@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
 from ..record import record
-from .light import cache
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import Any
-
     from .findings import Finding
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from .edits import Define, Edit, Guard, Insert
 from .evaluations import Evaluation
 from .facts import Unit
@@ -19,7 +21,6 @@ from .syntax import (
     within,
 )
 from .train_loops import TrainLoop
-from .trees import ast
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch

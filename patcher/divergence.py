@@ -6,14 +6,15 @@ rank's batches: what a later assignment makes anew, or a collective makes equal,
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from ..record import record
 from .facts import Unit
-from .light import Iterator
 from .loaders import loader_of
 from .module import Module
 from .syntax import Function, below, bound_names, place, within
 from .train_loops import TrainLoop
-from .trees import ast
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
 AGREED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -9,7 +10,6 @@ import libcst as cst
 
 from .edits import Guard, RefusedError, Rewrite
 from .module import Module
-from .trees import ast
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 BLOCKS = (

@@ -5,12 +5,10 @@ Every edit names ``ast`` nodes of the module it changes, so a rule never sees po
 
 from __future__ import annotations
 
-from ..record import record
-from .trees import ast
+import ast
+from typing import Literal
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Literal
+from ..record import record
 
 
 class RefusedError(Exception):

@@ -7,12 +7,16 @@ The result is written only when it parses, a further round changes nothing, and 
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from ..errors import InputError
 from ..record import record
 from .edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from .facts import Unit
 from .findings import Finding, Safety, Severity
-from .light import Callable, Iterable, Sequence
 from .module import Module
 from .noqa import UNUSED, audible, noqas, unused
 from .project import read_unit
@@ -20,12 +24,8 @@ from .rules import Rule, all_rules
 from .selection import selected
 from .sources import Source, replace_all
 from .syntax import below
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .capabilities import Capability
 
 ROUNDS = 6

@@ -5,8 +5,12 @@ An evaluation is all that a function does, or stands among the statements that t
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from ..record import record
-from .light import Iterator, cached_property
 from .loaders import Loader, loader_of
 from .module import Module
 from .syntax import (
@@ -24,9 +28,7 @@ from .syntax import (
     within,
 )
 from .train_loops import is_backward
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .facts import Unit
 

@@ -9,6 +9,7 @@ others of its batch.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -32,7 +33,6 @@ from .shared_batches import (
 )
 from .syntax import argument, below, bound_names, everywhere, keyword, mentions
 from .train_loops import TrainLoop
-from .trees import ast
 
 NUMBER = "batch_number"
 BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")

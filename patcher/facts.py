@@ -6,9 +6,14 @@ user's code.
 
 from __future__ import annotations
 
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
 from ..record import record
 from .evaluations import Evaluation, evaluating, in_function, inline
-from .light import Iterator, cached_property, defaultdict
 from .loaders import Loader
 from .module import Module, kept
 from .syntax import (
@@ -17,11 +22,6 @@ from .syntax import (
     uses,
 )
 from .train_loops import TrainLoop, train_loops
-from .trees import ast
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 
 @record

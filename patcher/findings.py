@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+import ast
+from enum import Enum
+from typing import TYPE_CHECKING
+
 from ..record import record
-from .choice import Choice
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import ClassVar
-
     from .edits import Edit
     from .module import Module
 
 
-class Severity(Choice):
+class Severity(Enum):
     """How bad it is on several ranks."""
 
-    ERROR: ClassVar[Severity]  # a crash, a hang or a wrong result
-    DEGRADED: ClassVar[Severity]  # slower or misleading, the result still stands
-    NOTE: ClassVar[Severity]  # worth knowing
+    ERROR = "E"  # a crash, a hang or a wrong result
+    DEGRADED = "W"  # slower or misleading, the result still stands
+    NOTE = "N"  # worth knowing
 
 
-Severity.ERROR, Severity.DEGRADED, Severity.NOTE = map(Severity, "EWN")
-
-
-class Safety(Choice):
+class Safety(Enum):
     """What a rule's edits may change."""
 
-    SAFE: ClassVar[Safety]  # one process computes bit for bit what it did
-    UNSAFE: ClassVar[Safety]  # needs a judgement; only with --unsafe-fixes
-    REPORT: ClassVar[Safety]  # no edit
-
-
-Safety.SAFE, Safety.UNSAFE, Safety.REPORT = map(Safety, ("safe", "unsafe", "report"))
+    SAFE = "safe"  # one process computes bit for bit what it did
+    UNSAFE = "unsafe"  # needs a judgement; only with --unsafe-fixes
+    REPORT = "report"  # no edit
 
 
 @record

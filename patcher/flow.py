@@ -6,10 +6,13 @@ bound it, while a lone process may have. Branches that a role cannot take are no
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
 
 from ..record import record
-from .light import Iterator, defaultdict
 from .module import Module, kept
 from .roles import ROLES, UNKNOWN, Role, differs, value, values
 from .syntax import (
@@ -23,11 +26,6 @@ from .syntax import (
     place,
     within,
 )
-from .trees import ast
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 LEAVING: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 

@@ -10,12 +10,13 @@ divides by their number: the gradient is that of one process.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
+
 from .edits import Define, Edit, Insert, Rewrite
-from .light import Sequence
 from .module import Module
 from .negatives import TURNS, Product
 from .syntax import Function, bound_names, everywhere, parameters, within
-from .trees import ast
 
 VECTORS, ROWS = "WithOtherRanks", "with_other_ranks"  # of inserts.py
 KEEPS_ROWS = ("normalize", "float", "contiguous", "to", "view", "reshape")

@@ -6,14 +6,15 @@ The examples are kept by ``i % world_size == rank``, ``lines[rank::world_size]``
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from .facts import Unit
 from .inserted import helper_names
-from .light import Iterator
 from .loaders import given
 from .module import Module
 from .roles import RANK, WORLD, Role, value
 from .syntax import everywhere, parameters
-from .trees import ast
 
 OWNERS = (ast.FunctionDef, ast.ClassDef)
 

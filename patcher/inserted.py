@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from functools import cache
 
-from .light import cache
 from .sources import decode, read_bytes
-from .trees import ast
 
 HERE = os.path.dirname(__file__)
 FILES = (os.path.join(HERE, "inserts.py"), os.path.join(HERE, "capabilities", "inserts.py"))

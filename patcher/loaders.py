@@ -6,8 +6,11 @@ A loop goes through ``enumerate(tqdm(train_dataloader))``, through ``self.loader
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+
 from ..record import changed, record
-from .light import Iterator
 from .module import Module
 from .syntax import (
     Function,
@@ -17,15 +20,11 @@ from .syntax import (
     position,
     within,
 )
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import TypeVar
-
     from .facts import Unit
 
-    Result = TypeVar("Result", ast.Return, ast.Yield)
+Result = TypeVar("Result", ast.Return, ast.Yield)
 
 DEPTH = 12
 # What loops as its first argument does; steps is that of a loop that can be resumed.

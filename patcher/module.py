@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError
-from .light import Callable, Iterable, cached_property, defaultdict
 from .sources import Source
 from .syntax import (
     Function,
@@ -20,45 +24,27 @@ from .syntax import (
     number_of,
     position,
 )
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
     from .syntax import Node
 
-    Answer = TypeVar("Answer")
-    Key = TypeVar("Key")
+Answer = TypeVar("Answer")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
 
 
-MOST_RECENT = 32
-SHARED: dict[str, tuple[ast.Module, Preorder]] = {}  # by text
+MOST_RECENT = 32  # files whose trees stay in memory
 
 
-def recent(known: dict[Key, Answer], key: Key, make: Callable[[], Answer]) -> Answer:
-    """What is known under a key, or is made now; only those used last are kept, the last last."""
-    value = known.pop(key) if key in known else make()
-    if len(known) >= MOST_RECENT:
-        del known[next(iter(known))]
-    known[key] = value
-    return value
-
-
+@lru_cache(maxsize=MOST_RECENT)
 def parsed(text: str) -> tuple[ast.Module, Preorder]:
     """The tree of a text and its numbering, shared by all modules of one text: none changes them.
 
     What scripts import beside them is read again as a file of its own, and research code is copied
     from folder to folder. Raises SyntaxError, ValueError or RecursionError.
     """
-
-    def numbered() -> tuple[ast.Module, Preorder]:
-        tree = ast.parse(text)
-        return tree, Preorder(tree)
-
-    return recent(SHARED, text, numbered)
+    tree = ast.parse(text)
+    return tree, Preorder(tree)
 
 
 def kept(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
@@ -93,7 +79,6 @@ class Module:
         except RecursionError as error:
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
-        table.users += 1
         self.parents = Parents(table)
         self.answers = table.answers
         # What tests come out as for each role.
@@ -118,14 +103,6 @@ class Module:
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
             self._calls[self.last_name(call.func)].append(call)
-
-    def take_apart(self) -> None:
-        """Free the tree, if no other module has it, in place of leaving it to the collector."""
-        table = self._table
-        if table.users == 1:
-            SHARED.pop(self.source.text, None)
-            vars(self).clear()
-            table.take_apart()
 
     @cached_property
     def roots(self) -> set[str]:

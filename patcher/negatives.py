@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from ..record import record
-from .light import Iterator
 from .module import Module
 from .syntax import Function, everywhere, within
-from .trees import ast
 
 TURNS = ("t", "T", "transpose", "mT")
 

@@ -6,19 +6,22 @@ A comment at the end of a statement of several lines counts for all of them.
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from .comments import Comment, comments
 from .findings import Finding, Safety, Severity
-from .light import Iterable, Iterator
 from .module import kept
 from .selection import all_codes
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .module import Module
-    from .remarks import Comment
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-DIGITS = "0123456789"
+CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
+NOQA = re.compile(rf"#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))", re.IGNORECASE)
+OWN = re.compile(r"DF[0-9]+")
 UNUSED = "DF100"  # the rule that reports them
 
 
@@ -49,46 +52,16 @@ def noqas(module: Module) -> list[Noqa]:
 @kept
 def _told(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
     text = module.source.text
-    # To look for two letters four times is sooner done than to copy the text in lower case.
-    if not any(part in text for part in ("qa", "QA", "Qa", "qA")) or "noqa" not in text.lower():
+    if "noqa" not in text.lower():
         return []
-    from .remarks import comments_with  # few files have such a comment
-
-    every = [(comment, codes_in(comment.text)) for comment in comments_with(module, "noqa")]
+    every = [(comment, codes_in(comment.text)) for comment in comments(text)]
     return [(comment, codes) for comment, codes in every if codes is not None]
 
 
 def codes_in(text: str) -> tuple[str, ...] | None:
-    """The codes of a noqa comment, () for all of them; None of a comment that is no such one.
-
-    Told without re, which takes as long to import as a tenth of a check of a script.
-    """
-    for part in text.split("#")[1:]:
-        words = part.lstrip()
-        if words[:4].lower() != "noqa":
-            continue
-        behind = words[4:].lstrip()
-        if behind.startswith(":"):
-            codes = listed(behind[1:].lstrip())
-            if codes:
-                return codes
-        elif not (words[4:5].isalnum() or words[4:5] == "_"):
-            return ()
-    return None
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """The codes that a text begins with, apart by commas or blanks."""
-    codes: list[str] = []
-    for word in text.upper().replace(",", " ").split() if text[:1] != "," else ():
-        digits = word.lstrip(LETTERS)
-        rest = digits.lstrip(DIGITS)
-        if digits in (word, rest):  # no letters, or no digits behind them
-            break
-        codes.append(word.removesuffix(rest))
-        if rest:
-            break
-    return tuple(codes)
+    """The codes of a noqa comment, () for all of them; None of a comment that is no such one."""
+    match = NOQA.search(text)
+    return match and tuple(re.findall(r"[A-Z]+[0-9]+", (match["codes"] or "").upper()))
 
 
 def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> list[Finding]:
@@ -123,4 +96,4 @@ def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Find
 
 def is_own(code: str) -> bool:
     """Whether a code is one of ddpfix, or looks like it."""
-    return code.startswith("DF") and not code[2:].lstrip(DIGITS) and len(code) > 2
+    return OWN.fullmatch(code) is not None

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from .diagnostics import Diagnostic
-from .light import Callable, Iterable, Sequence
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 LEVELS = {"E": "error", "W": "warning", "N": "note"}
 NAMES = {"E": "error", "W": "degraded", "N": "note"}

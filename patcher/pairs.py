@@ -6,11 +6,10 @@ needed.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
-
-from .trees import ast
 
 
 def pairs(

@@ -6,10 +6,11 @@ it. A piece is a run of neighbouring statements that have their lines to themsel
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterable, Iterator, Sequence, Set
+
 from ..record import record
-from .light import Iterable, Iterator, Sequence, Set
 from .module import Module
-from .trees import ast
 
 
 @record

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from collections.abc import Callable
+from functools import lru_cache
 
 from ..errors import InputError
-from ..record import values
 from .facts import Unit
-from .light import Callable
-from .module import Module, recent
-from .places import real
+from .module import MOST_RECENT, Module
 from .sources import Source, decode, read_bytes
-from .trees import ast
 
 Look = Callable[[str], Source | None]
 
@@ -39,7 +38,7 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
     """
     if not script.is_program:
         return Unit(script)
-    place = real(script.source.name)
+    place = os.path.realpath(script.source.name)
     folder = os.path.dirname(place)
     seen = {place}
     siblings: list[Module] = []
@@ -62,27 +61,13 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
     return Unit(script, tuple(siblings))
 
 
-def release(unit: Unit) -> None:
-    """Free what nobody else will ask for: the tree of a program that has been checked.
-
-    Its memory is the next one's. A module may be imported by the next script.
-    """
-    script = unit.script
-    if script.is_program:
-        MODULES.pop(values(script.source), None)
-        vars(unit).clear()
-        script.take_apart()
-
-
-MODULES: dict[tuple[object, ...], Module] = {}  # by all of a file
-
-
+@lru_cache(maxsize=MOST_RECENT)
 def module_of(source: Source) -> Module:
     """A file that several scripts import, and that is checked itself, with its tables.
 
     No unit changes them. Raises InputError.
     """
-    return recent(MODULES, values(source), lambda: Module(source))
+    return Module(source)
 
 
 def imported(module: Module) -> set[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 
 from ..errors import InputError
 from .config import read_config
 from .discover import project_root, scripts
-from .light import Iterable, Sequence
-from .places import real_folder
 from .selection import all_codes, selected, split
 
 STDIN = "-"
@@ -55,8 +54,4 @@ class Request:
 def common_folder(paths: Iterable[str]) -> str:
     """The folder that holds all paths, absolute."""
     folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
-    common, *others = map(real_folder, folders)
-    for folder in others:  # os.path.commonpath takes as long as to look at a fourth of the files
-        while not f"{folder}/".startswith(os.path.join(common, "")):
-            common = os.path.dirname(common)
-    return common
+    return os.path.commonpath([os.path.realpath(folder) for folder in folders])

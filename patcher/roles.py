@@ -7,30 +7,27 @@ the roles that can reach a statement, through enclosing tests, early exits and c
 
 from __future__ import annotations
 
+import ast
 import operator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Any
 
-from .choice import Choice
 from .facts import Unit
-from .light import Callable, Iterator, Sequence, defaultdict
 from .module import Module, kept
 from .syntax import Function, number_of, place, within
-from .trees import ast
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any, ClassVar
 
 
-class Role(Choice):
+class Role(Enum):
     """A kind of process."""
 
-    SINGLE: ClassVar[Role]
-    MAIN: ClassVar[Role]
-    OTHER: ClassVar[Role]
+    SINGLE = "the only process"
+    MAIN = "rank 0"
+    OTHER = "the other ranks"
 
 
-ROLES = (Role("the only process"), Role("rank 0"), Role("the other ranks"))
-Role.SINGLE, Role.MAIN, Role.OTHER = ROLES
+ROLES = tuple(Role)
 PLACE = {role: index for index, role in enumerate(ROLES)}
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from .. import __version__
 from .diagnostics import Diagnostic
-from .light import Sequence
 from .output import LEVELS
 from .rules import Rule, all_rules
 

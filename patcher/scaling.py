@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from .distributed import on_cuda
 from .edits import Edit, Guard, Insert, Replace, Rewrite
 from .facts import Unit
-from .light import Iterator
 from .module import Module
 from .syntax import bound_names, everywhere, mentions, names_within, within
 from .train_loops import TrainLoop
-from .trees import ast
 
 SCALER = "scaler"
 SCALE = "loss_scale"  # as it was before the step

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 
 from ..errors import InputError
-from .light import Iterable, Sequence
 
 FOLDER = os.path.join(os.path.dirname(__file__), "rules")
 

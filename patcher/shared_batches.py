@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from .distributed import SHARED
@@ -9,7 +10,6 @@ from .edits import Edit, Guard, Import, Insert, RefusedError, Replace, Rewrite, 
 from .loaders import Loader
 from .module import Module
 from .syntax import below, everywhere, keyword, position, within
-from .trees import ast
 
 BATCHES = "train_batches"
 WHOLE = "whole_batch"  # weighs as every other one does

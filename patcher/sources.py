@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
+import stat
+import tempfile
+import tokenize
+from pathlib import Path
 
 from ..errors import InputError
 from ..record import record
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from pathlib import Path
-
 BOM = codecs.BOM_UTF8
-COOKIES = (b"# coding=utf-8\n", b"# -*- coding: utf-8 -*-\n")  # that say what holds anyway
 
 
 @record
@@ -31,8 +31,6 @@ class Source:
     @property
     def path(self) -> Path:
         """Where the file is."""
-        from pathlib import Path  # check has no use for it
-
         return Path(self.name)
 
     @property
@@ -75,16 +73,12 @@ def decode(name: str, data: bytes) -> Source:
 
 def encoding_of(data: bytes) -> str:
     """The encoding that ``data`` says it has. Raises SyntaxError, as tokenize does."""
-    two_lines = data.find(b"\n", data.find(b"\n") + 1) + 1  # by \n; there may be others in them
-    head = b"".join(data[: two_lines or None].splitlines(keepends=True)[:2])
-    for cookie in COOKIES:
-        head = head.replace(cookie, b"")
-    if head.isascii() and b"coding" not in head:
-        return "utf-8"
-    import io  # tokenize costs as much as parsing a short script
-    import tokenize
-
     return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+
+
+def folder_of(path: str) -> str:
+    """The folder whose modules a script imports: that of the file a link leads to."""
+    return os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
 
 
 def read_bytes(path: str) -> bytes:
@@ -101,10 +95,6 @@ def replace_all(changes: list[tuple[Source, str]]) -> None:
 
     A link is followed, so that its target is replaced; modes are kept. Raises InputError.
     """
-    import stat  # check has no use for these
-    import tempfile
-    from pathlib import Path
-
     staged: list[tuple[str, Path]] = []
     try:
         for source, text in changes:

@@ -6,18 +6,16 @@ the nodes of one type below it are found by bisection. Rules ask such things tho
 
 from __future__ import annotations
 
+import ast
 import sys
 from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Set
+from functools import cached_property
 from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
-from .light import Callable, Iterable, Iterator, Set, cached_property, defaultdict
-from .trees import ast
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    Node = TypeVar("Node", bound=ast.AST)
+Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a union
@@ -69,7 +67,6 @@ class Preorder:
         self.stored: list[tuple[int, str]] = []
         self.owners: dict[int, Function | None] = {0: None}
         self.answers: dict[object, Any] = {}  # to questions about the tree
-        self.users = 0  # modules of this text
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEEPEST))
         try:
@@ -146,16 +143,6 @@ class Preorder:
             around = self.owners[scopes[index]]
             self.owners[index] = node if isinstance(node, FUNCTIONS) else around
             scopes[index + 1 : ends[index]] = [index] * (ends[index] - index - 1)
-
-    def take_apart(self) -> None:
-        """Let go of the nodes, which hold the table: only the collector would find such a ring.
-
-        They go from the first on, once nothing else here has them: then each goes in passing.
-        """
-        self.nodes.reverse()  # a list is cleared from its end
-        for part in reversed(vars(self).values()):
-            if isinstance(part, (list, dict)):
-                part.clear()
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:

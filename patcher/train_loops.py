@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from ..record import record
-from .light import Iterator, cached_property, defaultdict
 from .loaders import Loader, loader_of, next_loader
 from .module import Module
 from .syntax import (
@@ -13,9 +18,7 @@ from .syntax import (
     bound_names,
     within,
 )
-from .trees import ast
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from .facts import Unit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,7 +11,6 @@ from .edits import RefusedError, Rewrite
 from .module import Module
 from .pieces import has_block
 from .syntax import is_inside
-from .trees import ast
 
 Place = tuple[int, int]  # line, from 1, and column in bytes, as ast has them
 Span = tuple[Place, Place, str]  # what stands in place of the words between

@@ -1,18 +1,14 @@
-"""Trees that a check is done with are let go, and those that the next script needs are not."""
+"""Files that several scripts import are read and parsed once, and only so many stay in memory."""
 
 from __future__ import annotations
 
 import ast
-import gc
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher import module, project, trees
+from ddpfix.patcher import module, project
 from ddpfix.patcher.cache import Cache, Record
 from ddpfix.patcher.check_files import examine
-from ddpfix.patcher.places import real, real_folder
 from ddpfix.patcher.rules import all_rules
 
 CODES = tuple(rule.code for rule in all_rules())
@@ -28,43 +24,27 @@ MODULE = "import torch\ndef f(args):\n    return 8 // args.n_gpu\n"
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
-    for kept in (module.SHARED, project.MODULES):
-        kept.clear()
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+def nothing_cached() -> None:
+    module.parsed.cache_clear()
+    project.module_of.cache_clear()
 
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Texts that are parsed, in order."""
     texts: list[str] = []
-    parse = trees.ast.parse
+    parse = ast.parse
 
     def recorded(text: str) -> ast.Module:
         texts.append(text)
         return parse(text)
 
-    monkeypatch.setattr(trees.ast, "parse", recorded)
+    monkeypatch.setattr(ast, "parse", recorded)
     return texts
 
 
 def checked(path: Path) -> Record:
     return examine(str(path), CODES, Cache(None, ""))
-
-
-def nodes() -> int:
-    return sum(issubclass(type(each), ast.AST) for each in gc.get_objects())
-
-
-def test_a_checked_program_leaves_no_nodes(tmp_path: Path) -> None:
-    first = tmp_path / "first.py"
-    first.write_text(PROGRAM.format(name="steps"))
-    before = nodes()
-    assert checked(first).found
-    assert nodes() == before
 
 
 def test_a_module_that_two_scripts_import_is_parsed_once(tmp_path: Path, parsed: list[str]) -> None:
@@ -91,7 +71,6 @@ def test_a_module_is_read_once_for_all_scripts_beside_it(tmp_path: Path) -> None
 
 
 def test_a_program_that_others_import_is_whole_for_all_of_them(tmp_path: Path) -> None:
-    """Checked alone it is let go; it has to be read again, or the same tree is two scripts'."""
     base, user = tmp_path / "base.py", tmp_path / "user.py"
     base.write_text(PROGRAM.format(name="steps"))
     user.write_text(PROGRAM.format(name="base"))
@@ -111,26 +90,9 @@ def test_only_so_many_modules_are_kept(tmp_path: Path, parsed: list[str]) -> Non
     for path in paths:
         path.write_text(f"import torch\n# {path.name}\n")
         checked(path)
-    assert len(project.MODULES) == most
-    assert len(module.SHARED) == most
+    assert project.module_of.cache_info().currsize == most
+    assert module.parsed.cache_info().currsize == most
     checked(paths[-1])
     assert len(parsed) == most + 1
     checked(paths[0])
     assert len(parsed) == most + 2
-
-
-def test_real_places(tmp_path: Path) -> None:
-    here = tmp_path / "here" / "deep"
-    here.mkdir(parents=True)
-    (here / "a.py").touch()
-    (tmp_path / "there").symlink_to(tmp_path / "here")
-    (here / "self").symlink_to(here)
-    (here / "b.py").symlink_to("a.py")
-    (here / "gone.py").symlink_to("nothing.py")
-    folders = ["here/deep", "there", "there/deep", "there/deep/self", "there/deep/self/self"]
-    for folder in ["", ".", *folders, "not/there", "there/../here"]:
-        path = str(tmp_path / folder)
-        assert real_folder(path) == os.path.realpath(path)
-        for name in ("a.py", "b.py", "gone.py"):
-            assert real(f"{path}/{name}") == os.path.realpath(f"{path}/{name}")
-    assert real_folder("/") == "/"

@@ -1,4 +1,4 @@
-"""The entry: a check of plain paths starts without click, and does the same."""
+"""The command line starts with little, and ends well whatever becomes of its output."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from command_line import LEGACY, run
+from command_line import LEGACY
 from launched import RECIPE
 
-HEAVY = ["click", "rich", "libcst", "torch", "attrs", "cattrs", "json", "difflib", "tomllib"]
-HEAVY += ["dataclasses", "inspect", "pkgutil", "subprocess", "multiprocessing", "textwrap"]
-HEAVY += ["typing", "re", "pathlib", "ast", "enum", "contextlib", "importlib", "warnings"]
-HEAVY += ["signal", "collections", "functools", "tokenize"]
+HEAVY = {"torch", "libcst", "rich", "attrs", "cattrs", "numpy", "accelerate", "transformers"}
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
@@ -33,37 +30,7 @@ def start(
     )
 
 
-CASES = [
-    pytest.param({"run.py": LEGACY}, ["."], 1, id="findings"),
-    pytest.param({"run.py": "import torch\n"}, ["run.py"], 0, id="clean"),
-    pytest.param({"run.py": "import torch\nx = = 1\n"}, ["run.py"], 2, id="not Python"),
-    pytest.param({}, ["gone.py"], 2, id="missing"),
-    pytest.param({"pyproject.toml": "[tool.ddpfix]\nx = 1\n"}, ["."], 2, id="bad setting"),
-]
-
-
-@pytest.mark.parametrize(("files", "paths", "status"), CASES)
-def test_plain_paths_say_the_same_as_with_an_option(
-    tmp_path: Path,
-    files: dict[str, str],
-    paths: list[str],
-    status: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    plain = start("check", *paths)
-    click = run("check", "--no-cache", *paths)
-    assert (plain.returncode, plain.stdout, plain.stderr) == (
-        click.exit_code,
-        click.stdout_bytes,
-        click.stderr_bytes,
-    )
-    assert plain.returncode == status
-
-
-def test_the_other_commands_and_options_are_reached(tmp_path: Path) -> None:
+def test_commands_and_options_are_reached() -> None:
     assert b"DF203" in start("explain", "DF203").stdout
     assert start("check").returncode == 2
     assert b"Usage: " in start("check", "--help").stdout
@@ -76,15 +43,11 @@ SCRIPTS = [(LEGACY, "DF203"), (SHARDED, "DF403"), (f"import os  # noqa: F401\n{L
 
 
 @pytest.mark.parametrize(("text", "code"), SCRIPTS)
-def test_a_check_of_plain_paths_imports_little(tmp_path: Path, text: str, code: str) -> None:
+def test_a_check_imports_neither_torch_nor_libcst(tmp_path: Path, text: str, code: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(text)
-    begin = "from ddpfix.start import main; main()"
-    # Without what a development environment imports to find an editable install.
-    (tmp_path / "ddpfix").symlink_to(ROOT)
-    command = [sys.executable, "-S", "-X", "importtime", "-c", begin, "check", str(script)]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-X", "importtime", "-m", "ddpfix", "check", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert code in done.stdout
     found = told(done.stderr)
@@ -162,7 +125,7 @@ def test_a_reader_that_has_left_before_the_end_is_no_error(tmp_path: Path, comma
 def test_nothing_is_taken_apart_at_the_end(tmp_path: Path, command: str) -> None:
     """Trees of many files take as long to be freed as to be checked."""
     (tmp_path / "run.py").write_text(LEGACY)
-    begin = "import atexit; atexit.register(print, 'freed'); from ddpfix.start import main; main()"
+    begin = "import atexit; atexit.register(print, 'freed'); from ddpfix.cli import main; main()"
     words = [sys.executable, "-c", begin, *command.split(), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1

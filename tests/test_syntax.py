@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
-from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from ddpfix.patcher import trees
 from ddpfix.patcher.syntax import FUNCTIONS, SCOPES, Preorder, names_within, same
 
 NO_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
@@ -117,24 +114,3 @@ def test_same(first: str, second: str, *, expected: bool) -> None:
     one, two = (ast.parse(f"({text})", mode="eval").body for text in (first, second))
     assert same(one, two) is expected
     assert (ast.dump(one) == ast.dump(two)) is expected
-
-
-def asked_of_ast(path: Path) -> set[str]:
-    text = path.read_text()
-    if not re.search(r"^from \.+trees import ast$", text, re.MULTILINE):
-        return set()
-    return set(re.findall(r"\bast\.([A-Za-z_]\w*)", re.sub(r"#.*", "", text)))
-
-
-def test_all_that_the_patcher_asks_of_ast_is_there() -> None:
-    """A check does without the rest of the module; mypy takes it for all of it."""
-    asked = {name for path in (ROOT / "patcher").rglob("*.py") for name in asked_of_ast(path)}
-    assert {"Call", "parse", "unparse"} <= asked
-    assert {name for name in asked if not hasattr(trees.ast, name)} == set()
-
-
-def test_what_comes_from_ast_is_asts_own() -> None:
-    tree = trees.ast.parse("x = f(1)")
-    assert isinstance(tree, ast.Module)
-    assert trees.ast.unparse(tree) == "x = f(1)"
-    assert trees.ast.dump(tree) == ast.dump(tree)

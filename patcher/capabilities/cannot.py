@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 from ..findings import Finding
 from ..module import Module
-from ..trees import ast
 
 
 class CannotError(Exception):

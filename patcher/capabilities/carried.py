@@ -6,11 +6,12 @@ and that a later step, or what follows the loop, reads before anything binds the
 
 from __future__ import annotations
 
+import ast
+
 from ...record import record
 from ..loaders import CHOICE
 from ..module import Module
 from ..syntax import Function, bound_names, everywhere, mentions, parameters, position, within
-from ..trees import ast
 
 MUTATORS = (
     "add",

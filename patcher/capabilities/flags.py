@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from ...record import record
 from ..edits import Import, Insert
 from ..facts import Unit
@@ -9,7 +11,6 @@ from ..findings import Finding
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, mentions, parameters, within
-from ..trees import ast
 
 DATACLASS_FIELD = "{name}: {kind} = field(default{maker}={default}, metadata={{{metadata}}})"
 

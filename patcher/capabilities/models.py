@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ...record import record
@@ -10,7 +11,6 @@ from ..loaders import given
 from ..module import Module
 from ..syntax import Function, below, bound_names, everywhere, parameters, within
 from ..train_loops import TrainLoop
-from ..trees import ast
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile", "get_peft_model")
 MAKERS = ("from_pretrained", "from_config")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 
 from ...record import record
 from ..edits import Edit, Insert
 from ..facts import Unit
 from ..findings import Finding
-from ..trees import ast
 from .flags import Flag, arguments_at, lacking
 from .models import Made, made, parts, transformer
 

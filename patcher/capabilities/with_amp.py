@@ -14,6 +14,7 @@ Fix safety   Safe: off, the model is handed back as it is and a disabled scaler 
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 
+import ast
 import textwrap
 from collections.abc import Iterator
 from typing import Literal
@@ -34,7 +35,6 @@ from ..scaling import (
 )
 from ..syntax import everywhere, keyword, within
 from ..train_loops import TrainLoop
-from ..trees import ast
 from .cannot import CannotError
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import Made, Wrapped, class_of, made, parts, wraps

@@ -12,11 +12,11 @@ Source       https://docs.pytorch.org/docs/stable/checkpoint.html;
              transformers.PreTrainedModel.gradient_checkpointing_enable
 """
 
+import ast
 from collections.abc import Iterator
 
 from ..facts import Unit
 from ..findings import Finding
-from ..trees import ast
 from .flags import Flag
 from .transformers_models import Place, Step, behind_models
 

@@ -13,13 +13,13 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
              https://docs.pytorch.org/docs/stable/notes/ddp.html (TorchDynamo DDPOptimizer)
 """
 
+import ast
 from collections.abc import Iterator
 
 from ..edits import Insert
 from ..facts import Unit
 from ..findings import Finding
 from ..roles import differs
-from ..trees import ast
 from .cannot import CannotError
 from .flags import Flag, arguments_at, lacking
 from .models import Wrapped, wraps

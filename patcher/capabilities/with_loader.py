@@ -16,6 +16,7 @@ Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
              https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 """
 
+import ast
 from collections.abc import Iterator
 
 from ..edits import Define, Edit, Import, Insert, Rewrite
@@ -23,7 +24,6 @@ from ..facts import Unit
 from ..findings import Finding
 from ..module import Module
 from ..syntax import bound_names, everywhere, last_argument, position, within
-from ..trees import ast
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import made
 from .transformers_models import places

@@ -19,12 +19,12 @@ Source       https://arxiv.org/abs/2106.09685;
              https://huggingface.co/docs/peft/developer_guides/low_level_api
 """
 
+import ast
 from collections.abc import Iterator
 
 from ..edits import Define
 from ..facts import Unit
 from ..findings import Finding
-from ..trees import ast
 from .flags import Flag
 from .transformers_models import Place, Step, behind_models
 

@@ -20,6 +20,7 @@ Source       https://docs.pytorch.org/tutorials/beginner/saving_loading_models.h
              https://docs.pytorch.org/docs/stable/notes/randomness.html; os.replace
 """
 
+import ast
 import textwrap
 from collections.abc import Iterator
 
@@ -31,7 +32,6 @@ from ..module import Module
 from ..scaling import is_schedule
 from ..syntax import Function, bound_names, everywhere, keyword, within
 from ..train_loops import TrainLoop
-from ..trees import ast
 from .cannot import CannotError
 from .carried import Carried, carried
 from .flags import Flag, arguments_at, lacking, parsed_at

@@ -6,17 +6,15 @@ A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its ma
 
 from __future__ import annotations
 
-import sys
+import importlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 from ...record import record
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Callable, Iterator, cache
 from ..selection import rule_files
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
 
@@ -62,8 +60,7 @@ def all_rules() -> tuple[Rule, ...]:
     rules = []
     for name in rule_files():
         path = f"{__name__}.{name.removesuffix('.py')}"
-        __import__(path)  # importlib brings warnings, and takes as long as five rules
-        module: Any = sys.modules[path]
+        module: Any = importlib.import_module(path)
         manual = (module.__doc__ or "").strip()
         title = manual.partition("\n")[0].rstrip(".")
         rules.append(

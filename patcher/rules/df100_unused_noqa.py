@@ -9,9 +9,10 @@ Fix safety   Report only.
 Source       https://docs.astral.sh/ruff/rules/unused-noqa/ does the same for its own codes
 """
 
+from collections.abc import Iterator
+
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 
 CODE, SEVERITY, SAFETY = "DF100", Severity.NOTE, Safety.REPORT
 ANYWHERE = True

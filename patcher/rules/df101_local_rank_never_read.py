@@ -12,12 +12,13 @@ Fix safety   Safe: without a launcher the variables are absent and nothing chang
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import READ_RANK
 from ..edits import Import, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 

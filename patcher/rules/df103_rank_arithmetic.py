@@ -13,14 +13,15 @@ Fix safety   Safe: only ranks of a process group pass these lines, and under a l
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Edit, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANK, Role, reached, value
 from ..syntax import mentions
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
 

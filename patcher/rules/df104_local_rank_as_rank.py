@@ -11,15 +11,16 @@ Fix safety   Safe: on one node, and in a lone process, the tests are equal. A fi
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..calls import called
 from ..edits import Define, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import Role, gates, value, values
 from ..syntax import Function, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 

@@ -12,14 +12,15 @@ Fix safety   Safe: without a launcher the variables are absent and nothing chang
 Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import LAUNCHED, READ_RANK, SET_UP, use_cuda
 from ..edits import Edit, Import, Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import mentions, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 

@@ -12,15 +12,16 @@ Fix safety   Safe: every edited line runs in a process group only.
 Source       https://docs.pytorch.org/docs/stable/distributed.html
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import on_cuda, use_cuda
 from ..edits import Edit, Guard, Import, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import is_rank_test
 from ..syntax import keyword, last_argument, mentions, stands_in, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 

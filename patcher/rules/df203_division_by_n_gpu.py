@@ -8,11 +8,12 @@ Fix safety   Safe: with one card or more the divisor is the same.
 Source       torch.cuda.device_count
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE
 

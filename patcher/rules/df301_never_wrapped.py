@@ -12,16 +12,17 @@ Fix safety   Safe: only a rank of a process group reaches the line. Without a Da
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import WRAP, card_and_group, ddp_options
 from ..edits import Edit, Import, Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import given
 from ..module import Module
 from ..roles import RANKS, reached_in_function
 from ..syntax import bound_names, parameters, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 

@@ -12,14 +12,15 @@ Fix safety   Safe: no gradient changes. It costs a walk of the graph in every st
 Source       torch.nn.parallel.DistributedDataParallel (find_unused_parameters)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import forwards_several_times
 from ..edits import Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import keyword, last_argument, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
 

@@ -11,13 +11,14 @@ Fix safety   Safe: the values computed are the same; a lone process with several
 Source       torch.nn.DataParallel
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Edit, Guard, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANKS, reached_in_function
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 

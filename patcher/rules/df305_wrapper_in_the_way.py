@@ -12,14 +12,15 @@ Fix safety   Safe: without a wrapper, or in DataParallel, what worked is done as
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANKS, value
 from ..syntax import Function, everywhere, mentions, names_within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 

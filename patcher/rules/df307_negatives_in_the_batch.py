@@ -21,15 +21,16 @@ Fix safety   Unsafe: every rank must pass the line equally often with as many ex
 Source       torch.autograd.Function (gradients of all ranks' losses are added up)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
-from ..light import Iterator
 from ..module import Module
 from ..negatives import is_own_number, masked, products
 from ..syntax import Function, everywhere
 from ..train_loops import is_trained_on, trains_on_several
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 

@@ -19,14 +19,15 @@ Source       torch.nn.parallel.DistributedDataParallel (parameters that do not r
              are not registered; find_unused_parameters)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ...record import record
 from ..edits import Edit, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import everywhere, keyword, last_argument, mentions, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 

@@ -22,17 +22,17 @@ Source       torch.compile (OptimizedModule); torch.nn.Module.compile;
              https://docs.pytorch.org/docs/stable/notes/ddp.html (TorchDynamo DDPOptimizer)
 """
 
+import ast
 import itertools
+from collections.abc import Iterator
 
 from ...record import record
 from ..edits import Edit, Insert, Replace
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import EVERYONE, RANKS, Role, reached_in_function
 from ..syntax import within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 

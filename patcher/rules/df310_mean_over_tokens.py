@@ -17,14 +17,15 @@ Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.Distribute
              (gradients are averaged)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Define, Edit, Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import Function, argument, everywhere, keyword
 from ..train_loops import is_trained_on, trains_on_several
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 

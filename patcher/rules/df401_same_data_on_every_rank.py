@@ -10,17 +10,18 @@ Fix safety   Safe: a lone process keeps its sampler. Reported only where somethi
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import is_alone, is_shared
 from ..edits import Edit, Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..hand_sharding import dealt as hand_dealt
-from ..light import Iterator
 from ..loaders import Loader
 from ..module import Module
 from ..syntax import keyword, last_argument
 from ..train_loops import TrainLoop
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 

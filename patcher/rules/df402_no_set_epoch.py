@@ -8,15 +8,16 @@ Fix safety   Safe: only a distributed run has a DistributedSampler.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Import, Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, within
 from ..train_loops import TrainLoop, calls_around
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 

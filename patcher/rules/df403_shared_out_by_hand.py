@@ -12,11 +12,12 @@ Fix safety   Safe: the branch of a lone process stays as it is. Each rank then h
 Source       torch.utils.data.distributed.DistributedSampler; hazards counted in 6 of 134 scripts
 """
 
+from collections.abc import Iterator
+
 from ..edits import Unwrap
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..hand_sharding import dealt, forks
-from ..light import Iterator
 
 CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 

@@ -12,14 +12,15 @@ Fix safety   Report only: what a script means by its draws and by its seeds cann
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..calls import called
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, reached
 from ..syntax import below, mentions, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF404", Severity.NOTE, Safety.REPORT
 

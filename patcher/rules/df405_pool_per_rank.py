@@ -9,12 +9,13 @@ Fix safety   Safe: without a launcher the number is unchanged, and a pool's map 
 Source       multiprocessing.pool.Pool; https://docs.pytorch.org/docs/stable/elastic/run.html
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..syntax import argument, everywhere
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
 

@@ -14,15 +14,16 @@ Fix safety   Safe: a lone process leaves the same bytes under the same name. Fea
 Source       os.replace (atomic on one file system)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Define, Edit, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..hand_sharding import is_constant
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, Role, reached
 from ..syntax import argument, everywhere, mentions, position, same
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 

@@ -11,14 +11,15 @@ Fix safety   Safe: for a lone process these tests hold. Files written there get 
 Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buffers)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Edit, Rewrite, Unwrap
 from ..evaluations import Evaluation
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import Role, gates, is_rank_test, value
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 

@@ -10,16 +10,17 @@ Fix safety   Safe: for a lone process the test holds.
 Source       definite assignment, walked once for rank 0 and once for the other ranks
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import only_on_main
 from ..edits import Edit
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
 from ..flow import Unbound, unbound_reads
-from ..light import Iterator
 from ..module import Module
 from ..roles import gates
 from ..syntax import Function, names_within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 

@@ -11,12 +11,13 @@ Fix safety   Safe: a lone process takes the sequential branch and gathers nothin
 Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last)
 """
 
+from collections.abc import Iterator
+
 from ..distributed import share_of
 from ..edits import Edit, Rewrite
 from ..evaluations import Evaluation
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..roles import Role, reached_in_function
 
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE

@@ -10,13 +10,14 @@ Fix safety   Safe: a model without a wrapper is left as it is.
 Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Insert, Rewrite
 from ..evaluations import Evaluation
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..syntax import bound_names, mentions, names_within, parameters, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 

@@ -10,16 +10,17 @@ Fix safety   Safe: a lone process keeps its sampler and gathers nothing.
 Source       torch.distributed.all_gather_object
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import is_alone, share_of
 from ..edits import Edit, Rewrite
 from ..evaluations import Evaluation
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import Loader
 from ..roles import RANKS, reached
 from ..syntax import argument, keyword, last_argument
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 

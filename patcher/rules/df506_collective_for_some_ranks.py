@@ -15,16 +15,18 @@ Fix safety   Safe: each edited line does in a lone process what it did, and a gr
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
 from ..divergence import Decision, decisions, exits, in_lock_step, is_number_test
 from ..edits import Define, Edit, Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator, defaultdict
 from ..module import Module
 from ..roles import RANKS, Role, is_rank_test, reached, reached_in_function, value
 from ..syntax import Function, bound_names, mentions, within
 from ..train_loops import TrainLoop
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 

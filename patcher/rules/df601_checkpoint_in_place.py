@@ -10,15 +10,16 @@ Fix safety   Safe: a lone process leaves the same bytes under the same name.
 Source       os.replace (atomic on one file system)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import only_on_main
 from ..edits import Define, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import Role, reached
 from ..syntax import argument, keyword, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 

@@ -12,11 +12,13 @@ Fix safety   Safe: a lone process writes as before. A FileHandler made before th
 Source       os.makedirs, logging.handlers
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import WAIT, only_on_main
 from ..edits import Define, Edit, Import, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANK_NAMES, RANKS, Role, is_rank_test, reached, reached_in_function
 from ..syntax import (
@@ -30,7 +32,6 @@ from ..syntax import (
     parameters,
     within,
 )
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
 

@@ -10,15 +10,16 @@ Fix safety   Safe: a lone process loads the same values and passes no barrier.
 Source       torch.load
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..distributed import WAIT
 from ..edits import Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANKS, reached
 from ..syntax import Function, bound_names, keyword, last_argument, position
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 

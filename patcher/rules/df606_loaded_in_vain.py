@@ -12,13 +12,14 @@ Fix safety   Safe: the line can only have raised, or loads what the same script 
 Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretrained
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import argument, everywhere, keyword, last_argument, mentions, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 

@@ -14,13 +14,14 @@ Fix safety   Report only: per process is what accelerate and the Trainer mean, a
 Source       counted in 120 of 134 public scripts; accelerate's guide to batch sizes
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..facts import Option, Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import Loader
 from ..module import Module
 from ..syntax import everywhere, keyword
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 

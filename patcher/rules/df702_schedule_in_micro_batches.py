@@ -12,10 +12,12 @@ Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Edit, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import trace
 from ..module import Module
 from ..roles import ROLES, WORLD, value
@@ -31,7 +33,6 @@ from ..syntax import (
     within,
 )
 from ..train_loops import TrainLoop
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 

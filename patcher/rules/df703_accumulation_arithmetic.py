@@ -14,15 +14,16 @@ Fix safety   Safe: with accumulation 1 every step is as it was, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Define, Edit, Guard, Insert, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import given
 from ..module import Module
 from ..syntax import Function, bound_names, everywhere, parameters, same, within
 from ..train_loops import TrainLoop, calls_around
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 

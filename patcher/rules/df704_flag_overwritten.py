@@ -11,13 +11,14 @@ Fix safety   Report only: obeying a flag that run scripts have passed in vain fo
 Source       counted in 53 of 134 public scripts
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..roles import RANK_NAMES
 from ..syntax import everywhere, position
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 

@@ -13,16 +13,16 @@ Fix safety   Safe: the line can only have raised, and the mean of one number is 
 Source       the language reference, naming and binding; torch.Tensor.item; torch.nn.Module.train
 """
 
+import ast
 import builtins
+from collections.abc import Iterator
 
 from ..edits import Insert, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..loaders import given
 from ..syntax import bound_names, inside, parameters, within
 from ..train_loops import TrainLoop
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 

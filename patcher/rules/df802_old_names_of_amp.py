@@ -9,13 +9,14 @@ Fix safety   Safe: the old names are subclasses that give the new ones that firs
 Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Edit, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import Function, position
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
 

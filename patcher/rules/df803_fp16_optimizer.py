@@ -14,16 +14,17 @@ Fix safety   Safe: with the flag off autocast and scaler are disabled, which is 
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 
+import ast
+from collections.abc import Iterator
+
 from ...record import record
 from ..edits import Edit, Import, Replace
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..scaling import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
 from ..syntax import bound_names, within
 from ..train_loops import TrainLoop
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF803", Severity.DEGRADED, Safety.SAFE
 

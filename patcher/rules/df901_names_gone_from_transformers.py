@@ -15,13 +15,15 @@ Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; to
              each entry of the tables is imported in a test
 """
 
+import ast
+from collections.abc import Iterator
+from functools import cache
+
 from ..edits import Define, Edit, Import, Replace, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator, cache
 from ..module import Module
 from ..syntax import Function, keyword, last_argument
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
 ANYWHERE = True

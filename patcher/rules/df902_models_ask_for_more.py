@@ -16,13 +16,14 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
              with the mask that transformers 4 made
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Define, Edit, Import, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import parameters, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
 

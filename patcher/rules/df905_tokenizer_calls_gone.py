@@ -16,13 +16,14 @@ Fix safety   Safe: the line can only have raised, and with a tree_sitter that ta
 Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io/py-tree-sitter/
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Define, Edit, Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import keyword, mentions, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 

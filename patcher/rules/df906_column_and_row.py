@@ -11,13 +11,14 @@ Fix safety   Safe: labels that are a column stay one.
 Source       torch.nn.BCELoss; torch.nn.functional.binary_cross_entropy
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Rewrite
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import argument, parameters
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF906", Severity.DEGRADED, Safety.SAFE
 

@@ -12,13 +12,14 @@ Fix safety   Safe: where both were one object, they still are.
 Source       transformers.PreTrainedModel.from_pretrained, which copies config
 """
 
+import ast
+from collections.abc import Iterator
+
 from ..edits import Insert
 from ..facts import Unit
 from ..findings import Finding, Safety, Severity
-from ..light import Iterator
 from ..module import Module
 from ..syntax import keyword, number_of, place, within
-from ..trees import ast
 
 CODE, SEVERITY, SAFETY = "DF907", Severity.DEGRADED, Safety.SAFE
 
