@@ -17,20 +17,20 @@ from . import __version__
 from .errors import InputError
 
 COMMANDS = {
-    "check": ("patcher.cli", "what is wrong in a script, and what it would do to you"),
-    "patch": ("patcher.cli", "the smallest diff that makes it right"),
-    "explain": ("patcher.cli", "the manual of one rule"),
-    "rules": ("patcher.cli", "all rules, a line each"),
-    "capabilities": ("patcher.cli", "what patch --with can add to a script"),
+    "check": ("patcher.frontend.cli", "what is wrong in a script, and what it would do to you"),
+    "patch": ("patcher.frontend.cli", "the smallest diff that makes it right"),
+    "explain": ("patcher.frontend.cli", "the manual of one rule"),
+    "rules": ("patcher.frontend.cli", "all rules, a line each"),
+    "capabilities": ("patcher.frontend.cli", "what patch --with can add to a script"),
     "recipes": ("recipes.cli", "what is known of families of scripts, and a new one from run.sh"),
-    "gpus": ("launchers.gpus_cli", "the cards of this machine, and which can be used"),
-    "plan": ("launchers.plan_cli", "the batch plan for a recipe on these cards"),
-    "launch": ("launchers.launch_cli", "run a script on every card"),
-    "attach": ("launchers.runs_cli", "the output of a run that is under way"),
-    "stop": ("launchers.runs_cli", "end a run, with all its processes"),
-    "status": ("launchers.runs_cli", "which runs there are, and how far they are"),
-    "verify": ("launchers.verify_cli", "proof that the patched script trains the same"),
-    "demo": ("launchers.demo", "the whole story on a tiny model, offline, in three minutes"),
+    "gpus": ("launchers.cli.gpus", "the cards of this machine, and which can be used"),
+    "plan": ("launchers.cli.plan", "the batch plan for a recipe on these cards"),
+    "launch": ("launchers.cli.launch", "run a script on every card"),
+    "attach": ("launchers.cli.runs", "the output of a run that is under way"),
+    "stop": ("launchers.cli.runs", "end a run, with all its processes"),
+    "status": ("launchers.cli.runs", "which runs there are, and how far they are"),
+    "verify": ("launchers.cli.verify", "proof that the patched script trains the same"),
+    "demo": ("launchers.cli.demo", "the whole story on a tiny model, offline, in three minutes"),
 }
 
 

@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ddpfix.launchers import compare
-from ddpfix.launchers.tolerances import FP32
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.tolerances import FP32
 from exact_runs import FIXTURES, parameters_apart
 from forked import Forge, Run
 

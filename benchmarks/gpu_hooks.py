@@ -34,7 +34,7 @@ from ddpfix.fixtures.tiny import (
     copy_family,
 )
 from ddpfix.patcher.capabilities import all_capabilities
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 
 RESULTS = Path(__file__).parent / "results"
 PROBE = Path(__file__).parent / "step_probe.py"

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
+from ddpfix.launchers.memory.process_overhead import with_surroundings
 from ddpfix.launchers.memory.step import Step
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed

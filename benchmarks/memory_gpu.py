@@ -26,9 +26,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ddpfix.launchers.memory.around import NCCL
 from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.predict import predict
+from ddpfix.launchers.memory.process_overhead import NCCL
 from ddpfix.launchers.memory.step import Step, step_of
 from ddpfix.recipes import model as recipes
 from ddpfix.record import as_dict, changed

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from corpus_cases import CASES, Case
 from ddpfix.errors import InputError
-from ddpfix.launchers.evidence import Row
-from ddpfix.launchers.verify import verify
+from ddpfix.launchers.verify.evidence import Row
+from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 
 WORLDS, ACCUMULATIONS = (1, 2), (1, 2)

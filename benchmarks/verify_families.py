@@ -25,11 +25,11 @@ import torch
 import transformers
 from ddpfix.errors import InputError
 from ddpfix.fixtures.families import VARIANTS, Variant
-from ddpfix.launchers import compare
-from ddpfix.launchers.evidence import Observed
-from ddpfix.launchers.traced import prefix
-from ddpfix.launchers.verify import Verdict, verify
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.evidence import Observed
+from ddpfix.launchers.verify.traced_run import prefix
+from ddpfix.launchers.verify.verifier import Verdict, verify
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge
 
 WRITTEN = Path(__file__).resolve().parent.parent / "docs" / "families" / "verified.json"

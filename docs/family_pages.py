@@ -19,9 +19,9 @@ from typing import Any
 from attrs import frozen
 from ddpfix.fixtures.families import VARIANTS, Variant
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.launchers.plan import solve, solve_shared
-from ddpfix.patcher.diagnostics import diagnose
-from ddpfix.patcher.engine import Patch, patch
+from ddpfix.launchers.planning.plan import solve, solve_shared
+from ddpfix.patcher.engine.patch import Patch, patch
+from ddpfix.patcher.frontend.diagnostics import diagnose
 from ddpfix.recipes.model import load
 
 FOLDER = Path(__file__).resolve().parent / "families"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..record import record
 
 if TYPE_CHECKING:
-    from .edits import Edit
-    from .module import Module
+    from .editing.edits import Edit
+    from .source.module import Module
 
 
 class Severity(Enum):

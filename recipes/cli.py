@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..record import as_dict
 from . import model
 from .model import load, text_of
-from .reading import parse
+from .parse import parse
 from .show import figures, listed, print_table
 
 NAMELESS = "recipe"

@@ -10,8 +10,17 @@ from pathlib import PurePosixPath
 import attrs
 
 from ..errors import InputError
+from .flag_names import (
+    DATA_FOLDERS,
+    LINES,
+    PER_PROCESS,
+    ROLES,
+    TRAINING_DATA,
+    bare,
+    flag_for,
+    is_data,
+)
 from .model import Value
-from .roles import DATA_FOLDERS, LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
 from .shell_values import Word
 from .started import Argument, Program, cards, whole_number
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import InputError
-from .declared_flags import declared_flags
 from .draft import draft
+from .script_flags import declared_flags
 from .shell import commands
 from .started import Program, chosen, programs
 from .toml_text import toml_text

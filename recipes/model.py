@@ -139,7 +139,7 @@ def load(name_or_path: str) -> Recipe:
 
     """
     if _is_path(name_or_path):
-        from .reading import parse  # with cattrs, which what is shipped does without
+        from .parse import parse  # with cattrs, which what is shipped does without
 
         text = _read(Path(name_or_path))
         return parse(text, source=name_or_path, name=Path(name_or_path).stem)

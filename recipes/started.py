@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from .roles import DATA, TESTING, TRAINING_DATA, bare
+from .flag_names import DATA, TESTING, TRAINING_DATA, bare
 from .shell import Started
 from .shell_values import Word
 

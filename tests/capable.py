@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cases import module
 from ddpfix.fixtures.tiny import copy_family
+from ddpfix.patcher.analysis.program import Unit
 from ddpfix.patcher.capabilities import Capability, chosen
-from ddpfix.patcher.engine import one_round, patch
-from ddpfix.patcher.facts import Unit
+from ddpfix.patcher.engine.patch import one_round, patch
 from forked import Forge, Job, Run
 
 

@@ -7,12 +7,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ddpfix.patcher.engine import one_round
-from ddpfix.patcher.facts import Unit
+from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.engine.patch import one_round
 from ddpfix.patcher.findings import Finding
-from ddpfix.patcher.module import Module
 from ddpfix.patcher.rules import all_rules
-from ddpfix.patcher.sources import Source
+from ddpfix.patcher.source.files import Source
+from ddpfix.patcher.source.module import Module
 from forked import Forge, Job
 
 RULES = {rule.code: rule for rule in all_rules()}

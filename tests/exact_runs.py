@@ -12,7 +12,7 @@ import numpy
 from attrs import evolve, frozen
 from ddpfix.fixtures.tiny import Kind, build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers.trace.events import Parameters
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from forked import Job, Run
 from test_shapes import DATA, SHAPES, Shape, copies
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from attrs import frozen
-from ddpfix.launchers.command import STALE, STALE_PREFIXES, Command
-from ddpfix.launchers.run import LOG, Outcome
+from ddpfix.launchers.backends.command import STALE, STALE_PREFIXES, Command
+from ddpfix.launchers.running.runner import LOG, Outcome
 from ddpfix.launchers.trace.read import RankTrace, read
-from ddpfix.launchers.traced import TracedRun, prefix
+from ddpfix.launchers.verify.traced_run import TracedRun, prefix
 
 COUNTS = ("--processes", "--num_processes")  # of our own back end and of accelerate
 HANG = "120"  # seconds without any event

@@ -17,8 +17,8 @@ from unittest import mock
 
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
-from ddpfix.launchers import command
-from ddpfix.launchers.backends import NEUTRAL_CONFIG
+from ddpfix.launchers.backends import command
+from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
 from ddpfix.patcher.capabilities import all_capabilities
 from ddpfix.recipes.model import Recipe, known, load
 

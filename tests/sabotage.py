@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 
 from attrs import frozen
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 
 LEGACY = """
 import argparse

@@ -11,9 +11,9 @@ from capable import made
 from ddpfix.fixtures import tiny
 from ddpfix.fixtures.families import VARIANTS
 from ddpfix.fixtures.sentences import build_sentence_data, sentences
-from ddpfix.launchers import compare
-from ddpfix.launchers.verify import Verdict, verify
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.verifier import Verdict, verify
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
 
 SCRIPT = Path(tiny.__file__).parent / "anchor" / "anchor_train.py"

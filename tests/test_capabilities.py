@@ -13,7 +13,7 @@ from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.capabilities import SECTIONS, all_capabilities, chosen
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 
 NAMES = [one.name for one in all_capabilities()]
 SHAPES = Path(ddpfix.fixtures.__file__).parent / "shapes"

@@ -17,10 +17,10 @@ import pytest
 import torch
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments
-from ddpfix.launchers import compare
+from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.patcher.capabilities import chosen
-from ddpfix.patcher.engine import patch
-from ddpfix.patcher.inserted import helper_code
+from ddpfix.patcher.editing.helpers import helper_code
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 FOLDER = Path(__file__).parent

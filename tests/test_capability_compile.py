@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments
-from ddpfix.launchers import compare
+from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.patcher.capabilities import chosen
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 PRELUDE = Path(__file__).parent / "preludes" / "compiled.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.patcher.capabilities import chosen
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 PRELUDE = Path(__file__).parent / "preludes" / "loading.py"

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import Kind, build_clone_data, build_model, clone_arguments
-from ddpfix.launchers import compare
-from ddpfix.patcher.capabilities import chosen, inserts
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import helper_code as inserts
 from ddpfix.patcher.capabilities.with_lora import FLAGS
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 PRELUDE = Path(__file__).parent / "preludes" / "trained.py"

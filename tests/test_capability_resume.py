@@ -16,14 +16,14 @@ import torch
 from attrs import frozen
 from cases import module
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers import compare
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.analysis.program import Unit
 from ddpfix.patcher.capabilities import chosen
-from ddpfix.patcher.capabilities.inserts import Resumable
-from ddpfix.patcher.edits import Insert, Rewrite
-from ddpfix.patcher.engine import one_round, patch
-from ddpfix.patcher.facts import Unit
+from ddpfix.patcher.capabilities.helper_code import Resumable
+from ddpfix.patcher.editing.edits import Insert, Rewrite
+from ddpfix.patcher.editing.helper_code import save_on_main
+from ddpfix.patcher.engine.patch import one_round, patch
 from ddpfix.patcher.findings import Finding
-from ddpfix.patcher.inserts import save_on_main
 from forked import Forge, Job, Run
 from test_shapes import SHAPES, copies, files, files_below
 

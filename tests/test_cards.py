@@ -9,9 +9,9 @@ import pynvml
 import pytest
 from command_line import run
 from ddpfix.errors import InputError
-from ddpfix.launchers import cards
-from ddpfix.launchers.gpu import Gpu
-from ddpfix.launchers.simulated import simulated
+from ddpfix.launchers.gpus import specs as cards
+from ddpfix.launchers.gpus.model import Gpu
+from ddpfix.launchers.gpus.simulated import simulated
 
 PLAN = ("plan", "--recipe", "graphcodebert", "--gpus")
 

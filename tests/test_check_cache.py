@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from command_line import LEGACY, run
-from ddpfix.patcher import cache, check_files
+from ddpfix.patcher.frontend import cache
+from ddpfix.patcher.frontend import checker as check_files
 
 PROGRAM = "import torch, steps\nfor b in bs: b.backward()\nif __name__ == '__main__': main()\n"
 MODULE = "import torch\ndef f(args):\n    return 8 // args.n_gpu\n"

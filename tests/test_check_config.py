@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 from command_line import LEGACY, run
-from ddpfix.patcher.config import KINDS, Config, read_config
+from ddpfix.patcher.frontend.config import KINDS, Config, read_config
 
 HEAD = "[project]\nname = 'x'\n\n[tool.ddpfix]\n"
 BAD = [

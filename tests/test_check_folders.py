@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from command_line import LEGACY, run
-from ddpfix.patcher.discover import scripts
-from ddpfix.patcher.request import common_folder
+from ddpfix.patcher.frontend.discover import scripts
+from ddpfix.patcher.frontend.request import common_folder
 
 
 def plant(folder: Path, *names: str) -> None:

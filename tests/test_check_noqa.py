@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import run
-from ddpfix.patcher.comments import comments, open_rows
+from ddpfix.patcher.source.comments import comments, open_rows
 
 HEAD = "import torch\nfor b in bs: b.backward()\n"
 LINE = "x = batch // args.n_gpu"

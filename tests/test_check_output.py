@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from command_line import LEGACY, run
-from ddpfix.patcher.output import command
-from ddpfix.patcher.selection import all_codes
+from ddpfix.patcher.codes import all_codes
+from ddpfix.patcher.frontend.output import command
 from pydantic import ValidationError
 
 # Generated from the official JSON schema of SARIF 2.1.0.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.patcher import check_files
-from ddpfix.patcher.cache import NOTHING, Cache, Record
+from ddpfix.patcher.frontend import checker as check_files
+from ddpfix.patcher.frontend.cache import NOTHING, Cache, Record
 
 MANY = 64
 CODES = ("DF203",)
@@ -77,8 +77,8 @@ def test_an_exception_in_a_worker_is_raised_in_the_caller(
 
 INTERRUPTED = """
 import os, signal, sys, time
-from ddpfix.patcher import check_files
-from ddpfix.patcher.cache import Cache
+from ddpfix.patcher.frontend import checker as check_files
+from ddpfix.patcher.frontend.cache import Cache
 
 def examine(path, *_):
     if path == "0":

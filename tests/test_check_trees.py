@@ -6,10 +6,11 @@ import ast
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher import module, project
-from ddpfix.patcher.cache import Cache, Record
-from ddpfix.patcher.check_files import examine
+from ddpfix.patcher.analysis import load as project
+from ddpfix.patcher.frontend.cache import Cache, Record
+from ddpfix.patcher.frontend.checker import examine
 from ddpfix.patcher.rules import all_rules
+from ddpfix.patcher.source import module
 
 CODES = tuple(rule.code for rule in all_rules())
 PROGRAM = """\

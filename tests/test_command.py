@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers import command as commands
-from ddpfix.launchers.backends import NEUTRAL_CONFIG
-from ddpfix.launchers.command import Command, build
-from ddpfix.launchers.cores import cores
-from ddpfix.launchers.given import fixed_by, given
-from ddpfix.launchers.plan import solve, solve_shared
+from ddpfix.launchers.backends import command as commands
+from ddpfix.launchers.backends.command import Command, build
+from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
+from ddpfix.launchers.cpu import cores
+from ddpfix.launchers.planning.plan import solve, solve_shared
+from ddpfix.launchers.script.arguments import fixed_by, given
 from ddpfix.recipes.model import load
 
 RECIPE = load("codegpt-bigclonebench")

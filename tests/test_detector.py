@@ -9,8 +9,8 @@ import pytest
 from ddpfix.fixtures import tiny
 from ddpfix.fixtures.authorship import build_authored_data
 from ddpfix.fixtures.families import VARIANTS
-from ddpfix.launchers.verify import Verdict, verify
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify.verifier import Verdict, verify
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge
 
 SCRIPT = Path(tiny.__file__).parent / "detector" / "train_detector.py"

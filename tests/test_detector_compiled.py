@@ -9,9 +9,9 @@ import pytest
 from capable import made, outputs
 from ddpfix.fixtures.authorship import build_authored_data, detector_arguments
 from ddpfix.fixtures.tiny import build_model, copy_family
-from ddpfix.launchers import compare
 from ddpfix.launchers.trace.events import Parameters
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 from safetensors.numpy import load_file
 

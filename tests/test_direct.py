@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ddpfix.launchers.backends import starting
-from ddpfix.launchers.direct import hold_port, variables
+from ddpfix.launchers.backends.registry import starting
+from ddpfix.launchers.running.direct_launcher import hold_port, variables
 from launched import RECIPE
 
 # Each rank says who it is, in a file of its own, and does as its last argument says.
@@ -181,9 +181,9 @@ def test_a_module_can_stand_for_the_script(tmp_path: Path) -> None:
 
 
 def test_neither_torch_nor_what_reads_command_lines_is_imported() -> None:
-    code = "import sys, ddpfix.launchers.direct; print(*sys.modules)"
+    code = "import sys, ddpfix.launchers.running.direct_launcher; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-    assert "ddpfix.launchers.direct" in loaded.split()
+    assert "ddpfix.launchers.running.direct_launcher" in loaded.split()
     assert not {"torch", "click", "attrs", "rich"} & set(loaded.split())
 
 
@@ -313,4 +313,7 @@ def test_launched_by_ddpfix_a_signal_ends_its_ranks_and_is_on_record(tmp_path: P
     assert not any(map(alive, pids))
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["cause"] == "stopped by SIGTERM"
-    assert {"ddpfix.launchers.direct", "torch"} <= {*record["argv"], *record["versions"]}
+    assert {"ddpfix.launchers.running.direct_launcher", "torch"} <= {
+        *record["argv"],
+        *record["versions"],
+    }

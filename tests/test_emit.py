@@ -16,12 +16,12 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from ddpfix import __version__
 from ddpfix.errors import InputError
-from ddpfix.launchers.backends import Expanded, program
-from ddpfix.launchers.command import Command, build
-from ddpfix.launchers.emit import Launch, backend_for, emitted
-from ddpfix.launchers.plan import solve
+from ddpfix.launchers.backends.command import Command, build
+from ddpfix.launchers.backends.export import Launch, backend_for, emitted
+from ddpfix.launchers.backends.registry import Expanded, program
+from ddpfix.launchers.planning.plan import solve
 from ddpfix.recipes.model import Recipe
-from ddpfix.recipes.reading import parse
+from ddpfix.recipes.parse import parse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -210,7 +210,7 @@ export CUDA_DEVICE_ORDER=PCI_BUS_ID
 export OMP_NUM_THREADS=1
 export PYTHONUNBUFFERED=1
 
-exec {program("python")} -P -m ddpfix.launchers.direct \\
+exec {program("python")} -P -m ddpfix.launchers.running.direct_launcher \\
     --processes 2 \\
     {shlex.quote(str(script))} \\
     --batch 16 \\

@@ -12,15 +12,15 @@ from cases import module
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
-from ddpfix.launchers import compare
-from ddpfix.launchers.command import build
-from ddpfix.launchers.plan import solve
-from ddpfix.launchers.verify import verify
-from ddpfix.patcher.distributed import share_of
-from ddpfix.patcher.edits import RefusedError
-from ddpfix.patcher.engine import one_round, patch
-from ddpfix.patcher.exact import shared_out, weighed
-from ddpfix.patcher.facts import Unit
+from ddpfix.launchers.backends.command import build
+from ddpfix.launchers.planning.plan import solve
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.verifier import verify
+from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.editing.edits import RefusedError
+from ddpfix.patcher.engine.patch import one_round, patch
+from ddpfix.patcher.fixes.exact import shared_out, weighed
+from ddpfix.patcher.fixes.process_group import share_of
 from ddpfix.recipes.model import load
 from exact_runs import BATCH, REFUSED, family, parameters_apart, shape
 from forked import Forge, Run

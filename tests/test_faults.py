@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ddpfix.launchers.command import Command
-from ddpfix.launchers.ranks import Rank, Ranks, rank_of
-from ddpfix.launchers.run import run
-from ddpfix.launchers.watchdog import Patience
+from ddpfix.launchers.backends.command import Command
+from ddpfix.launchers.running.ranks import Rank, Ranks, rank_of
+from ddpfix.launchers.running.runner import run
+from ddpfix.launchers.running.watchdog import Patience
 from faults import Place, marked, until
 
 DIRECT = ("--backend", "direct")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import build_clone_data, build_model, copy_family
 from ddpfix.patcher.capabilities import chosen
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from faults import Place
 
 RECIPE = """

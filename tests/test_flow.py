@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 from cases import module
-from ddpfix.patcher.flow import unbound_reads
-from ddpfix.patcher.roles import Role
+from ddpfix.patcher.analysis.rank_reach import Role
+from ddpfix.patcher.analysis.unbound_reads import unbound_reads
 
 
 def reads(body: str) -> list[tuple[str, Role]]:

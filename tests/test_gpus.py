@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from ddpfix.launchers.gpus import inventory
-from ddpfix.launchers.visible import hides_every_card
+from ddpfix.launchers.gpus.nvml import inventory
+from ddpfix.launchers.gpus.visibility import hides_every_card
 
 Machine = Callable[..., dict[str, str]]
 GIB = 1 << 30
@@ -25,7 +25,7 @@ FOUR = "count = 4\n0.name = NVIDIA H100\n"
 
 ASKER = """
 import json, os, sys
-from ddpfix.launchers.gpus import inventory
+from ddpfix.launchers.gpus.nvml import inventory
 from ddpfix.record import as_dict
 for line in sys.stdin:
     description, environment, options = json.loads(line)

@@ -14,8 +14,8 @@ from attrs import frozen
 from capable import assert_alike, made
 from ddpfix.fixtures import tiny
 from ddpfix.fixtures.families import VARIANTS, Variant
-from ddpfix.launchers import compare
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 FAMILY = Path(tiny.__file__).parent / "graphcodebert"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.launchers.command import script_arguments
-from ddpfix.launchers.failure import Failure, first_failure
-from ddpfix.launchers.gpu import Gpu
-from ddpfix.launchers.heard import LOSSES, Heard
-from ddpfix.launchers.ladder import CHECKPOINTING, Setting, down
-from ddpfix.launchers.learned import Memory
-from ddpfix.launchers.plan import solve, solve_shared
+from ddpfix.launchers.backends.command import script_arguments
+from ddpfix.launchers.gpus.model import Gpu
+from ddpfix.launchers.planning.plan import solve, solve_shared
+from ddpfix.launchers.running.failure import Failure, first_failure
+from ddpfix.launchers.running.oom_history import Memory
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, Setting, down
+from ddpfix.launchers.running.output_monitor import LOSSES, Heard
 from ddpfix.recipes.model import Recipe, load
 from ddpfix.record import changed
 from hypothesis import given

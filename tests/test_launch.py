@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.command import Command
-from ddpfix.launchers.devices import choose_devices
-from ddpfix.launchers.gpu import Gpu, Inventory
-from ddpfix.launchers.planned import Asked
-from ddpfix.launchers.run import default_folder, run
+from ddpfix.launchers.backends.command import Command
+from ddpfix.launchers.gpus.model import Gpu, Inventory
+from ddpfix.launchers.gpus.select import choose_devices
+from ddpfix.launchers.planning.planner import Asked
+from ddpfix.launchers.running.runner import default_folder, run
 from ddpfix.recipes.model import load
 from ddpfix.record import changed
 from launched import RECIPE

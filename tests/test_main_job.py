@@ -9,12 +9,13 @@ import pytest
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers import compare, demo
-from ddpfix.launchers.command import Command
+from ddpfix.launchers.backends.command import Command
+from ddpfix.launchers.cli import demo
 from ddpfix.launchers.trace.events import Collective
 from ddpfix.launchers.trace.read import RankTrace, read
-from ddpfix.launchers.traced import TracedRun, trace
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.traced_run import TracedRun, trace
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
 from rich.console import Console
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from ddpfix.launchers.memory import build_shipped as ship
 from ddpfix.launchers.memory import predict as predicting
-from ddpfix.launchers.memory import reported, ship
+from ddpfix.launchers.memory import reported_cases as reported
 from ddpfix.launchers.memory.allocator import Allocator, exact, replay
-from ddpfix.launchers.memory.around import HANDLES, NCCL, with_surroundings
 from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak, extended
 from ddpfix.launchers.memory.predict import DEEP, SHALLOW, name_of, predict
+from ddpfix.launchers.memory.process_overhead import HANDLES, NCCL, with_surroundings
 from ddpfix.launchers.memory.step import Step, essence, step_of
 from ddpfix.recipes import model
 from ddpfix.recipes.network import Network

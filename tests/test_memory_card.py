@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from ddpfix.launchers.memory import worker
-from ddpfix.launchers.memory.around import with_surroundings
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.predict import predict, traced
+from ddpfix.launchers.memory.process_overhead import with_surroundings
 from ddpfix.launchers.memory.step import Step, essence, step_of
 from ddpfix.recipes import model as recipes
 from ddpfix.record import changed

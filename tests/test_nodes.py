@@ -19,12 +19,12 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers.care_options import Care
-from ddpfix.launchers.command import build
-from ddpfix.launchers.nodes import Meeting, Nodes, nodes
-from ddpfix.launchers.plan import solve
-from ddpfix.patcher.engine import patch
-from ddpfix.recipes.reading import parse
+from ddpfix.launchers.backends.command import build
+from ddpfix.launchers.backends.nodes import Meeting, Nodes, nodes
+from ddpfix.launchers.cli.supervision_options import Care
+from ddpfix.launchers.planning.plan import solve
+from ddpfix.patcher.engine.patch import patch
+from ddpfix.recipes.parse import parse
 from faults import TRAIN
 from launched import RECIPE
 

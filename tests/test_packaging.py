@@ -53,8 +53,8 @@ def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
     assert "ddpfix/fixtures/shapes/sibling_args/configs.py" in names
     assert "ddpfix/fixtures/shapes/data/train.txt" in names
     assert "ddpfix/recipes/codegpt-bigclonebench.toml" in names
-    assert "ddpfix/launchers/accelerate.yaml" in names
-    assert "ddpfix/launchers/cards.toml" in names
+    assert "ddpfix/launchers/backends/accelerate.yaml" in names
+    assert "ddpfix/launchers/gpus/cards.toml" in names
     assert not any("/tests/" in name or name.startswith("tests") for name in names)
 
 

@@ -15,15 +15,15 @@ import pytest
 from cases import module
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.patcher.apply import apply_edits
-from ddpfix.patcher.comments import comments
-from ddpfix.patcher.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.editing.apply import apply_edits
+from ddpfix.patcher.editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
+from ddpfix.patcher.editing.helpers import helper_names
+from ddpfix.patcher.editing.node_pairs import pairs
+from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
-from ddpfix.patcher.inserted import helper_names
-from ddpfix.patcher.module import Module
-from ddpfix.patcher.pairs import pairs
-from ddpfix.patcher.sources import decode, replace_all
+from ddpfix.patcher.source.comments import comments
+from ddpfix.patcher.source.files import decode, replace_all
+from ddpfix.patcher.source.module import Module
 
 # What makes a file a training program.
 START = b"import torch\nfor b in bs: b.backward()\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import run
-from ddpfix.patcher.mark import marked
+from ddpfix.patcher.engine.marks import marked
 
 MARKS = [
     pytest.param("x = 1\n", {1: ["DF1"]}, "x = 1  # ddpfix: DF1\n", id="one"),

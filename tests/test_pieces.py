@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 from cases import module
-from ddpfix.patcher.apply import apply_edits
-from ddpfix.patcher.edits import Define, Edit, Guard, Insert, Replace, Rewrite, Unwrap
-from ddpfix.patcher.module import Module
-from ddpfix.patcher.pieces import pieces
-from ddpfix.patcher.sources import Source
+from ddpfix.patcher.editing.apply import apply_edits
+from ddpfix.patcher.editing.edits import Define, Edit, Guard, Insert, Replace, Rewrite, Unwrap
+from ddpfix.patcher.editing.regions import pieces
+from ddpfix.patcher.source.files import Source
+from ddpfix.patcher.source.module import Module
 
 LOOP = """
 def f():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.plan import Plan, Split, shares, solve, solve_shared
+from ddpfix.launchers.planning.plan import Plan, Split, shares, solve, solve_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,21 +12,21 @@ import pytest
 from checkout import ROOT
 from command_line import run
 from ddpfix.errors import InputError
-from ddpfix.launchers import fitting
-from ddpfix.launchers.devices import Devices
-from ddpfix.launchers.estimate import estimate, in_words
-from ddpfix.launchers.fitting import splits
-from ddpfix.launchers.gpu import Link
-from ddpfix.launchers.horizon import Horizon
+from ddpfix.launchers.gpus.model import Link
+from ddpfix.launchers.gpus.select import Devices
+from ddpfix.launchers.gpus.simulated import simulated
 from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak
 from ddpfix.launchers.memory.step import Step
-from ddpfix.launchers.pace import Pace
-from ddpfix.launchers.paced import step_seconds
-from ddpfix.launchers.plan import solve, solve_shared
-from ddpfix.launchers.planned import Asked, Planned, planned
-from ddpfix.launchers.roofline import BACKWARD, EFFICIENCY, LINK_EFFICIENCY, expected
-from ddpfix.launchers.simulated import simulated
-from ddpfix.launchers.way import MARGIN, Fitting
+from ddpfix.launchers.planning import memory_fit as fitting
+from ddpfix.launchers.planning.candidates import MARGIN, Fitting
+from ddpfix.launchers.planning.memory_fit import splits
+from ddpfix.launchers.planning.plan import solve, solve_shared
+from ddpfix.launchers.planning.planner import Asked, Planned, planned
+from ddpfix.launchers.planning.roofline import BACKWARD, EFFICIENCY, LINK_EFFICIENCY, expected
+from ddpfix.launchers.planning.throughput import Pace
+from ddpfix.launchers.planning.time_estimate import estimate, in_words
+from ddpfix.launchers.planning.training_steps import Horizon
+from ddpfix.launchers.running.throughput_log import step_seconds
 from ddpfix.recipes.model import Recipe, known, load
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed, values
@@ -65,7 +65,7 @@ def predictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Cu
         ]
 
     monkeypatch.setattr(fitting, "predict", predict)
-    monkeypatch.setattr("ddpfix.launchers.remedies.predict", predict)
+    monkeypatch.setattr("ddpfix.launchers.planning.suggestions.predict", predict)
     return known
 
 

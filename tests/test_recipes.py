@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.recipes import model
-from ddpfix.recipes.reading import parse
+from ddpfix.recipes.parse import parse
 
 HERE = Path(model.__file__).parent
 TEXT = (HERE / "codegpt-bigclonebench-legacy.toml").read_text()

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from command_line import run
-from ddpfix.launchers import command as commands
-from ddpfix.launchers.given import given
-from ddpfix.launchers.planned import Asked
+from ddpfix.launchers.backends import command as commands
+from ddpfix.launchers.planning.planner import Asked
+from ddpfix.launchers.script.arguments import given
 from ddpfix.recipes import model
-from ddpfix.recipes.reading import parse
-from ddpfix.recipes.roles import ROLES
+from ddpfix.recipes.flag_names import ROLES
+from ddpfix.recipes.parse import parse
 from ddpfix.record import changed
 
 FIXTURES = Path(model.__file__).parents[1] / "fixtures"

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 from cases import module
-from ddpfix.patcher.facts import Unit
-from ddpfix.patcher.roles import EVERYONE, UNKNOWN, Role, gates, reached, value
+from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.analysis.rank_reach import EVERYONE, UNKNOWN, Role, gates, reached, value
 
 ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cases import fixed, found
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
 from test_rules import added_and_removed
 

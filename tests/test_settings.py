@@ -10,14 +10,14 @@ import pytest
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.launchers.declared import declared
-from ddpfix.launchers.gpu import Gpu
-from ddpfix.launchers.horizon import horizon, steps_per_epoch
-from ddpfix.launchers.plan import solve, solve_shared
-from ddpfix.launchers.precision import Precision, computed, decide
-from ddpfix.launchers.settings import settings, workers_per_process
+from ddpfix.launchers.gpus.model import Gpu
+from ddpfix.launchers.planning.plan import solve, solve_shared
+from ddpfix.launchers.planning.precision import Precision, computed, decide
+from ddpfix.launchers.planning.settings import settings, workers_per_process
+from ddpfix.launchers.planning.training_steps import horizon, steps_per_epoch
+from ddpfix.launchers.script.source import declared
 from ddpfix.patcher.capabilities import all_capabilities
-from ddpfix.patcher.engine import patch
+from ddpfix.patcher.engine.patch import patch
 from ddpfix.recipes.model import load
 from ddpfix.record import changed
 
@@ -184,7 +184,7 @@ def test_without_examples_or_epochs_there_is_no_horizon(
 
 @pytest.mark.parametrize("shared", [False, True], ids=["with torch's sampler", "sharing batches"])
 def test_steps_of_an_epoch_are_those_of_a_loader(shared: bool) -> None:
-    from ddpfix.patcher.inserts import SharedBatchSampler
+    from ddpfix.patcher.editing.helper_code import SharedBatchSampler
     from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
 
     class Numbers(Dataset[int]):

@@ -9,8 +9,8 @@ import ddpfix.fixtures
 import pytest
 from attrs import field, frozen
 from ddpfix.errors import InputError
-from ddpfix.launchers import compare
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 FOLDER = Path(ddpfix.fixtures.__file__).parent / "shapes"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddpfix.launchers import compare
-from ddpfix.launchers.horizon import steps_per_epoch
-from ddpfix.launchers.plan import shares, solve_shared
-from ddpfix.launchers.script_flags import replaced
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.planning.plan import shares, solve_shared
+from ddpfix.launchers.planning.training_steps import steps_per_epoch
+from ddpfix.launchers.script.flags import replaced
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
 from sabotage import write
 

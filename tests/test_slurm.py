@@ -15,8 +15,8 @@ from attrs import frozen
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
-from ddpfix.launchers.recovery import resuming
-from ddpfix.launchers.slurm import submit
+from ddpfix.launchers.running.recovery import resuming
+from ddpfix.launchers.running.slurm import submit
 from launched import RECIPE
 
 # Trains for ever, until it is told to save; once resumed it takes twenty steps more.

@@ -16,7 +16,11 @@ HEAVY = {"torch", "libcst", "rich", "attrs", "cattrs", "numpy", "accelerate", "t
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
-UNUSED += ["ddpfix.launchers.simulated", "ddpfix.launchers.meeting", "ddpfix.launchers.failure"]
+UNUSED += [
+    "ddpfix.launchers.gpus.simulated",
+    "ddpfix.launchers.backends.rendezvous",
+    "ddpfix.launchers.running.failure",
+]
 
 
 def start(
@@ -51,7 +55,7 @@ def test_a_check_imports_neither_torch_nor_libcst(tmp_path: Path, text: str, cod
     assert done.returncode == 1, done.stderr
     assert code in done.stdout
     found = told(done.stderr)
-    assert "ddpfix.patcher.engine" in found
+    assert "ddpfix.patcher.engine.patch" in found
     assert found.isdisjoint(HEAVY)
 
 
@@ -74,21 +78,21 @@ def test_a_launch_on_the_cpu_imports_nothing_that_it_does_not_use(tmp_path: Path
     (tmp_path / "own.toml").write_text(RECIPE)
     words = ["launch", "--recipe", "./own.toml", "--cpu", "--dry-run"]
     found = imported(words, tmp_path, "--multi_gpu")
-    assert "ddpfix.launchers.command" in found
+    assert "ddpfix.launchers.backends.command" in found
     assert found.isdisjoint(UNUSED)
 
 
 def test_a_plan_that_is_known_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     words = ["plan", "--recipe", "codegpt-bigclonebench", "--gpus", "2x RTX 6000 Ada"]
     found = imported(words, tmp_path, "memory: ")
-    assert "ddpfix.launchers.fitting" in found
+    assert "ddpfix.launchers.planning.memory_fit" in found
     assert found.isdisjoint(PLANLESS)
 
 
 def test_a_script_that_needs_no_edit_needs_no_libcst(tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(LEGACY.replace("args.n_gpu", "max(1, args.n_gpu)"))
     found = imported(["patch", "run.py"], tmp_path, "")
-    assert "ddpfix.patcher.engine" in found
+    assert "ddpfix.patcher.engine.patch" in found
     assert found.isdisjoint({"libcst", "rich", "torch", "ddpfix.patcher.capabilities"})
 
 

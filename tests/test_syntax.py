@@ -6,7 +6,7 @@ import ast
 
 import pytest
 from checkout import ROOT
-from ddpfix.patcher.syntax import FUNCTIONS, SCOPES, Preorder, names_within, same
+from ddpfix.patcher.source.tree import FUNCTIONS, SCOPES, Preorder, names_within, same
 
 NO_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 EVERYTHING = """

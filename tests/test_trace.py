@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from ddpfix.launchers import trace
-from ddpfix.launchers.backends import starting
+from ddpfix.launchers.backends.registry import starting
 
 TRAIN = """
 import argparse, logging, os, random, sys

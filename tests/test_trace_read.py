@@ -12,7 +12,7 @@ import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers import trace
 from ddpfix.launchers.trace.events import KINDS, SCHEMA
-from ddpfix.launchers.trace.talk import numbers
+from ddpfix.launchers.trace.seeds_and_metrics import numbers
 
 
 def start(rank: int = 0, world: int = 1, **changes: Any) -> dict[str, Any]:

@@ -13,16 +13,18 @@ from ddpfix import fixtures
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers import compare, script_flags, subject
-from ddpfix.launchers.evidence import Evidence, Observed, Row
-from ddpfix.launchers.outputs import different_files
-from ddpfix.launchers.run import Outcome
-from ddpfix.launchers.splits import plan_splits
-from ddpfix.launchers.traced import command, trace
-from ddpfix.launchers.trained import pairs
-from ddpfix.launchers.verdict import one_class
-from ddpfix.launchers.verify import Verdict, verify
-from ddpfix.patcher.engine import patch
+from ddpfix.launchers.running.runner import Outcome
+from ddpfix.launchers.script import flags as script_flags
+from ddpfix.launchers.verify import scripts as subject
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.check_training import pairs
+from ddpfix.launchers.verify.checks import one_class
+from ddpfix.launchers.verify.evidence import Evidence, Observed, Row
+from ddpfix.launchers.verify.matrix import plan_splits
+from ddpfix.launchers.verify.output_files import different_files
+from ddpfix.launchers.verify.traced_run import command, trace
+from ddpfix.launchers.verify.verifier import Verdict, verify
+from ddpfix.patcher.engine.patch import patch
 from forked import Forge
 from sabotage import SABOTAGES, spoil, write
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers import compare, subject
-from ddpfix.launchers.declared import declared
-from ddpfix.launchers.script_flags import without
-from ddpfix.launchers.tolerances import BF16, FP32
-from ddpfix.launchers.verify import verify
+from ddpfix.launchers.script.flags import without
+from ddpfix.launchers.script.source import declared
+from ddpfix.launchers.verify import scripts as subject
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.tolerances import BF16, FP32
+from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 from sabotage import write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.launchers.verify import verify
+from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 from sabotage import SABOTAGES, spoil, write
 

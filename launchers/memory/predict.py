@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ...record import changed
-from ..kept import keep
-from .around import with_surroundings
+from ..state import keep
 from .peak import Curve, NotPredicted, extended
+from .process_overhead import with_surroundings
 from .step import Step, essence
 
 TIME_LIMIT = 120.0  # seconds for a trace of one step

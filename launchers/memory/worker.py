@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..cores import cores
+from ..cpu import cores
 from ..parent_death import die_with_parent
 from .peak import NotPredicted
 from .step import Step

@@ -24,8 +24,8 @@ from .limits import Limits
 from .loaders import Loaders
 from .main_module import run_as_main
 from .recorder import Recorder
+from .seeds_and_metrics import Metrics, Seeds
 from .sites import Sites
-from .talk import Metrics, Seeds
 from .training import Training
 from .watchdog import Watchdog
 

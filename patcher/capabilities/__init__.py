@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...record import changed, record
-from ..facts import Unit
+from ..analysis.program import Unit
 from ..findings import Finding, Safety, Severity
-from .cannot import CannotError
+from .errors import CannotError
 from .flags import Flag
 
 SECTIONS = ("What", "Flags", "Without", "Fix safety", "Source")

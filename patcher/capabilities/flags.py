@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 
 from ...record import record
-from ..edits import Import, Insert
-from ..facts import Unit
+from ..analysis.loaders import given
+from ..analysis.program import Unit
+from ..editing.edits import Import, Insert
 from ..findings import Finding
-from ..loaders import given
-from ..module import Module
-from ..syntax import Function, bound_names, mentions, parameters, within
+from ..source.module import Module
+from ..source.tree import Function, bound_names, mentions, parameters, within
 
 DATACLASS_FIELD = "{name}: {kind} = field(default{maker}={default}, metadata={{{metadata}}})"
 

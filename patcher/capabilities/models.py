@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..facts import Unit
-from ..loaders import given
-from ..module import Module
-from ..syntax import Function, below, bound_names, everywhere, parameters, within
-from ..train_loops import TrainLoop
+from ..analysis.loaders import given
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import Function, below, bound_names, everywhere, parameters, within
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile", "get_peft_model")
 MAKERS = ("from_pretrained", "from_config")

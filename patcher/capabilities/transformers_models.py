@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...record import record
-from ..edits import Edit, Insert
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Edit, Insert
 from ..findings import Finding
 from .flags import Flag, arguments_at, lacking
 from .models import Made, made, parts, transformer

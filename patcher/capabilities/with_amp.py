@@ -19,11 +19,11 @@ import textwrap
 from collections.abc import Iterator
 from typing import Literal
 
-from ..edits import Define, Edit, Import, Insert, Rewrite, Unwrap
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite, Unwrap
 from ..findings import Finding
-from ..module import Module
-from ..scaling import (
+from ..fixes.grad_scaler import (
     SCALER,
     device_type,
     is_schedule,
@@ -33,9 +33,9 @@ from ..scaling import (
     schedule_waits,
     stepped,
 )
-from ..syntax import everywhere, keyword, within
-from ..train_loops import TrainLoop
-from .cannot import CannotError
+from ..source.module import Module
+from ..source.tree import everywhere, keyword, within
+from .errors import CannotError
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import Made, Wrapped, class_of, made, parts, wraps
 

@@ -15,7 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/checkpoint.html;
 import ast
 from collections.abc import Iterator
 
-from ..facts import Unit
+from ..analysis.program import Unit
 from ..findings import Finding
 from .flags import Flag
 from .transformers_models import Place, Step, behind_models

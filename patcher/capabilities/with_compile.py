@@ -16,11 +16,11 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 import ast
 from collections.abc import Iterator
 
-from ..edits import Insert
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import differs
+from ..editing.edits import Insert
 from ..findings import Finding
-from ..roles import differs
-from .cannot import CannotError
+from .errors import CannotError
 from .flags import Flag, arguments_at, lacking
 from .models import Wrapped, wraps
 

@@ -19,11 +19,11 @@ Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Import, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding
-from ..module import Module
-from ..syntax import bound_names, everywhere, last_argument, position, within
+from ..source.module import Module
+from ..source.tree import bound_names, everywhere, last_argument, position, within
 from .flags import Flag, arguments_at, lacking, parsed_at
 from .models import made
 from .transformers_models import places

@@ -22,8 +22,8 @@ Source       https://arxiv.org/abs/2106.09685;
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Define
 from ..findings import Finding
 from .flags import Flag
 from .transformers_models import Place, Step, behind_models

@@ -25,16 +25,16 @@ import textwrap
 from collections.abc import Iterator
 
 from ...record import record
-from ..edits import Define, Edit, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding
-from ..module import Module
-from ..scaling import is_schedule
-from ..syntax import Function, bound_names, everywhere, keyword, within
-from ..train_loops import TrainLoop
-from .cannot import CannotError
-from .carried import Carried, carried
+from ..fixes.grad_scaler import is_schedule
+from ..source.module import Module
+from ..source.tree import Function, bound_names, everywhere, keyword, within
+from .errors import CannotError
 from .flags import Flag, arguments_at, lacking, parsed_at
+from .loop_state import Carried, carried
 from .models import models_of
 
 ORDER = 60

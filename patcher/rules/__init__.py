@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from ...record import record
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..codes import rule_files
 from ..findings import Finding, Safety, Severity
-from ..selection import rule_files
 
 SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
 

@@ -11,7 +11,7 @@ Source       https://docs.astral.sh/ruff/rules/unused-noqa/ does the same for it
 
 from collections.abc import Iterator
 
-from ..facts import Unit
+from ..analysis.program import Unit
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF100", Severity.NOTE, Safety.REPORT

@@ -15,10 +15,10 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..distributed import READ_RANK
-from ..edits import Import, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import READ_RANK
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 

@@ -16,12 +16,12 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..edits import Edit, Import, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANK, Role, reached, value
+from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANK, Role, reached, value
-from ..syntax import mentions
+from ..source.module import Module
+from ..source.tree import mentions
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
 

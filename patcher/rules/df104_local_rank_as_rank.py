@@ -14,13 +14,13 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 import ast
 from collections.abc import Iterator
 
-from ..calls import called
-from ..edits import Define, Rewrite
-from ..facts import Unit
+from ..analysis.call_graph import called
+from ..analysis.program import Unit
+from ..analysis.rank_reach import Role, gates, value, values
+from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import Role, gates, value, values
-from ..syntax import Function, within
+from ..source.module import Module
+from ..source.tree import Function, within
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 

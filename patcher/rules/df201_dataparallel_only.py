@@ -15,12 +15,12 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..distributed import LAUNCHED, READ_RANK, SET_UP, use_cuda
-from ..edits import Edit, Import, Insert
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Edit, Import, Insert
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import mentions, within
+from ..fixes.process_group import LAUNCHED, READ_RANK, SET_UP, use_cuda
+from ..source.module import Module
+from ..source.tree import mentions, within
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 

@@ -15,13 +15,13 @@ Source       https://docs.pytorch.org/docs/stable/distributed.html
 import ast
 from collections.abc import Iterator
 
-from ..distributed import on_cuda, use_cuda
-from ..edits import Edit, Guard, Import, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import is_rank_test
+from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import is_rank_test
-from ..syntax import keyword, last_argument, mentions, stands_in, within
+from ..fixes.process_group import on_cuda, use_cuda
+from ..source.module import Module
+from ..source.tree import keyword, last_argument, mentions, stands_in, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 

@@ -11,8 +11,8 @@ Source       torch.cuda.device_count
 import ast
 from collections.abc import Iterator
 
-from ..edits import Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE

@@ -15,14 +15,14 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
-from ..distributed import WRAP, card_and_group, ddp_options
-from ..edits import Edit, Import, Insert, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.loaders import given
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANKS, reached_in_function
+from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..loaders import given
-from ..module import Module
-from ..roles import RANKS, reached_in_function
-from ..syntax import bound_names, parameters, within
+from ..fixes.process_group import WRAP, card_and_group, ddp_options
+from ..source.module import Module
+from ..source.tree import bound_names, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 

@@ -15,12 +15,12 @@ Source       torch.nn.parallel.DistributedDataParallel (find_unused_parameters)
 import ast
 from collections.abc import Iterator
 
-from ..distributed import forwards_several_times
-from ..edits import Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import keyword, last_argument, within
+from ..fixes.process_group import forwards_several_times
+from ..source.module import Module
+from ..source.tree import keyword, last_argument, within
 
 CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
 

@@ -14,11 +14,11 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
-from ..edits import Edit, Guard, Import, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANKS, reached_in_function
+from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANKS, reached_in_function
+from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 

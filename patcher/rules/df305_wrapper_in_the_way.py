@@ -15,12 +15,12 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Import, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANKS, value
+from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANKS, value
-from ..syntax import Function, everywhere, mentions, names_within
+from ..source.module import Module
+from ..source.tree import Function, everywhere, mentions, names_within
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 

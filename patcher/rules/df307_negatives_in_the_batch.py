@@ -24,13 +24,13 @@ Source       torch.autograd.Function (gradients of all ranks' losses are added u
 import ast
 from collections.abc import Iterator
 
-from ..facts import Unit
+from ..analysis.in_batch_negatives import is_own_number, masked, products
+from ..analysis.program import Unit
+from ..analysis.train_loops import is_trained_on, trains_on_several
 from ..findings import Finding, Safety, Severity
-from ..gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
-from ..module import Module
-from ..negatives import is_own_number, masked, products
-from ..syntax import Function, everywhere
-from ..train_loops import is_trained_on, trains_on_several
+from ..fixes.gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
+from ..source.module import Module
+from ..source.tree import Function, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 

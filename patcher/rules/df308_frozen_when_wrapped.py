@@ -23,11 +23,11 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..edits import Edit, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import everywhere, keyword, last_argument, mentions, within
+from ..source.module import Module
+from ..source.tree import everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 

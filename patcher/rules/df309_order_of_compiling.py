@@ -27,12 +27,12 @@ import itertools
 from collections.abc import Iterator
 
 from ...record import record
-from ..edits import Edit, Insert, Replace
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import EVERYONE, RANKS, Role, reached_in_function
+from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import EVERYONE, RANKS, Role, reached_in_function
-from ..syntax import within
+from ..source.module import Module
+from ..source.tree import within
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 

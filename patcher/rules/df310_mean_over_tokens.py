@@ -20,12 +20,12 @@ Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.Distribute
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Insert
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.train_loops import is_trained_on, trains_on_several
+from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import Function, argument, everywhere, keyword
-from ..train_loops import is_trained_on, trains_on_several
+from ..source.module import Module
+from ..source.tree import Function, argument, everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 

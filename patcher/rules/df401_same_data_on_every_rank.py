@@ -13,15 +13,15 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..distributed import is_alone, is_shared
-from ..edits import Edit, Import, Rewrite
-from ..facts import Unit
+from ..analysis.loaders import Loader
+from ..analysis.manual_sharding import dealt as hand_dealt
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..hand_sharding import dealt as hand_dealt
-from ..loaders import Loader
-from ..module import Module
-from ..syntax import keyword, last_argument
-from ..train_loops import TrainLoop
+from ..fixes.process_group import is_alone, is_shared
+from ..source.module import Module
+from ..source.tree import keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 

@@ -11,13 +11,13 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..edits import Import, Insert
-from ..facts import Unit
+from ..analysis.loaders import given
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop, calls_around
+from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
-from ..loaders import given
-from ..module import Module
-from ..syntax import Function, bound_names, within
-from ..train_loops import TrainLoop, calls_around
+from ..source.module import Module
+from ..source.tree import Function, bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 

@@ -14,10 +14,10 @@ Source       torch.utils.data.distributed.DistributedSampler; hazards counted in
 
 from collections.abc import Iterator
 
-from ..edits import Unwrap
-from ..facts import Unit
+from ..analysis.manual_sharding import dealt, forks
+from ..analysis.program import Unit
+from ..editing.edits import Unwrap
 from ..findings import Finding, Safety, Severity
-from ..hand_sharding import dealt, forks
 
 CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 

@@ -15,12 +15,12 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
-from ..calls import called
-from ..facts import Unit
+from ..analysis.call_graph import called
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANK_NAMES, RANKS, reached
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANK_NAMES, RANKS, reached
-from ..syntax import below, mentions, within
+from ..source.module import Module
+from ..source.tree import below, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF404", Severity.NOTE, Safety.REPORT
 

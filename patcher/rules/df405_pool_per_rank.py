@@ -12,10 +12,10 @@ Source       multiprocessing.pool.Pool; https://docs.pytorch.org/docs/stable/ela
 import ast
 from collections.abc import Iterator
 
-from ..edits import Import, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..syntax import argument, everywhere
+from ..source.tree import argument, everywhere
 
 CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
 

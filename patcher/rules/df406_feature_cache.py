@@ -17,13 +17,13 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.manual_sharding import is_constant
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, reached
+from ..editing.edits import Define, Edit, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..hand_sharding import is_constant
-from ..module import Module
-from ..roles import RANK_NAMES, RANKS, Role, reached
-from ..syntax import argument, everywhere, mentions, position, same
+from ..source.module import Module
+from ..source.tree import argument, everywhere, mentions, position, same
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 

@@ -14,12 +14,12 @@ Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buf
 import ast
 from collections.abc import Iterator
 
-from ..edits import Edit, Rewrite, Unwrap
-from ..evaluations import Evaluation
-from ..facts import Unit
+from ..analysis.evaluations import Evaluation
+from ..analysis.program import Unit
+from ..analysis.rank_reach import Role, gates, is_rank_test, value
+from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import Role, gates, is_rank_test, value
+from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 

@@ -13,14 +13,14 @@ Source       definite assignment, walked once for rank 0 and once for the other 
 import ast
 from collections.abc import Iterator
 
-from ..distributed import only_on_main
-from ..edits import Edit
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import gates
+from ..analysis.unbound_reads import Unbound, unbound_reads
+from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
-from ..flow import Unbound, unbound_reads
-from ..module import Module
-from ..roles import gates
-from ..syntax import Function, names_within
+from ..fixes.process_group import only_on_main
+from ..source.module import Module
+from ..source.tree import Function, names_within
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 

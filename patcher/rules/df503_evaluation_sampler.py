@@ -13,12 +13,12 @@ Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last
 
 from collections.abc import Iterator
 
-from ..distributed import share_of
-from ..edits import Edit, Rewrite
-from ..evaluations import Evaluation
-from ..facts import Unit
+from ..analysis.evaluations import Evaluation
+from ..analysis.program import Unit
+from ..analysis.rank_reach import Role, reached_in_function
+from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..roles import Role, reached_in_function
+from ..fixes.process_group import share_of
 
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 

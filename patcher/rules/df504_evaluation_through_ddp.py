@@ -13,11 +13,11 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Insert, Rewrite
-from ..evaluations import Evaluation
-from ..facts import Unit
+from ..analysis.evaluations import Evaluation
+from ..analysis.program import Unit
+from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..syntax import bound_names, mentions, names_within, parameters, within
+from ..source.tree import bound_names, mentions, names_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 

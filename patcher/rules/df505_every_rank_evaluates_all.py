@@ -13,14 +13,14 @@ Source       torch.distributed.all_gather_object
 import ast
 from collections.abc import Iterator
 
-from ..distributed import is_alone, share_of
-from ..edits import Edit, Rewrite
-from ..evaluations import Evaluation
-from ..facts import Unit
+from ..analysis.evaluations import Evaluation
+from ..analysis.loaders import Loader
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANKS, reached
+from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..loaders import Loader
-from ..roles import RANKS, reached
-from ..syntax import argument, keyword, last_argument
+from ..fixes.process_group import is_alone, share_of
+from ..source.tree import argument, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 

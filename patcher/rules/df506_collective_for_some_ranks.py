@@ -19,14 +19,14 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ..divergence import Decision, decisions, exits, in_lock_step, is_number_test
-from ..edits import Define, Edit, Insert, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_divergence import Decision, decisions, exits, in_lock_step, is_number_test
+from ..analysis.rank_reach import RANKS, Role, is_rank_test, reached, reached_in_function, value
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANKS, Role, is_rank_test, reached, reached_in_function, value
-from ..syntax import Function, bound_names, mentions, within
-from ..train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import Function, bound_names, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 

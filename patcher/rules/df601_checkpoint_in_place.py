@@ -13,13 +13,13 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..distributed import only_on_main
-from ..edits import Define, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import Role, reached
+from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import Role, reached
-from ..syntax import argument, keyword, within
+from ..fixes.process_group import only_on_main
+from ..source.module import Module
+from ..source.tree import argument, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 

@@ -15,13 +15,20 @@ Source       os.makedirs, logging.handlers
 import ast
 from collections.abc import Iterator
 
-from ..distributed import WAIT, only_on_main
-from ..edits import Define, Edit, Import, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import (
+    RANK_NAMES,
+    RANKS,
+    Role,
+    is_rank_test,
+    reached,
+    reached_in_function,
+)
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANK_NAMES, RANKS, Role, is_rank_test, reached, reached_in_function
-from ..syntax import (
+from ..fixes.process_group import WAIT, only_on_main
+from ..source.module import Module
+from ..source.tree import (
     argument,
     bound_names,
     everywhere,

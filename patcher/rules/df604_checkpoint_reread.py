@@ -13,13 +13,13 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
-from ..distributed import WAIT
-from ..edits import Insert, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANKS, reached
+from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANKS, reached
-from ..syntax import Function, bound_names, keyword, last_argument, position
+from ..fixes.process_group import WAIT
+from ..source.module import Module
+from ..source.tree import Function, bound_names, keyword, last_argument, position
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 

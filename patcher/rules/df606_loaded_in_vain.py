@@ -15,11 +15,11 @@ Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretra
 import ast
 from collections.abc import Iterator
 
-from ..edits import Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import argument, everywhere, keyword, last_argument, mentions, within
+from ..source.module import Module
+from ..source.tree import argument, everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 

@@ -17,11 +17,11 @@ Source       counted in 120 of 134 public scripts; accelerate's guide to batch s
 import ast
 from collections.abc import Iterator
 
-from ..facts import Option, Unit
+from ..analysis.loaders import Loader
+from ..analysis.program import Option, Unit
 from ..findings import Finding, Safety, Severity
-from ..loaders import Loader
-from ..module import Module
-from ..syntax import everywhere, keyword
+from ..source.module import Module
+from ..source.tree import everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 

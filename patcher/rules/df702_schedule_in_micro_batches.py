@@ -15,13 +15,14 @@ Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 import ast
 from collections.abc import Iterator
 
-from ..edits import Edit, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.loaders import trace
+from ..analysis.program import Unit
+from ..analysis.rank_reach import ROLES, WORLD, value
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..loaders import trace
-from ..module import Module
-from ..roles import ROLES, WORLD, value
-from ..syntax import (
+from ..source.module import Module
+from ..source.tree import (
     Function,
     below,
     bound_names,
@@ -32,7 +33,6 @@ from ..syntax import (
     stands_in,
     within,
 )
-from ..train_loops import TrainLoop
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 

@@ -17,13 +17,13 @@ Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the s
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Guard, Insert, Rewrite
-from ..facts import Unit
+from ..analysis.loaders import given
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop, calls_around
+from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..loaders import given
-from ..module import Module
-from ..syntax import Function, bound_names, everywhere, parameters, same, within
-from ..train_loops import TrainLoop, calls_around
+from ..source.module import Module
+from ..source.tree import Function, bound_names, everywhere, parameters, same, within
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 

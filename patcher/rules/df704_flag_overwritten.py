@@ -14,11 +14,11 @@ Source       counted in 53 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.rank_reach import RANK_NAMES
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..roles import RANK_NAMES
-from ..syntax import everywhere, position
+from ..source.module import Module
+from ..source.tree import everywhere, position
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 

@@ -17,12 +17,12 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..edits import Insert, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.loaders import given
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..loaders import given
-from ..syntax import bound_names, inside, parameters, within
-from ..train_loops import TrainLoop
+from ..source.tree import bound_names, inside, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 

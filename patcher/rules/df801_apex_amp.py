@@ -18,13 +18,13 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..edits import Edit, Insert, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..scaling import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
-from ..syntax import bound_names, everywhere, keyword, mentions, within
-from ..train_loops import TrainLoop
+from ..fixes.grad_scaler import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
+from ..source.module import Module
+from ..source.tree import bound_names, everywhere, keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 

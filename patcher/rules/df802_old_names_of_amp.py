@@ -12,11 +12,11 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 import ast
 from collections.abc import Iterator
 
-from ..edits import Edit, Import, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import Function, position
+from ..source.module import Module
+from ..source.tree import Function, position
 
 CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
 

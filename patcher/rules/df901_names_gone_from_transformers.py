@@ -19,11 +19,11 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from ..edits import Define, Edit, Import, Replace, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Define, Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import Function, keyword, last_argument
+from ..source.module import Module
+from ..source.tree import Function, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
 ANYWHERE = True
@@ -106,7 +106,7 @@ MOVED = {  # the same thing, where it is today
     },
 }
 PRUNEABLE = "find_pruneable_heads_and_indices"
-CARRIED = {  # of inserts.py
+CARRIED = {  # of helper_code.py
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }

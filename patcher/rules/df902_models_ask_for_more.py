@@ -19,17 +19,17 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Import, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import parameters, within
+from ..source.module import Module
+from ..source.tree import parameters, within
 
 CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
 
 Comprehension = ast.ListComp | ast.GeneratorExp
 
-MASK = "pairwise_mask"  # of inserts.py
+MASK = "pairwise_mask"  # of helper_code.py
 ALIKE = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
 SHAPED = {"expand", "reshape", "view"}
 CACHE = Import("transformers", "DynamicCache")

@@ -19,11 +19,11 @@ Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io
 import ast
 from collections.abc import Iterator
 
-from ..edits import Define, Edit, Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import keyword, mentions, within
+from ..source.module import Module
+from ..source.tree import keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 

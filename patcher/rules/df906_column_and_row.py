@@ -14,11 +14,11 @@ Source       torch.nn.BCELoss; torch.nn.functional.binary_cross_entropy
 import ast
 from collections.abc import Iterator
 
-from ..edits import Rewrite
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import argument, parameters
+from ..source.module import Module
+from ..source.tree import argument, parameters
 
 CODE, SEVERITY, SAFETY = "DF906", Severity.DEGRADED, Safety.SAFE
 

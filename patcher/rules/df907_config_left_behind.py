@@ -15,11 +15,11 @@ Source       transformers.PreTrainedModel.from_pretrained, which copies config
 import ast
 from collections.abc import Iterator
 
-from ..edits import Insert
-from ..facts import Unit
+from ..analysis.program import Unit
+from ..editing.edits import Insert
 from ..findings import Finding, Safety, Severity
-from ..module import Module
-from ..syntax import keyword, number_of, place, within
+from ..source.module import Module
+from ..source.tree import keyword, number_of, place, within
 
 CODE, SEVERITY, SAFETY = "DF907", Severity.DEGRADED, Safety.SAFE
 

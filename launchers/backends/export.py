@@ -1,0 +1,206 @@
+"""A command as a file: a bash script, a config for accelerate, a batch job for Slurm.
+
+Each holds the argv and the variables of the very command that would run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+
+from ... import __version__
+from ...errors import InputError
+from ..planning.plan import Plan
+from .command import STALE, STALE_PREFIXES, Command, quoted
+from .nodes import Nodes
+
+SAVE_SECONDS = 120
+"""Before its time limit a batch job is told to save for so long, and is then queued again."""
+
+PORTS = (20000, 12768)
+"""The first port of a batch job's rendezvous, and how many follow it; those above are handed out
+to connections by Linux (net.ipv4.ip_local_port_range)."""
+
+
+@attrs.frozen
+class Form:
+    """One kind of file, and the back end whose command it holds; None for any."""
+
+    write: Callable[[Launch], str]
+    backend: str | None = None
+
+
+@attrs.frozen
+class Launch:
+    """What is written down: the command, its script and plan, and the folder it is run from.
+
+    `cards` are indices as in nvidia-smi, none for the CPU, None for those a job will be given;
+    `name` is what the batch job is called.
+    """
+
+    name: str
+    command: Command
+    script: Path
+    plan: Plan
+    cards: tuple[int, ...] | None
+    folder: Path
+    nodes: Nodes = attrs.field(factory=Nodes)
+
+
+def backend_for(form: str | None, asked: str | None) -> str | None:
+    """The back end for the command of a file of this form, where the user asked for `asked`.
+
+    Raises:
+        InputError: the form is for another back end.
+
+    """
+    needed = FORMS[form].backend if form else None
+    seen = "torchrun" if needed == "slurm" else needed
+    if seen and asked not in (None, seen):
+        raise InputError(f"--emit {form} is for {seen}: leave out --backend {asked}")
+    return needed or asked
+
+
+def emitted(form: str, launch: Launch) -> str:
+    """The text of a file of this form, with a newline at its end."""
+    return FORMS[form].write(launch)
+
+
+def _bash(launch: Launch) -> str:
+    lines = [*_opening(launch), *_environment(launch.command), "", *_broken("exec", launch)]
+    return "\n".join(lines) + "\n"
+
+
+def _accelerate_config(launch: Launch) -> str:
+    """Settings as JSON values, which YAML reads alike: a bare `no` would be false."""
+    several = launch.plan.world > 1
+    variables = dict(launch.command.env)
+    if launch.cards:
+        del variables["CUDA_VISIBLE_DEVICES"]  # gpu_ids says it; it has no word for the CPU
+    settings = {
+        "compute_environment": "LOCAL_MACHINE",
+        # On the CPU as well: see backends.py.
+        "distributed_type": "MULTI_GPU" if several else "NO",
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": launch.plan.world,
+        "gpu_ids": ",".join(map(str, launch.cards or ())) or "all",
+        "main_process_port": 0,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "mixed_precision": "no",
+        "dynamo_config": {"dynamo_backend": "NO"},
+        "downcast_bf16": "no",
+        "main_training_function": "main",
+        "enable_cpu_affinity": False,
+        "use_cpu": launch.cards == () and not several,
+        "debug": False,
+    }
+    told = " ".join(quoted(f"{name}={value}") for name, value in variables.items())
+    lines = [
+        f"# {_title(launch)}",
+        "# Beside it accelerate needs variables, and the script the arguments of --emit bash:",
+        f"# {told} accelerate launch --config_file THIS_FILE SCRIPT ARGUMENTS",
+        *(f"{name}: {json.dumps(value)}" for name, value in settings.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _sbatch(launch: Launch) -> str:
+    """One task per node: Slurm starts torchrun, and torchrun the ranks of its node."""
+    command, world = launch.command, launch.nodes.here(launch.plan)
+    cpus = world * int(command.env["OMP_NUM_THREADS"])
+    first, count = PORTS
+    asked = {
+        "job-name": re.sub(r"[^\w.-]+", "_", launch.name),
+        "nodes": launch.nodes.count,
+        "ntasks-per-node": 1,
+        "cpus-per-task": cpus,
+        **({} if launch.cards == () else {"gpus-per-node": world}),
+        "signal": f"B:USR1@{SAVE_SECONDS}",
+        "open-mode": "append",
+    }
+    opening, *rest = _opening(launch)
+    lines = [
+        opening,
+        *(f"#SBATCH --{name}={value}" for name, value in asked.items()),
+        "#SBATCH --requeue",
+        *rest,
+        *_environment(command),
+        "",
+        "# Where the nodes meet: on the first of them, at a port that no other job of it has.",
+        'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        f"port=$(({first} + SLURM_JOB_ID % {count}))",
+        "",
+        "# Short of the time limit the ranks get the signal too; one that knows it saves. Others",
+        "# ignore it, and the job goes on from the last checkpoint when it runs again.",
+        "again() {",
+        "    trap '' USR1",
+        '    kill -USR1 "$ranks" || true',
+        f"    for ((second = 0; second < {SAVE_SECONDS - 30}; second++)); do",
+        '        kill -0 "$ranks" 2>/dev/null || break',
+        "        sleep 1",
+        "    done",
+        '    scontrol requeue "$SLURM_JOB_ID"',
+        "}",
+        "trap again USR1",
+        "",
+        *_broken(
+            f"srun --kill-on-bad-exit=1 --cpus-per-task={cpus} "
+            """bash -c 'trap "" USR1; exec "$@"' ranks""",
+            launch,
+        ),
+    ]
+    lines[-1] += " &"
+    lines += ["ranks=$!", 'wait "$ranks"']
+    return "\n".join(lines) + "\n"
+
+
+def _opening(launch: Launch) -> list[str]:
+    own = Path(sys.executable).parent
+    return [
+        "#!/usr/bin/env bash",
+        f"# {_title(launch)}",
+        "set -euo pipefail",
+        f"cd -- {quoted(str(launch.folder))}",
+        f'export PATH={quoted(str(own))}:"$PATH"',
+    ]
+
+
+def _title(launch: Launch) -> str:
+    # Of one line, whatever the recipe's file is called.
+    name = "".join(letter if letter.isprintable() else "?" for letter in launch.name)
+    return f"{name}: {launch.plan.why}. Written by ddpfix {__version__}."
+
+
+def _environment(command: Command) -> Iterator[str]:
+    # Nobody knows which of them there will be when the file runs.
+    prefixes = " ".join(f'"${{!{prefix}@}}"' for prefix in STALE_PREFIXES)
+    yield f"unset {' '.join(STALE)} {prefixes}"
+    for name, value in command.env.items():
+        yield f"export {name}={quoted(value)}"
+
+
+def _broken(start: str, launch: Launch) -> list[str]:
+    """The command on several lines: the script, and each flag with what follows it, has one."""
+    lines = [start]
+    for word in launch.command.argv:
+        if word.startswith("--") or word == str(launch.script):
+            lines[-1] += " \\"
+            lines.append(f"    {quoted(word)}")
+        else:
+            lines[-1] += f" {quoted(word)}"
+    return lines
+
+
+FORMS = {
+    "bash": Form(_bash),
+    "accelerate-config": Form(_accelerate_config, "accelerate"),
+    "torchrun": Form(_bash, "torchrun"),
+    "sbatch": Form(_sbatch, "slurm"),
+}

@@ -1,0 +1,201 @@
+"""The programs that can start a plan's processes, and the words each is told them with.
+
+Every choice is on the command line, so that neither a configuration file of the user's nor a
+variable makes another one. From two processes on accelerate is told `--multi_gpu`, on the CPU as
+well: `--cpu --num_processes 2` silently runs one process (measured with accelerate 1.15).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from string import Template
+
+import attrs
+
+from ...errors import InputError
+
+NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
+ALONE = {
+    "--rdzv-endpoint": "127.0.0.1:0",  # any free port
+    "--rdzv-id": "none",
+    "--local-addr": "127.0.0.1",  # else the host's name, which may not resolve
+}
+"""The rendezvous of a machine with nobody but itself."""
+
+RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""What torchrun needs in its environment to start ranks again. Else they meet in the store that the
+ranks before them met in, may find their addresses, and wait for them; so it is with the static
+rendezvous of accelerate, which has no way out (seen with torch 2.13; pytorch/pytorch#135712)."""
+
+
+@attrs.frozen
+class Backend:
+    """How one program is told to start so many processes here, with so many threads each.
+
+    `module` is its word for Python's ``-m``. `restarts`: it can start the ranks again after a
+    failure. `expands`: torch elastic replaces `$local_rank` and `$$` in what it hands to the ranks.
+    """
+
+    words: Callable[[int, int], list[str]]
+    module: str = "-m"
+    restarts: bool = False
+    expands: bool = False
+
+
+class Expanded(str):
+    """A word of a command that a batch job's shell expands; any other is quoted."""
+
+    __slots__ = ()
+
+
+def chosen(name: str | None, world: int) -> str:
+    """The back end of this name; without one, plain Python for one process, else accelerate.
+
+    One process needs no launcher: `accelerate launch` would set no RANK either, take two seconds
+    more, and read more configuration.
+
+    Raises:
+        InputError: there is no back end of this name.
+
+    """
+    if name is None:
+        return "python" if world == 1 else "accelerate"
+    if name not in BACKENDS:
+        raise InputError(f"--backend {name}: choose one of {', '.join(BACKENDS)}")
+    return name
+
+
+def need_packages(backend: str) -> None:
+    """Raise InputError, rather than let every rank fail, if what it starts with is missing."""
+    for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")
+
+
+def starting(
+    name: str,
+    world: int,
+    threads: int,
+    prefix: Sequence[str],
+    rendezvous: Mapping[str, str] | None = None,
+    restarts: int = 0,
+) -> list[str]:
+    """The words before the script; `prefix` (``-m module`` and its options) is what runs it.
+
+    `rendezvous` is what torchrun is told instead where this is not the only machine. After a
+    failure the back end is to start the ranks again, `restarts` times.
+
+    Raises:
+        InputError: this back end starts no such number of processes, or none again.
+
+    """
+    backend = BACKENDS[name]
+    mine = [backend.module if word == "-m" else word for word in prefix[:1]]
+    words = backend.words(world, threads)
+    if name == "torchrun" and rendezvous:
+        words = _torchrun(world, threads, rendezvous)
+    if backend.restarts:
+        words += ["--max-restarts", str(restarts)]
+    elif restarts:
+        raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
+    return [*words, *mine, *handed_on(name, prefix[1:])]
+
+
+def handed_on(name: str, words: Sequence[str]) -> list[str]:
+    """The words to give this back end for these to arrive at the script."""
+    if not BACKENDS[name].expands:
+        return list(words)
+    return [word.replace("$", "$$") if _is_altered(word) else word for word in words]
+
+
+def program(name: str) -> str:
+    """Our interpreter's own `name`: short where the shell finds the same, "" where it is not."""
+    own = Path(sys.executable) if name == "python" else Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if found and own.exists() and Path(found).parent == own.parent and Path(found).samefile(own):
+        return name
+    return str(own) if own.exists() else ""
+
+
+def _is_altered(word: str) -> bool:
+    return Template(word).safe_substitute(local_rank="") != word
+
+
+def _python(world: int, threads: int) -> list[str]:
+    if world > 1:
+        raise InputError(f"{world} processes: plain Python starts one; choose another --backend")
+    return [program("python")]
+
+
+def _accelerate(world: int, threads: int) -> list[str]:
+    choices = {
+        "--config_file": str(NEUTRAL_CONFIG),
+        "--num_processes": str(world),
+        "--num_machines": "1",
+        "--machine_rank": "0",
+        "--gpu_ids": "all",  # all that CUDA_VISIBLE_DEVICES leaves
+        "--mixed_precision": "no",
+        "--dynamo_backend": "no",
+        "--main_process_port": "0",  # any free one
+        "--num_cpu_threads_per_process": str(threads),
+    }
+    # It refuses --multi_gpu for one process; the neutral config then says the same.
+    several = ["--multi_gpu"] * (world > 1)
+    return [
+        *_console("accelerate", "accelerate.commands.launch", "launch"),
+        *several,
+        *_flat(choices),
+    ]
+
+
+def _torchrun(world: int, threads: int, rendezvous: Mapping[str, str] = ALONE) -> list[str]:
+    choices = {
+        "--nnodes": "1",
+        "--nproc-per-node": str(world),
+        "--rdzv-backend": "c10d",
+        **rendezvous,
+    }
+    return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
+
+
+def _slurm(world: int, threads: int) -> list[str]:
+    """One torchrun per node; the job script sets $head and $port."""
+    choices = {
+        "--nnodes": Expanded('"$SLURM_JOB_NUM_NODES"'),
+        "--nproc-per-node": str(world),
+        "--rdzv-backend": "c10d",
+        "--rdzv-endpoint": Expanded('"$head:$port"'),
+        "--rdzv-id": Expanded('"$SLURM_JOB_ID"'),
+    }
+    return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
+
+
+def _direct(world: int, threads: int) -> list[str]:
+    # -P: neither the current folder nor this one comes first on the path, with a random.py in it.
+    return [program("python"), "-P", "-m", f"{__package__}.direct", "--processes", str(world)]
+
+
+def _console(name: str, module: str, *words: str) -> list[str]:
+    """The console script `name`, or the module behind it where it is not installed."""
+    if program(name):
+        return [program(name), *words]
+    return [program("python"), "-m", module]
+
+
+def _flat(choices: dict[str, str]) -> list[str]:
+    return [word for choice in choices.items() for word in choice]
+
+
+BACKENDS = {
+    "python": Backend(_python),
+    "accelerate": Backend(_accelerate, "--module", expands=True),
+    "torchrun": Backend(_torchrun, "--module", restarts=True, expands=True),
+    "slurm": Backend(_slurm, "--module", restarts=True, expands=True),
+    "direct": Backend(_direct),
+}
+OFFERED = ("accelerate", "torchrun", "direct")
+"""What --backend takes: `slurm` is for a job script alone, `python` is what one process gets."""

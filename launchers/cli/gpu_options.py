@@ -1,0 +1,79 @@
+"""The options by which a user says which cards may be taken."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import click
+
+from ...errors import InputError
+from ..gpus.select import Wish
+
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def read_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Bytes, from a number with a binary unit: 2GiB, 500M, 1073741824."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", value.strip().lower())
+    if not match:
+        raise InputError(f"{value!r} is no size: write it as 2GiB or 500MiB")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def read_names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The words between commas."""
+    if value is None:
+        return ()
+    names = tuple(word.strip() for word in value.split(","))
+    if not all(names):
+        raise InputError(
+            f"--gpus {value!r}: name cards as 0,2 or by the beginning of their UUIDs, or others "
+            "as '2x RTX 4090'"
+        )
+    return names
+
+
+OPTIONS = (
+    click.option(
+        "--gpus",
+        callback=read_names,
+        metavar="CARD,CARD...",
+        help="These cards alone, in this order: indices, or beginnings of UUIDs. Or cards that "
+        "are not here, to see a plan for them: '2x RTX 6000 Ada'.",
+    ),
+    click.option(
+        "--min-free",
+        callback=read_size,
+        metavar="SIZE",
+        help="Leave out cards with less free memory, whatever is in use on the others.",
+    ),
+    click.option(
+        "--busy-above",
+        callback=read_size,
+        metavar="SIZE",
+        help="Leave out cards with more memory in use; 1GiB, unless --min-free is given.",
+    ),
+)
+
+
+def on_cards(function: Any) -> Any:
+    """Give a command these options, as one argument `wish`."""
+
+    @functools.wraps(function)
+    def with_wish(
+        *words: Any,
+        gpus: tuple[str, ...],
+        min_free: int | None,
+        busy_above: int | None,
+        **others: Any,
+    ) -> Any:
+        wish = Wish.of(gpus, busy_above=busy_above, min_free=min_free)
+        return function(*words, wish=wish, **others)
+
+    for option in reversed(OPTIONS):
+        with_wish = option(with_wish)
+    return with_wish

@@ -1,0 +1,40 @@
+"""``ddpfix gpus``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ...record import as_dict
+from ..gpus.select import Wish
+from .gpu_options import on_cards
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON; a line each with --watch.")
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks of --watch.",
+)
+@on_cards
+def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
+    """The cards of this machine, and which of them a training may use."""
+    if watch:
+        from ..gpus.watch import watch as keep_watching
+
+        keep_watching(wish.look, every, as_json=as_json)
+        return
+    found = wish.look()
+    if as_json:
+        click.echo(json.dumps(as_dict(found), indent=2))
+        return
+    if found.note:
+        click.echo(found.note, err=True)
+    from ..gpus.table import print_table
+
+    print_table(found)

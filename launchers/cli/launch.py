@@ -1,0 +1,183 @@
+"""``ddpfix launch``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import attrs
+import click
+
+from ...errors import InputError
+from ...recipes.model import load
+from ..backends import command as commands
+from ..backends.export import FORMS, Launch, backend_for, emitted
+from ..backends.nodes import Nodes
+from ..backends.registry import OFFERED, chosen, need_packages
+from ..gpus.select import Wish
+from ..planning.planner import Asked
+from ..running import detach as detached
+from ..running.oom_history import Memory
+from ..running.oom_ladder import Setting
+from ..running.recovery import Recovery, resuming
+from ..running.run_record import git_state
+from ..running.runner import LOG, check_folder, default_folder, run
+from ..running.slurm import submit
+from ..script.arguments import given
+from ..script.source import declared, shares_batches
+from ..state import state_folder
+from .node_options import on_nodes
+from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simulated
+from .slurm_options import Job, as_job
+from .supervision_options import Care, with_care
+
+
+@click.command()
+@planning
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The run folder; else a new one under ~/.local/state/ddpfix/runs.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(OFFERED),
+    help="What starts the processes: accelerate unless given, or plain Python for one process.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the command, run and write nothing.")
+@click.option(
+    "--emit",
+    type=click.Choice(list(FORMS)),
+    help="Print the command as such a file, run and write nothing.",
+)
+@click.option("--detach", is_flag=True, help="Leave it running; see attach, status and stop.")
+@with_care
+@as_job
+@on_nodes
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def launch(
+    ctx: click.Context,
+    recipe_name: str,
+    global_batch: int | None,
+    per_device: int | None,
+    processes: int | None,
+    cpu: bool,
+    wish: Wish,
+    script: Path | None,
+    exact: bool,
+    precision: str,
+    probe: int | None,
+    output: Path | None,
+    backend: str | None,
+    dry_run: bool,
+    emit: str | None,
+    detach: bool,
+    care: Care,
+    machines: Nodes,
+    job: Job,
+    extra: tuple[str, ...],
+) -> None:
+    """Run a script on every usable card; EXTRA, after --, goes to the script and wins.
+
+    Prints what was found, the batch plan and the exact command, then runs it. The exit status is
+    the run's own.
+    """
+    recipe = load(recipe_name)
+    if probe and (dry_run or emit or detach or machines.count > 1):
+        raise InputError(
+            "--probe runs the script here and now: `ddpfix plan --probe` does it before"
+        )
+    if (job.submit or not emit) and not dry_run:
+        refuse_simulated(wish)
+    devices = devices_for(wish, processes, cpu=cpu, job=emit == "sbatch")
+    path = script or Path(recipe.script)
+    shared = shares_batches(path)
+    if exact and path.is_file() and not shared:
+        raise InputError(f"--exact: {path} shares no batches out; `ddpfix patch --exact` it first")
+    care = machines.care(care)
+    # Where no launcher sees all ranks, torch elastic starts them again.
+    elastic = care.max_restarts if emit or machines.count > 1 else 0
+    asked = Asked(recipe, path, global_batch, per_device, precision, extra, shared, machines.count)
+    found = plan_for(asked, devices, probe, backend)
+    folder = (output or default_folder(recipe.name)).absolute()
+    own = folder / machines.record
+    check_folder(own)
+
+    def build(setting: Setting) -> commands.Command:
+        return commands.build(
+            setting.recipe,
+            path,
+            setting.plan,
+            folder,
+            cards=devices.indices,
+            extra=setting.extra,
+            settings=setting.told,
+            backend=backend_for(emit, backend),
+            nodes=machines,
+            restarts=elastic,
+        )
+
+    flags, told_flags = declared(path), found.settings.arguments
+    if emit == "sbatch" or elastic:
+        told_flags = resuming(flags, {*recipe.arguments, *given(extra)}, told_flags)
+    setting = Setting(recipe, found.plan, extra, flags, told_flags)
+    memory = Memory(state_folder(), devices.cards, setting)
+    told = ""
+    if care.learned and not (asked.told or emit):
+        setting, told = memory.used(setting)
+    found = found if setting.plan == found.plan else found.lowered(setting.plan)
+    command = build(setting)
+    click.echo(devices.found, err=True)
+    for sentence in filter(None, (machines.said, told)):
+        click.echo(sentence, err=True)
+    click.echo(f"Plan: {'; '.join(found.said)}.", err=True)
+    for argument in command.replaced:
+        click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
+    if emit:
+        text = emitted(
+            emit,
+            Launch(recipe.name, command, path, found.plan, devices.indices, Path.cwd(), machines),
+        )
+        if job.submit and not dry_run:
+            number = submit(text, folder, job.words)
+            click.echo(f"Job {number} is queued; log: {folder / LOG}", err=True)
+            click.echo(number)
+        else:
+            click.echo(os.fsencode(text), nl=False)
+        return
+    if dry_run:
+        click.echo(os.fsencode(command.line))
+        return
+    need_packages(chosen(machines.backend(backend), found.plan.world))
+    if detach:
+        pid = detached.detach(sys.argv[1:], folder, own)
+        click.echo(f"The run goes on in process {pid}: ddpfix attach {own}", err=True)
+        return
+    click.echo(f"Run folder: {own}", err=True)
+    click.echo(command.line, err=True)
+    written = folder / recipe.output.folder
+    outcome = run(
+        command,
+        own,
+        facts=facts_of(recipe, devices, found) | {"machines": attrs.asdict(machines)},
+        late=lambda: {"git": git_state(path.parent)},
+        grace=care.grace,
+        again=Recovery(
+            setting, build, written, memory.keep, care.retry, care.max_restarts - elastic
+        ),
+        patience=care.patience,
+        rank_logs=care.rank_logs,
+        cards=[gpu.index for gpu in devices.cards],
+        output=written,
+    )
+    if outcome.left_behind:
+        click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
+    click.echo(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}", err=True)
+    from ..running.throughput_log import remember
+
+    with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended
+        remember(asked, devices, found, own)
+    ctx.exit(outcome.status)

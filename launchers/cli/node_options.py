@@ -1,0 +1,49 @@
+"""The options by which a user says that several machines train together."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import click
+
+from ...errors import InputError
+from ..backends.nodes import PORT, nodes
+
+OPTIONS = (
+    click.option(
+        "--nnodes",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="How many machines train together; --processes then are those of each.",
+    ),
+    click.option("--node-rank", type=click.IntRange(min=0), help="Which of them this is, from 0."),
+    click.option(
+        "--rdzv",
+        metavar="HOST[:PORT]",
+        help=f"Where they meet: an address of machine 0, and a free port there; {PORT} unless "
+        "given.",
+    ),
+)
+
+
+def on_nodes(function: Any) -> Any:
+    """Give a command these options, as one argument `machines`."""
+
+    @functools.wraps(function)
+    def together(
+        *words: Any, nnodes: int, node_rank: int | None, rdzv: str | None, **others: Any
+    ) -> Any:
+        job = others["emit"] == "sbatch"
+        machines = nodes(nnodes, node_rank, rdzv, job=job)
+        if machines.meeting and others["output"] is None:
+            raise InputError(
+                f"--nnodes {nnodes}: pass --output, a folder that all machines share: rank 0 saves "
+                "there what the others read"
+            )
+        return function(*words, machines=machines, **others)
+
+    for option in reversed(OPTIONS):
+        together = option(together)
+    return together

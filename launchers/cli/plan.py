@@ -1,0 +1,52 @@
+"""``ddpfix plan``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ...recipes.model import load
+from ..gpus.select import Wish
+from ..planning.planner import Asked
+from ..script.source import shares_batches
+from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simulated
+
+
+@click.command()
+@planning
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
+def plan(
+    recipe_name: str,
+    global_batch: int | None,
+    per_device: int | None,
+    processes: int | None,
+    cpu: bool,
+    wish: Wish,
+    script: Path | None,
+    exact: bool,
+    precision: str,
+    probe: int | None,
+    as_json: bool,
+    extra: tuple[str, ...],
+) -> None:
+    """The plan for a recipe on these cards: batch, precision, memory, time, optimizer steps.
+
+    EXTRA, after --, are arguments for the script, as for launch.
+    """
+    recipe = load(recipe_name)
+    path = script or Path(recipe.script)
+    devices = devices_for(wish, processes, cpu=cpu)
+    shared = exact or shares_batches(path)
+    asked = Asked(recipe, path, global_batch, per_device, precision, extra, shared)
+    click.echo(devices.found, err=True)
+    if probe:
+        refuse_simulated(wish)
+    found = plan_for(asked, devices, probe)
+    if as_json:
+        click.echo(json.dumps(facts_of(recipe, devices, found), indent=2))
+        return
+    for sentence in (*found.said, *found.others):
+        click.echo(sentence)

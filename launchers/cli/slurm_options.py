@@ -1,0 +1,54 @@
+"""The options by which a user hands a run over to a batch system."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import attrs
+import click
+
+from ...errors import InputError
+
+
+@attrs.frozen
+class Job:
+    """Whether the run is queued as a job, and with which more options for sbatch."""
+
+    submit: bool = False
+    words: tuple[str, ...] = ()
+
+
+OPTIONS = (
+    click.option(
+        "--submit",
+        is_flag=True,
+        help="Queue it as a Slurm job, kept as job.sh in the run folder; see --emit sbatch.",
+    ),
+    click.option(
+        "--sbatch",
+        multiple=True,
+        metavar="OPTION",
+        help="One more option for sbatch, as in --sbatch=--time=600; repeat it for several.",
+    ),
+)
+
+
+def as_job(function: Any) -> Any:
+    """Give a command these options, as one argument `job`; `emit` is sbatch where they say so."""
+
+    @functools.wraps(function)
+    def queued(
+        *words: Any, submit: bool, sbatch: tuple[str, ...], emit: str | None, **others: Any
+    ) -> Any:
+        if submit and emit not in (None, "sbatch"):
+            raise InputError(f"--submit queues a job of --emit sbatch: leave out --emit {emit}")
+        if sbatch and not submit:
+            raise InputError(f"--sbatch {sbatch[0]}: it is for --submit")
+        return function(
+            *words, job=Job(submit, sbatch), emit="sbatch" if submit else emit, **others
+        )
+
+    for option in reversed(OPTIONS):
+        queued = option(queued)
+    return queued

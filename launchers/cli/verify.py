@@ -1,0 +1,167 @@
+"""``ddpfix verify``: proof by running that a patched script trains as the original did."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...errors import InputError
+from ..verify.report import as_json, show
+
+
+class _Counts(click.ParamType[tuple[int, ...]]):
+    name = "N,N,…"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Whole numbers above 0, separated by commas."""
+        if isinstance(value, tuple):
+            return value
+        words = str(value).split(",")
+        if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+            self.fail(f"{value!r} is no list of whole numbers above 0, such as 1,2,4", param, ctx)
+        return tuple(int(word) for word in words)
+
+
+_AT_LEAST_1 = click.IntRange(min=1)
+
+
+@click.command("verify", context_settings={"ignore_unknown_options": False})
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT ARGS...")
+@click.option("--original", type=click.Path(path_type=Path), help="The script before patching.")
+@click.option("--rev", metavar="REVISION", help="The script before patching, as git has it there.")
+@click.option("--as-is", is_flag=True, help="Judge SCRIPT as it is, without an original.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Hold `patch --exact` to the untouched script's own steps in one process.",
+)
+@click.option(
+    "--unsafe-fixes",
+    "unsafe",
+    is_flag=True,
+    help="Patch with the changes that need a judgement, too.",
+)
+@click.option(
+    "--with",
+    "wanted",
+    multiple=True,
+    metavar="NAMES",
+    help="Patch with these capabilities, as `patch --with`; groups get their flags, and --amp bf16 "
+    "is held to the tolerances of bf16.",
+)
+@click.option("--world-sizes", type=_Counts(), default="1,2,4", show_default=True)
+@click.option(
+    "--accumulation",
+    type=_Counts(),
+    default="1,2",
+    show_default=True,
+    help="Compared at the largest world size, at the same global batch.",
+)
+@click.option(
+    "--all-splits", is_flag=True, help="Compare each accumulation at every world size that it fits."
+)
+@click.option(
+    "--global-batch",
+    type=_AT_LEAST_1,
+    help="Examples per optimizer step; else batch x accumulation of the script's arguments.",
+)
+@click.option("--max-steps", type=_AT_LEAST_1, help="Stop training after so many optimizer steps.")
+@click.option("--max-epochs", type=_AT_LEAST_1, help="Stop training after so many epochs.")
+@click.option(
+    "--max-eval-batches", type=_AT_LEAST_1, help="Cut evaluations short; C4 is not judged."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    help="Seconds without any event that are a hang.",
+)
+@click.option("--seed", type=int, help="Seed the generators first, for a script that seeds none.")
+@click.option("--keep-dropout", is_flag=True, help="Leave dropout on in the process groups.")
+@click.option("--recipe", help="A recipe that names the script's flags for output and batch.")
+@click.option(
+    "--against-naive",
+    is_flag=True,
+    help="Show what the two usual edits by sed do to the same script, too.",
+)
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep all runs in this new folder.")
+@click.option(
+    "--json", "json_file", type=click.Path(), help="Write the verdict there; - is stdout."
+)
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    /,
+    script: Path,
+    arguments: tuple[str, ...],
+    original: Path | None,
+    rev: str | None,
+    wanted: tuple[str, ...],
+    accumulation: tuple[int, ...],
+    against_naive: bool,
+    keep: Path | None,
+    json_file: str | None,
+    **options: Any,
+) -> None:
+    """Prove that a patched SCRIPT trains the same in 1, 2, 4 ... processes.
+
+    SCRIPT ARGS are the script's own, for one process. They name its output folder, of which every
+    run gets another, and its batch. Without --original or --rev an unpatched SCRIPT is the original
+    and its patched copy is judged.
+
+    Exit status: 0 when all promises hold, 1 when one is broken, 2 when it could not be run or
+    something stays unproven.
+    """
+    from rich.console import Console
+
+    from ...patcher.codes import split
+    from ..verify.verifier import verify as judge
+
+    if (original is not None) + (rev is not None) + options["as_is"] > 1:
+        raise InputError("--original, --rev and --as-is exclude each other: give one of them")
+    talk = Console(stderr=True, highlight=False)
+    text = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+    def verdict(naive: bool) -> Any:
+        place = keep / "naive" if keep and naive else keep
+        return judge(
+            script,
+            arguments,
+            original=original,
+            rev=rev,
+            wanted=split(wanted),
+            accumulations=accumulation,
+            against_naive=naive,
+            folder=place,
+            say=lambda words: talk.print(words, style="dim", soft_wrap=True, markup=False),
+            **options,
+        )
+
+    found = verdict(naive=False)
+    document = as_json(found)
+    if json_file != "-":
+        show(found, text)
+    if against_naive:
+        naive = verdict(naive=True)
+        document["naive"] = as_json(naive)
+        if json_file != "-":
+            show(naive, text)
+    if json_file is not None:
+        _write(json_file, json.dumps(document, indent=1) + "\n")
+    ctx.exit(found.exit_status)
+
+
+def _write(where: str, text: str) -> None:
+    if where == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(where).write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"{where}: {error.strerror}; give --json another file") from None

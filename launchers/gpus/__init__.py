@@ -1,0 +1,1 @@
+"""Which cards exist and which may be used. May import the leaves beside the folders."""

@@ -1,0 +1,64 @@
+"""Cards that are not here, as an inventory: to see what a plan for them would be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...errors import InputError
+from ...record import changed
+from .model import Gpu, Inventory, objection
+from .specs import Card, meant
+from .visibility import OF_HERE
+
+COUNTED = re.compile(r"(\d+)\s*[x*]\s*(.+)", re.IGNORECASE)
+
+
+def simulated(names: Sequence[str], *, min_free: int | None = None) -> Inventory:
+    """The cards that `names` tell, all idle, the first kind first; nothing is asked of NVML.
+
+    Raises:
+        InputError: a count of 0, or a card that is not known.
+
+    """
+    kinds = [_kind(name) for name in names]
+    gpus = [card for count, card in kinds for _ in range(count)]
+    told = ", ".join(f"{count} x {card.name}" for count, card in kinds)
+    return Inventory(
+        tuple(_gpu(index, card, min_free) for index, card in enumerate(gpus)),
+        driver="",
+        note=f"Simulated: {told}.",
+        simulated=True,
+    )
+
+
+def _kind(name: str) -> tuple[int, Card]:
+    if OF_HERE.fullmatch(name):
+        raise InputError(
+            f"--gpus: {name} names a card of this machine and others do not: name either alone "
+            "(a kind whose name could begin a UUID needs a count, as in 1x L4,1x A10)"
+        )
+    counted = COUNTED.fullmatch(name)
+    count, words = (int(counted[1]), counted[2]) if counted else (1, name)
+    if count < 1:
+        raise InputError(f"--gpus: {name!r} are no cards: say 1x or more")
+    return count, meant(words)
+
+
+def _gpu(index: int, card: Card, min_free: int | None) -> Gpu:
+    gpu = Gpu(
+        index,
+        uuid="",
+        name=card.name,
+        memory_total=card.memory,
+        memory_used=0,
+        memory_free=card.memory,
+        compute_capability=card.compute_capability,
+        utilization=None,
+        mig=False,
+        usable=True,
+        why_not="",
+        power_limit=card.power,
+    )
+    why_not = objection(gpu, None, min_free)
+    return changed(gpu, usable=not why_not, why_not=why_not)

@@ -1,0 +1,79 @@
+"""Write shipped.json: ``python -m ddpfix.launchers.memory.build_shipped [--missing]``.
+
+It takes some minutes.
+
+It holds the curves of every known recipe as its arguments stand, on a card: in float32 and in half
+precision, with and without checkpointing, and evaluations; and those of the
+settings that docs/memory.md compares with what users report. ``--missing`` traces only what is not
+there yet. Whether it is complete, and still what is traced, is a test's business.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from ...recipes import model as recipes
+from ...record import changed
+from .peak import Curve
+from .predict import SHIPPED, installed, name_of, traced_for
+from .reported_cases import reported
+from .step import Step, step_of
+
+
+def main() -> None:
+    """Trace what is to be shipped, and write it down after each."""
+    warnings.simplefilter("ignore")
+    known: dict[str, Any] = {}
+    if "--missing" in sys.argv and SHIPPED.exists():
+        known = json.loads(SHIPPED.read_text(encoding="utf-8"))["curves"]
+    wanted = {name_of(step): step for step in steps()}
+    curves = {name: known[name] for name in wanted if name in known}
+    for name, step in wanted.items():
+        if name not in curves:
+            sys.stderr.write(f"{step}\n")
+            curves[name] = _traced(step).to_json()
+            _write(curves)
+    _write(curves)
+
+
+def steps() -> Iterator[Step]:
+    """The essence of every step that is shipped."""
+    for name in recipes.known():
+        recipe = recipes.load(name)
+        for precision in ("fp32", "bf16"):
+            step = step_of(recipe, recipe.arguments, precision=precision)
+            if step is not None:
+                for variant in _variants(step):
+                    yield from traced_for(variant)
+    for row in reported():
+        yield from traced_for(row.step)
+
+
+def _variants(step: Step) -> Iterator[Step]:
+    yield step
+    yield changed(step, training=False)
+    yield changed(step, checkpointing=True)
+
+
+def _traced(step: Step) -> Curve:
+    from .curves import curve_of  # torch
+
+    found = curve_of(step)
+    if not isinstance(found, Curve):
+        raise SystemExit(f"{step}: {found.because}")
+    return found
+
+
+def _write(curves: dict[str, Any]) -> None:
+    lines = (f"  {json.dumps(name)}: {json.dumps(curves[name])}" for name in sorted(curves))
+    text = ",\n".join(lines)
+    versions = json.dumps(installed(), sort_keys=True)
+    SHIPPED.write_text(f'{{"versions": {versions}, "curves": {{\n{text}\n}}}}\n', encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

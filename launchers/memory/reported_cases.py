@@ -1,0 +1,104 @@
+"""What users report of memory, beside what is predicted, and why they differ.
+
+``python -m ddpfix.launchers.memory.reported_cases`` prints the table of docs/memory.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from ...recipes import model as recipes
+from .peak import Curve, Peak
+from .predict import predict
+from .step import Step, step_of
+
+GB = 10**9
+
+
+@attrs.frozen
+class Reported:
+    """A figure in GB of a card, and the setting that is predicted beside it."""
+
+    what: str
+    step: Step
+    batch: int
+    gigabytes: float
+    why: str
+
+
+def reported() -> Iterator[Reported]:
+    """Every figure, with our words on it."""
+    for length, figure in ((1024, 43.0), (400, 13.0)):
+        for attention in ("sdpa", "eager"):
+            yield Reported(
+                f"CodeGPT, 8 pairs of 2 x {length} tokens, fp32, {attention}, 2 cards",
+                _codegpt(length, attention),
+                8,
+                figure,
+                WHY[attention],
+            )
+    for size, batch, figure in (("large", 256, 3.0), ("xl", 192, 10.0), ("xxl", 128, 28.0)):
+        yield Reported(
+            f"XLM-R {size}, {batch} pairs of 2 x 256 tokens, LoRA 32, bf16, checkpointing",
+            _step(f"anchor-xlmr-{size}", capability=(9, 0)),
+            batch,
+            figure,
+            WHY["anchors"],
+        )
+    for length in (512, 256):
+        yield Reported(
+            f"CodeBERT as a detector, 128 texts of {length} tokens, fp16",
+            _step("code-detector", {"--max_length": length}),
+            128,
+            16.0,
+            WHY["detector"],
+        )
+
+
+WHY = {
+    "sdpa": "torch's attention kernels hold no scores of tokens x tokens",
+    "eager": "attention as it was before transformers had them: scores, softmax and dropout of "
+    "every layer are kept",
+    "anchors": "the claim is little more than the weights in bf16; both texts of every anchor "
+    "and the contrast keep their activations as well",
+    "detector": "the claim names no length",
+}
+
+
+def _codegpt(length: int, attention: str) -> Step:
+    told = {"--block_size": length, "--attn_implementation": attention}
+    return _step("codegpt-bigclonebench", told, world=2, accumulates=True, capability=(8, 9))
+
+
+def _step(name: str, told: dict[str, Any] | None = None, **more: Any) -> Step:
+    recipe = recipes.load(name)
+    step = step_of(recipe, recipe.arguments | (told or {}), **more)
+    assert step is not None
+    return step
+
+
+def table() -> str:
+    """The rows in Markdown: reported, predicted and what of that is constant, all in GB."""
+    lines = [
+        "| setting | reported | predicted | of which weights, gradients, moments | why |",
+        "|---|---|---|---|---|",
+    ]
+    rows = [*reported()]
+    for row, curve in zip(rows, predict([row.step for row in rows]), strict=True):
+        if not isinstance(curve, Curve):
+            raise SystemExit(f"{row.what}: {curve.because}")
+        peak = curve.at(row.batch)
+        total, fixed = (f"{size / GB:.1f}" for size in (peak.total, _constant(peak)))
+        lines.append(f"| {row.what} | {row.gigabytes:g} | {total} | {fixed} | {row.why} |")
+    return "\n".join(lines)
+
+
+def _constant(peak: Peak) -> int:
+    return peak.parameters + peak.gradients + peak.optimizer + peak.buckets
+
+
+if __name__ == "__main__":
+    print(table())

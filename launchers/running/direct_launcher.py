@@ -1,0 +1,158 @@
+"""Start the ranks of one machine.
+
+    python -P -m ddpfix.launchers.running.direct_launcher --processes 2 run.py
+
+It does what torchrun does there, without the second that importing torch takes: the same variables
+for each rank, and when one rank fails the others are stopped. ``-m MODULE`` may stand for the
+script. The exit status is that of the rank that failed first, 128 + n when signal n ended it.
+
+A first SIGINT, SIGTERM or SIGHUP is passed on to the ranks, which end when they are done; a second
+one kills them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from ..parent_death import die_with_parent
+
+GRACE = 5  # seconds to end after SIGTERM once another rank has failed
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+USAGE = (
+    "usage: python -P -m ddpfix.launchers.running.direct_launcher --processes N [-m] SCRIPT "
+    "[ARGUMENTS ...]"
+)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the ranks to their end; the exit status."""
+    match words:
+        case ["--processes", count, what, *_] if count.isdigit() and int(count) and what:
+            with hold_port() as held:
+                job = Job(int(count), words[2:], held.getsockname()[1])
+                return job.watch()
+    print(USAGE, file=sys.stderr)
+    return 2
+
+
+def hold_port() -> socket.socket:
+    """A socket bound to a free port, which rank 0 can still listen on and nobody gets by chance.
+
+    Linux lets two sockets bind one port when both say SO_REUSEADDR and none listens yet; torch's
+    store says it. Merely finding a free port would leave it to others until rank 0 is there.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    held = socket.socket(family)
+    if family == socket.AF_INET6:
+        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("", 0))
+    return held
+
+
+def variables(rank: int, world: int, port: int, base: Mapping[str, str]) -> dict[str, str]:
+    """What torchrun adds to the environment `base` of a rank on a single machine."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": str(world),
+        "TORCHELASTIC_RUN_ID": "none",  # how torch and others see that there was a launcher
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store itself
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+
+
+class Job:
+    """The ranks, from their start to the last one's end."""
+
+    def __init__(self, world: int, words: Sequence[str], port: int) -> None:
+        self._ranks: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
+        self._signalled = False
+        # Held back until every rank is there to be told.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        for number in PASSED_ON:
+            # Ignored stays ignored: that is how nohup and `&` in a script ask for it.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._pass_on)
+        signal.signal(signal.SIGALRM, lambda *_: self._send(signal.SIGKILL))
+        die = die_with_parent(signal.SIGKILL)
+
+        def before_exec() -> None:
+            if die:
+                die()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        for rank in range(world):
+            child = subprocess.Popen(
+                [sys.executable, "-u", *words],
+                env=os.environ | variables(rank, world, port, os.environ),
+                start_new_session=True,  # Ctrl-C in a terminal reaches them once: through us
+                preexec_fn=before_exec,
+            )
+            self._ranks[child.pid] = rank, child
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def watch(self) -> int:
+        """Wait for all ranks, and stop them when one fails; the exit status."""
+        status = 0
+        while self._ranks:
+            # It stays a zombie until it is taken out, so no signal of ours meets a stranger.
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            assert ended is not None
+            if ended.si_pid not in self._ranks:  # left to us by whoever became this process
+                os.waitpid(ended.si_pid, 0)
+                continue
+            rank, child = self._ranks.pop(ended.si_pid)
+            if ended.si_status:
+                _kill_group(child.pid)
+            code = child.wait()
+            if code and not status:
+                status = code if code > 0 else 128 - code
+                self._stop_others(rank, code)
+        signal.alarm(0)
+        return status
+
+    def _stop_others(self, rank: int, code: int) -> None:
+        if self._signalled:
+            return  # they have been told, and may need their time
+        how = f"exit status {code}" if code > 0 else signal.Signals(-code).name
+        others = "; the other ranks are stopped" if self._ranks else ""
+        print(f"ddpfix: rank {rank} ended with {how}{others}", file=sys.stderr, flush=True)
+        self._send(signal.SIGTERM)
+        signal.alarm(GRACE)
+
+    def _pass_on(self, number: int, _: FrameType | None) -> None:
+        self._send(signal.SIGKILL if self._signalled else number)
+        self._signalled = True
+
+    def _send(self, number: int) -> None:
+        for pid in list(self._ranks):
+            if number == signal.SIGKILL:
+                _kill_group(pid)
+            else:
+                os.kill(pid, number)
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a rank, or what it left behind, such as the workers of its loaders."""
+    os.killpg(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""What fitted into memory after something had not: kept, and used by the next run of its kind.
+
+One kind is one recipe with the same arguments on the same cards with the same versions. What is
+kept is what was tried after a run was out of memory; if that is too much as well, less is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from ...record import changed
+from ..script.arguments import given
+from ..state import keep
+from .oom_ladder import CHECKPOINTING, Setting
+from .run_record import now, versions
+
+if TYPE_CHECKING:
+    from ..gpus.model import Gpu
+
+# Memory does not depend on these, or they are what is learned.
+RESUMING = ("--resume", "--save_steps", "--save_total_limit")
+MEMORY_PACKAGES = ("torch", "transformers", "peft")
+
+
+@attrs.frozen
+class Kind:
+    """What a run's memory depends on."""
+
+    recipe: str
+    cards: tuple[str, ...]
+    several: bool
+    versions: dict[str, str]
+    arguments: dict[str, str | None]
+
+    @property
+    def name(self) -> str:
+        """A file name of its own."""
+        import hashlib  # OpenSSL's, which most launches do without
+
+        text = json.dumps(attrs.asdict(self), sort_keys=True)
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def kind_of(setting: Setting, cards: Sequence[Gpu]) -> Kind:
+    """The kind of a run, asked before anything was lowered; no cards stand for the CPU."""
+    recipe = setting.recipe
+    flags = recipe.flags
+    no_matter = {
+        *(flags.train_batch, flags.eval_batch, flags.accumulation, flags.output, *RESUMING),
+        *(name for name in (flags.learning_rate, flags.epochs, flags.seed) if name),
+        *recipe.data.files,
+    }
+    arguments = {**recipe.arguments, **setting.told, **given(setting.extra)}
+    return Kind(
+        recipe.name,
+        tuple(sorted({f"{gpu.name}, {gpu.memory_total >> 20} MiB" for gpu in cards})) or ("CPU",),
+        setting.plan.world > 1,
+        {name: version for name, version in versions() if name in MEMORY_PACKAGES},
+        {flag: str(value) for flag, value in arguments.items() if flag not in no_matter},
+    )
+
+
+class Memory:
+    """What was learned on these cards; no cards stand for the CPU. `state` is ddpfix' own folder.
+
+    `setting` is what the run would be told without it.
+    """
+
+    def __init__(self, state: Path, cards: Sequence[Gpu], setting: Setting) -> None:
+        self._folder = state / "memory"
+        self._cards, self._setting = cards, setting
+
+    @functools.cached_property
+    def _kind(self) -> Kind:
+        return kind_of(self._setting, self._cards)
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / self._kind.name
+
+    def keep(self, setting: Setting) -> None:
+        """Write the setting down. Raises OSError where that cannot be done."""
+        lowered = {flag: setting.value(flag) for flag in setting.recipe.out_of_memory}
+        content = {
+            "kind": attrs.asdict(self._kind),
+            "learned": now(),
+            "per_device": setting.plan.per_device,
+            "eval_per_device": setting.eval_per_device,
+            "checkpointing": CHECKPOINTING in setting.told,
+            "numbers": {flag: int(value) for flag, value in lowered.items() if value},
+        }
+        keep(self._path, json.dumps(content, indent=2) + "\n")
+
+    def used(self, setting: Setting) -> tuple[Setting, str]:
+        """The setting lowered to what was learned, and a sentence on it; empty without any."""
+        if not self._folder.is_dir():
+            return setting, ""  # before the versions are looked up, which takes its time
+        try:
+            known = json.loads(self._path.read_text(encoding="utf-8"))
+            lowered = _lowered(setting, known)
+        except FileNotFoundError:
+            return setting, ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return setting, f"{self._path}: cannot be read, so what was learned is not used"
+        if lowered == setting:
+            return setting, ""
+        more = f" and {CHECKPOINTING}" if known["checkpointing"] else ""
+        return lowered, (
+            f"Learned when such a run was out of memory: {known['per_device']} per device{more}. "
+            f"--no-learned tries more; {self._path} can be removed."
+        )
+
+
+def _lowered(setting: Setting, known: dict[str, Any]) -> Setting:
+    if 0 < known["per_device"] < setting.plan.per_device:
+        setting = setting.taking(known["per_device"])
+    if 0 < known["eval_per_device"] < setting.eval_per_device:
+        setting = setting.evaluating(known["eval_per_device"])
+    if known["checkpointing"] and CHECKPOINTING in setting.declared:
+        setting = changed(setting, told={**setting.told, CHECKPOINTING: None})
+    smaller = {
+        flag: number
+        for flag, number in known["numbers"].items()
+        if 0 < number < int(setting.value(flag) or 0)
+    }
+    return setting.giving(smaller) if smaller else setting

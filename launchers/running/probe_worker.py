@@ -1,0 +1,73 @@
+"""Run a training script for some optimizer steps and time them, in every rank of a probe.
+
+``python -m ddpfix.launchers.running.probe_worker --out DIR --steps N SCRIPT ARGS…`` ends the
+process after one step to warm up and N more, and writes ``DIR/rank{RANK}.json``: seconds from each
+step to the next, the card waited for, and the bytes that torch's allocator has reserved on it at
+most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from ..trace.main_module import run_as_main
+
+
+def main(argv: Sequence[str]) -> None:
+    """Time one script."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ddpfix.launchers.running.probe_worker", allow_abbrev=False
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args(argv)
+    time_steps(options.out, options.steps)
+    sys.argv = [options.script, *options.arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = str(Path(options.script).resolve().parent)
+    run_as_main(options.script)
+
+
+def time_steps(folder: Path, steps: int) -> None:
+    """Watch the first optimizer that steps, and end the process with its last step."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    first: list[torch.optim.Optimizer] = []
+    times: list[float] = []
+    on_card = torch.cuda.is_available()
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        first[:] = first or [optimizer]
+        if optimizer is not first[0]:
+            return
+        if on_card:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter())
+        if len(times) > steps:
+            _write(folder, times, torch.cuda.max_memory_reserved() if on_card else None)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # whatever the script would still do or save at its end
+
+    register_optimizer_step_post_hook(stepped)
+
+
+def _write(folder: Path, times: Sequence[float], reserved: int | None) -> None:
+    seconds = [after - before for before, after in pairwise(times)]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"rank{os.environ.get('RANK', '0')}.json"
+    path.write_text(json.dumps({"seconds": seconds, "reserved": reserved}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,255 @@
+"""The contract's rows, judged by what traced runs did. Runs nothing and imports no torch.
+
+C1-C9 are the promises of a patched script:
+
+    C1  stands on its own, without ddpfix     C6  no rank hangs, all end well
+    C2  one process computes what it did      C7  the schedule spans the real optimizer steps
+    C3  world size and accumulation change    C8  a flag that is passed is obeyed
+        no step at one global batch           C9  only the announced lines differ
+    C4  evaluation scores every example once
+    C5  every file has one writer, and appears whole
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..trace.events import Collective, Exit
+from ..trace.read import RankTrace
+from . import trace_compare as compare
+from .check_evaluation import scores_once
+from .check_training import trains_the_same
+from .evidence import Evidence, Row
+from .output_files import different_files, files_of
+from .wording import became, grouped, listed, some
+
+FOREIGN = f"No module named '{__name__.partition('.')[0]}"
+"""How the failure of a script begins that imports ddpfix where that cannot be imported."""
+_ARGUMENTS = re.compile(r"(args|training)[^/]*\.(bin|pt|pkl)$")
+_POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
+
+
+def judge(evidence: Evidence) -> list[Row]:
+    """The rows of the verdict, C1 to C9."""
+    return [
+        stands_alone(evidence),
+        computes_the_same(evidence),
+        trains_the_same(evidence),
+        scores_once(evidence),
+        writes_once(evidence),
+        ends_well(evidence),
+        schedules_right(evidence),
+        evidence.flags,
+        evidence.patching,
+    ]
+
+
+def stands_alone(evidence: Evidence) -> Row:
+    """C1: the runs ended although importing ddpfix failed in them."""
+    for run in (evidence.alone, *evidence.groups):
+        for trace in run.ranks:
+            end = trace.last(Exit)
+            if end and end.failure and FOREIGN in end.failure.message:
+                return Row("C1", "broken", f"{run.name}: it imports ddpfix ({end.failure.site})")
+    if not evidence.alone.ended_well:
+        return Row("C1", "unproven", f"{evidence.alone.name}: {evidence.alone.why}")
+    count = 1 + len(evidence.groups)
+    return Row("C1", "holds", f"in all {count} runs `import ddpfix` would have failed")
+
+
+def computes_the_same(evidence: Evidence) -> Row:
+    """C2: bit for bit what the original computed, and the same bytes in its files."""
+    before, after = evidence.original, evidence.alone
+    if before is None:
+        return Row("C2", "unproven", evidence.no_original)
+    if not after.ended_well:
+        return Row("C2", "broken", f"patched, it fails where the original does not: {after.why}")
+    (one,), (other,) = before.ranks, after.ranks
+    if len(one.steps) != len(other.steps):
+        return Row(
+            "C2", "broken", f"{len(other.steps)} optimizer steps, {len(one.steps)} originally"
+        )
+    for number, (a, b) in enumerate(zip(one.steps, other.steps, strict=True), 1):
+        for what, x, y in (
+            ("loss", a.losses, b.losses),
+            ("gradient norm", a.norm_before, b.norm_before),
+            ("learning rate", a.lrs, b.lrs),
+            ("parameters", a.checksum, b.checksum),
+        ):
+            if x != y and not (x != x and y != y):
+                return Row("C2", "broken", f"step {number}: another {what} ({became(x, y)})")
+    values = _logged(one, other)
+    if values[0] != values[1]:
+        key, *_ = _first_difference(*values)
+        return Row("C2", "broken", f"another value is logged for {key!r}")
+    different = different_files(before.output, after.output, text_only=False)
+    # Saved arguments tell how many cards there are, of which only a shimmed original sees one.
+    told = [name for name in different if evidence.shimmed and _ARGUMENTS.search(name)]
+    if different != told:
+        return Row("C2", "broken", f"files differ: {some([*{*different} - {*told}])}")
+    files = sum(1 for _ in files_of(before.output)) - len(told)
+    return Row(
+        "C2",
+        "holds",
+        f"{len(one.steps)} steps bit for bit (loss, norm, rate, parameters), "
+        f"{len(values[0])} logged numbers and {files} files the same",
+    )
+
+
+def _logged(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
+    """Numbers that either logs, but for functions that log in one of them alone and loop over no
+    loader: the second run may have found in a cache what the first one made.
+    """
+    traces = (one, other)
+    sites = [{m.site.function for m in trace.metrics if m.site} for trace in traces]
+    loops = {p.begin.site.function for trace in traces for p in trace.passes if p.begin.site}
+    made = (sites[0] ^ sites[1]) - loops
+    return [
+        [(m.key, m.value) for m in trace.metrics if not (m.site and m.site.function in made)]
+        for trace in traces
+    ]
+
+
+def _first_difference(
+    first: Sequence[tuple[str, float]], second: Sequence[tuple[str, float]]
+) -> tuple[str, float]:
+    for one, other in itertools.zip_longest(first, second):
+        if one != other:
+            return one or other
+    raise ValueError("they are the same")
+
+
+def writes_once(evidence: Evidence) -> Row:
+    """C5: who wrote each file, and whether checkpoints were renamed into place."""
+    problems: list[tuple[str, str]] = []
+    names: set[str] = set()
+    for run in evidence.groups:
+        files = compare.writers(run.ranks, run.wrote) | compare.writers_outside(
+            run.ranks, run.wrote
+        )
+        names |= set(files)
+        problems += [
+            (run.name, f"{name} is written by ranks {listed(sorted(ranks))}")
+            for name, ranks in files.items()
+            if len(ranks) > 1
+        ]
+        problems += [(run.name, each) for each in compare.written_in_place(run.ranks)]
+    if problems:
+        return Row("C5", "broken", grouped(problems))
+    ended = all(run.ended_well for run in evidence.groups)
+    if not names:
+        return Row("C5", "not judged", "no file was written")
+    if not ended or evidence.skipped:
+        return Row("C5", "unproven", "not every run came to its end")
+    return Row("C5", "holds", f"{some(sorted(names))}: one writer each")
+
+
+def ends_well(evidence: Evidence) -> Row:
+    """C6: exit statuses, process groups, and the same collectives on every rank."""
+    problems: list[tuple[str, str]] = []
+    for run in evidence.groups:
+        if not run.ended_well:
+            problems.append((run.name, run.why))
+        uneven = uneven_collectives(run.ranks)
+        if uneven:
+            problems.append((run.name, uneven))
+        alive = [trace.rank for trace in run.ranks if trace.group_destroyed is False]
+        if run.ended_well and alive:
+            problems.append((run.name, f"rank {listed(alive)} leaves its process group open"))
+        if run.outcome.left_behind and run.ended_well:
+            problems.append((run.name, f"{run.outcome.left_behind} processes were left behind"))
+    if problems:
+        return Row("C6", "broken", grouped(problems))
+    total = sum(len(run.ranks) for run in evidence.groups)
+    return Row(
+        "C6",
+        "holds",
+        f"{total} ranks in {len(evidence.groups)} groups exit 0, end their group and take part in "
+        "the same collectives",
+    )
+
+
+def uneven_collectives(ranks: Sequence[RankTrace]) -> str:
+    """The first place where the ranks' collectives over the whole group part; empty for none.
+
+    A run can survive this by luck, when a later collective happens to pair with an earlier one.
+    Those of DistributedDataParallel must come from the same line: a forward pass in evaluation on
+    rank 0 pairs with one in training on rank 1. A barrier may stand in two branches.
+    """
+    lists = [
+        [
+            event
+            for event in trace.of(Collective)
+            if event.group_size in (None, trace.world_size) and event.op not in _POINT_TO_POINT
+        ]
+        for trace in ranks
+    ]
+    for number, events in enumerate(itertools.zip_longest(*lists), 1):
+        kinds = {
+            (event.op, event.site if event.op.startswith("ddp_") else None) if event else None
+            for event in events
+        }
+        if len(kinds) > 1:
+            told = [
+                f"rank {trace.rank} {f'{e.op} in {e.site}' if e else 'has ended'}"
+                for trace, e in zip(ranks, events, strict=True)
+            ]
+            return f"collective {number} is not the same on all ranks: {', '.join(told)}"
+    return ""
+
+
+def schedules_right(evidence: Evidence) -> Row:
+    """C7: the learning rates of every group are those of the run that all are held to."""
+    reference = compare.steps(evidence.reference.ranks)
+    for run in evidence.groups:
+        rates = compare.steps(run.ranks)
+        number = compare.first_beyond(reference, rates, "lr", 1e-12)
+        if number:
+            return Row(
+                "C7",
+                "broken",
+                f"{run.name}: the rate of step {number} is {rates[number - 1].lr:g}, in "
+                f"{evidence.reference.name} {reference[number - 1].lr:g}",
+            )
+    if not reference:
+        return Row("C7", "unproven", "no optimizer step was taken")
+    what, splits = "accumulation", {run.accumulation for run in evidence.groups}
+    if not evidence.accumulates:
+        what, splits = "world size", {len(run.ranks) for run in evidence.groups}
+    if len(splits) < 2:
+        return Row("C7", "unproven", f"only one {what} was run: it takes two to tell")
+    if any(len(compare.steps(run.ranks)) < len(reference) for run in evidence.groups):
+        return Row("C7", "unproven", "a run ended before its last step")
+    peak = max(step.lr for step in reference)
+    return Row(
+        "C7",
+        "holds",
+        f"the same rates at {what} {listed(sorted(splits))}: {len(reference)} steps, "
+        f"peak {peak:g}, last {reference[-1].lr:g}",
+    )
+
+
+def warnings(evidence: Evidence) -> list[str]:
+    """What weakens the verdict or is worth knowing, a sentence each."""
+    said = list(evidence.skipped)
+    for path in sorted(evidence.groups[0].output.rglob("*pred*")):
+        labels = one_class(path) if path.is_file() else None
+        if labels is not None:
+            said.append(
+                f"{path.name}: only {labels!r} is ever predicted, so a wrong order would not show; "
+                "train longer or on other data"
+            )
+    return said
+
+
+def one_class(path: Path) -> str | None:
+    """The one label that ends every line of a prediction file, or None where there are more."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    labels = {line.split()[-1] for line in lines if line.split()}
+    return labels.pop() if len(labels) == 1 and len(lines) > 1 else None

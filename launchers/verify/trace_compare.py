@@ -1,0 +1,269 @@
+"""What the traces of two runs say about each other: numbers, examples, files. Imports no torch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from ..trace.events import Backward, Batch, Collective, Exit, Step
+from ..trace.read import RankTrace
+
+WRITES = {"write", "append", "update", "create", "truncate"}
+Run = Sequence[RankTrace]
+
+
+@frozen
+class StepNumbers:
+    """One optimizer step of a whole run.
+
+    ``loss`` is the mean over ranks of what each back-propagated, as DistributedDataParallel
+    averages gradients; ``norm`` the gradient norm before clipping, ``lr`` the first group's rate.
+    """
+
+    loss: float
+    norm: float
+    lr: float
+
+
+@frozen
+class Deviation:
+    """The largest relative difference of a quantity, and the step (from 1) where it appears."""
+
+    largest: float
+    step: int
+
+
+@frozen
+class Draw:
+    """The examples that went into one optimizer step of a whole run, over all ranks.
+
+    ``indices`` are in the dataset, sorted, repeated as often as they were drawn; ``epochs`` are the
+    training passes (from 0) that they come from, of which there should be one. ``last``: the step
+    is the last one of its epoch.
+    """
+
+    indices: tuple[int, ...]
+    epochs: tuple[int, ...]
+    last: bool
+
+    def lacks(self, other: Draw) -> list[int]:
+        """What ``other`` has drawn and this has not, with repetitions."""
+        return sorted((Counter(other.indices) - Counter(self.indices)).elements())
+
+
+@frozen
+class Coverage:
+    """The examples of one evaluation: how many there are, and what the ranks drew together."""
+
+    dataset: str
+    length: int
+    drawn: tuple[int, ...]  # in rank order
+
+    @property
+    def missing(self) -> int:
+        """Examples that no rank scored."""
+        return self.length - len(set(self.drawn) & set(range(self.length)))
+
+    @property
+    def repeated(self) -> int:
+        """Examples scored more than once, counted as often as too much."""
+        return sum(count - 1 for count in Counter(self.drawn).values())
+
+    @property
+    def in_order(self) -> bool:
+        """Each example exactly once, in the dataset's own order."""
+        return self.drawn == tuple(range(self.length))
+
+
+def steps(run: Run) -> list[StepNumbers]:
+    """Numbers of every optimizer step that all ranks took."""
+    return [
+        StepNumbers(
+            math.fsum(step.loss or 0.0 for step in ranks) / len(ranks),
+            ranks[0].norm_before,
+            ranks[0].lrs[0] if ranks[0].lrs else 0.0,
+        )
+        for ranks in zip(*(trace.steps for trace in run), strict=False)
+    ]
+
+
+def deviation(
+    first: Sequence[StepNumbers], second: Sequence[StepNumbers], quantity: str
+) -> Deviation:
+    """Where two runs are furthest apart in ``loss``, ``norm`` or ``lr``, relative to the first.
+
+    A run that has fewer steps is infinitely far off at the first one it lacks.
+    """
+    worst = Deviation(0.0, 0)
+    for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        a, b = getattr(one, quantity), getattr(other, quantity)
+        off = 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
+        if off > worst.largest or math.isnan(off):
+            worst = Deviation(off, number)
+    if len(first) != len(second):
+        return Deviation(math.inf, min(len(first), len(second)) + 1)
+    return worst
+
+
+def draws(run: Run) -> list[Draw]:
+    """What every optimizer step of a run trained on; the examples of ranks are put together."""
+    per_rank = [_draws_of(trace) for trace in run]
+    together = [
+        (
+            tuple(sorted(index for indices, _ in ranks for index in indices)),
+            tuple(sorted({epoch for _, epochs in ranks for epoch in epochs})),
+        )
+        for ranks in zip(*per_rank, strict=False)
+    ]
+    following = [*(epochs for _, epochs in together), ()][1:]
+    return [
+        Draw(indices, epochs, last=not set(epochs[-1:]) & set(after))
+        for (indices, epochs), after in zip(together, following, strict=True)
+    ]
+
+
+def _draws_of(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
+    epochs: dict[int, int] = {}
+    for one in trace.passes:
+        if one.kind == "train" or (one.end is None and one.begin.pass_id in _trained(trace)):
+            epochs[one.begin.pass_id] = len(epochs)
+    found: list[tuple[list[int], set[int]]] = []
+    indices: list[int] = []
+    seen: set[int] = set()
+    for event in trace.events:
+        if isinstance(event, Batch) and event.pass_id in epochs:
+            indices += [index for index in event.indices if index is not None]
+            seen.add(epochs[event.pass_id])
+        elif isinstance(event, Step):
+            found.append((indices, seen))
+            indices, seen = [], set()
+    return found
+
+
+def _trained(trace: RankTrace) -> set[int | None]:
+    return {event.pass_id for event in trace.of(Backward)}
+
+
+def ranks_part(run: Run) -> int:
+    """The first step (from 1) after which the ranks' parameters differ; 0 when they never do."""
+    for number, ranks in enumerate(zip(*(trace.steps for trace in run), strict=False), 1):
+        sums = {step.checksum.sha256 for step in ranks if step.checksum is not None}
+        if len(sums) > 1:
+            return number
+    return 0
+
+
+def first_beyond(
+    first: Sequence[StepNumbers], second: Sequence[StepNumbers], quantity: str, tolerance: float
+) -> int:
+    """The first step (from 1) where two runs are further apart than ``tolerance``; 0 for none."""
+    for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        if not deviation([one], [other], quantity).largest <= tolerance:
+            return number
+    return 0
+
+
+def evaluations(run: Run) -> list[Coverage]:
+    """Every evaluation of a run, the ranks' shares joined in rank order.
+
+    A rank whose share is empty has no batch and so no kind of its own: its pass at the same place
+    of the same loader counts as the evaluation's. Where every rank scores the whole set by itself,
+    that is the coverage.
+    """
+    shares = [
+        [p for p in trace.passes if p.kind == "eval" or (p.kind == "other" and not p.batches)]
+        for trace in run
+    ]
+    found = []
+    for ranks in itertools.zip_longest(*shares):
+        here = [share for share in ranks if share is not None]
+        drawn = [tuple(i for i in share.indices if i is not None) for share in here]
+        length = here[0].begin.length or 0
+        whole = len(here) > 1 and all(each == tuple(range(length)) for each in drawn)
+        joined = drawn[0] if whole else tuple(itertools.chain.from_iterable(drawn))
+        found.append(Coverage(here[0].begin.dataset, length, joined))
+    return found
+
+
+def writers(run: Run, folder: Path) -> dict[str, set[int]]:
+    """The ranks that wrote each file below ``folder``; a rename counts for its target."""
+    found: dict[str, set[int]] = {}
+    for trace in run:
+        for event in trace.files:
+            path = event.to if event.op == "rename" else event.path
+            if path and (event.op in WRITES or event.op == "rename"):
+                inside = _below(Path(path), folder)
+                if inside:
+                    found.setdefault(inside, set()).add(trace.rank)
+    unfinished = (".partial/", ".partial ")
+    return {n: found[n] for n in sorted(found) if not any(p in f"{n} " for p in unfinished)}
+
+
+def writers_outside(run: Run, folder: Path) -> dict[str, set[int]]:
+    """The ranks that wrote each file of the script's own that is not below ``folder``."""
+    found: dict[str, set[int]] = {}
+    for trace in run:
+        for event in trace.files:
+            path = event.to if event.op == "rename" else event.path
+            own = event.site is not None and (event.op in WRITES or event.op == "rename")
+            if path and own and "/.cache/" not in path and not _below(Path(path), folder):
+                found.setdefault(path, set()).add(trace.rank)
+    return found
+
+
+SAVERS = {"torch.save", "safetensors"}
+
+
+def written_in_place(run: Run) -> list[str]:
+    """Checkpoints that are written under their own name, so that a reader may meet half of one."""
+    found = []
+    for trace in run:
+        renamed = {event.path for event in trace.files if event.op == "rename"}
+        for event in trace.files:
+            if event.via in SAVERS and event.op == "write" and event.path not in renamed:
+                found.append(f"{Path(event.path).name} is written in place ({event.site})")
+    return list(dict.fromkeys(found))
+
+
+def _below(path: Path, folder: Path) -> str:
+    try:
+        return path.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        return ""
+
+
+def metric(run: Run, key: str) -> list[float]:
+    """Values that rank 0 logged under ``key``, in order."""
+    return [event.value for event in run[0].metrics if event.key == key]
+
+
+def statuses(run: Run) -> list[int | None]:
+    """Exit status of each rank; None where a process was cut off."""
+    return [trace.status for trace in run]
+
+
+def failure(run: Run) -> str:
+    """The first uncaught exception of a run, on one line; the empty string when there is none."""
+    for trace in run:
+        end = trace.last(Exit)
+        if end is not None and end.failure is not None:
+            return f"{end.failure.type}: {end.failure.message}".splitlines()[0]
+    return ""
+
+
+def all_reduces_per_step(trace: RankTrace) -> list[int]:
+    """Gradient all-reduces that a rank took part in before each of its optimizer steps."""
+    counts: list[int] = []
+    waiting = 0
+    for event in trace.events:
+        if isinstance(event, Collective) and event.op == "ddp_all_reduce":
+            waiting += 1
+        elif isinstance(event, Step):
+            counts.append(waiting)
+            waiting = 0
+    return counts

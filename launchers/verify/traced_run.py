@@ -1,0 +1,94 @@
+"""Start a script under the tracer and read back what its ranks did."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from ..backends.command import STALE, STALE_PREFIXES, Command
+from ..backends.registry import starting
+from ..running.runner import LOG, Outcome, run
+from ..trace.read import RankTrace, read
+
+TRACE = "trace"
+GROUP_OF_ONE = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",  # any free one: nobody else has to know it
+}
+
+
+@frozen
+class TracedRun:
+    """A run that has ended: how, what its ranks traced, and where its files lie."""
+
+    outcome: Outcome
+    ranks: tuple[RankTrace, ...]
+    folder: Path
+
+    @property
+    def log(self) -> str:
+        """Everything the processes printed."""
+        return (self.folder / LOG).read_text("utf-8", errors="replace")
+
+
+def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -> tuple[str, ...]:
+    """What stands before a script so that it is traced into ``folder``.
+
+    ``sealed``: importing ddpfix fails in it.
+    """
+    tracer = f"{__package__}.trace" + (".sealed" if sealed else "")
+    return ("-m", tracer, "--out", str(folder / TRACE), *options)
+
+
+def command(
+    script: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    *,
+    world: int | None,
+    options: Sequence[str] = (),
+    cpu: bool = True,
+    sealed: bool = False,
+) -> Command:
+    """The command that traces ``script`` in a process group of ``world``, or alone for None.
+
+    A group of one is what the other world sizes are compared with: its sampler deals the order
+    that every world size deals, while a script on its own draws from torch's global generator. It
+    needs no launcher, which would only import torch once more, but the variables that one sets.
+    """
+    tracer = prefix(folder, options, sealed=sealed)
+    # Our own back end: torchrun would import torch once more to start these.
+    count = world or 1
+    words = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
+    stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
+    variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if world == 1:
+        variables |= GROUP_OF_ONE
+    if cpu:
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    return Command(
+        argv=(*words, str(script), *arguments),
+        env=variables,
+        unset=tuple(sorted(stale)),
+    )
+
+
+def trace(what: Command, folder: Path) -> TracedRun:
+    """Run a traced command quietly, to its end, and read its trace.
+
+    Raises InputError when the program cannot be started or left no trace.
+    """
+    outcome = run(what, folder, grace=10.0, quiet=True)
+    return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
+
+
+Start = Callable[[Command, Path], TracedRun]
+"""What makes a traced run, as ``trace`` does."""

@@ -1,0 +1,79 @@
+"""The script and the local modules it imports, read as one unit."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable
+from functools import lru_cache
+
+from ...errors import InputError
+from ..source.files import Source, decode, read_bytes
+from ..source.module import MOST_RECENT, Module
+from .program import Unit
+
+Look = Callable[[str], Source | None]
+
+
+def look(path: str) -> Source | None:
+    """The text of ``path``, None where there is no such file. Raises InputError."""
+    return decode(path, read_bytes(path)) if os.path.isfile(path) else None
+
+
+def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
+    """The unit whose script is ``path``; ``data`` stands in for the file's bytes.
+
+    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on.
+    A sibling that cannot be parsed is left out: its own check reports it.
+    Raises InputError when the script itself cannot be read or parsed.
+    """
+    script = module_of(decode(path, read_bytes(path) if data is None else data))
+    return with_siblings(script, look)
+
+
+def with_siblings(script: Module, look: Look = look) -> Unit:
+    """The unit of ``script`` with the modules beside it that it imports, directly or not.
+
+    A module of a library is a unit of its own.
+    """
+    if not script.is_program:
+        return Unit(script)
+    place = os.path.realpath(script.source.name)
+    folder = os.path.dirname(place)
+    seen = {place}
+    siblings: list[Module] = []
+    pending = [script]
+    while pending:
+        for name in sorted(imported(pending.pop())):
+            path = os.path.join(folder, name.replace(".", os.sep) + ".py")
+            if path in seen:
+                continue
+            seen.add(path)
+            try:
+                source = look(path)
+                if source is None:
+                    continue
+                module = module_of(source)
+            except InputError:
+                continue
+            siblings.append(module)
+            pending.append(module)
+    return Unit(script, tuple(siblings))
+
+
+@lru_cache(maxsize=MOST_RECENT)
+def module_of(source: Source) -> Module:
+    """A file that several scripts import, and that is checked itself, with its tables.
+
+    No unit changes them. Raises InputError.
+    """
+    return Module(source)
+
+
+def imported(module: Module) -> set[str]:
+    """Dotted names of the modules that a file imports."""
+    names = {alias.name for node in module.nodes(ast.Import) for alias in node.names}
+    for node in module.nodes(ast.ImportFrom):
+        if node.module:
+            names.add(node.module)
+    return names

@@ -1,0 +1,129 @@
+"""Examples that a script deals to its ranks by hand, and where it tells a rank from a lone process.
+
+The examples are kept by ``i % world_size == rank``, ``lines[rank::world_size]`` or
+``range(rank, n, world_size)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..editing.helpers import helper_names
+from ..source.module import Module
+from ..source.tree import everywhere, parameters
+from .loaders import given
+from .program import Unit
+from .rank_reach import RANK, WORLD, Role, value
+
+OWNERS = (ast.FunctionDef, ast.ClassDef)
+
+
+def dealt(unit: Unit, module: Module) -> Iterator[ast.expr]:
+    """``i % world_size == rank`` and ``lines[rank::world_size]``, but in what patching carries."""
+    for node in kept_by_rank(unit, module):
+        owners = [up.name for up in module.ancestors(node) if isinstance(up, OWNERS)]
+        if not any(name in helper_names() for name in owners):
+            yield node
+
+
+def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
+    if "rank" not in module.source.text and "RANK" not in module.source.text:
+        return
+    for side in module.nodes(ast.BinOp):
+        if not isinstance(side.op, ast.Mod):
+            continue
+        node = module.parents[side]
+        if not isinstance(node, ast.Compare):
+            continue
+        left, right = node.left, node.comparators[0]
+        other = right if side is left else left
+        if (
+            side in (left, right)
+            and is_world_size(unit, module, side.right)
+            and is_rank(unit, module, other)
+        ):
+            yield node
+    for cut in module.nodes(ast.Slice):
+        part = module.parents[cut]
+        if (
+            isinstance(part, ast.Subscript)
+            and cut.lower is not None
+            and cut.step is not None
+            and is_world_size(unit, module, cut.step)
+            and is_rank(unit, module, cut.lower)
+        ):
+            yield part
+    for call in module.calls_to("range"):
+        if (
+            len(call.args) == 3
+            and is_rank(unit, module, call.args[0])
+            and is_world_size(unit, module, call.args[2])
+        ):
+            yield call
+
+
+def is_rank(unit: Unit, module: Module, node: ast.expr) -> bool:
+    """Something that is 0 on rank 0 and 1 on rank 1."""
+    names = {name.id for name in everywhere(node, ast.Name)}
+    if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
+        return not is_constant(unit, module, node)
+    return [value(module, node, role) for role in (Role.MAIN, Role.OTHER)] == [
+        RANK[Role.MAIN],
+        RANK[Role.OTHER],
+    ]
+
+
+def is_world_size(unit: Unit, module: Module, node: ast.expr) -> bool:
+    """The number of processes."""
+    if isinstance(node, ast.Name) and node.id == "world_size":
+        return not is_constant(unit, module, node)
+    return value(module, node, Role.OTHER) == WORLD[Role.OTHER] and not isinstance(
+        node, ast.Constant
+    )
+
+
+def is_constant(unit: Unit, module: Module, name: ast.Name) -> bool:
+    """Whether all that the function, or its callers, give the name are literals."""
+    function = module.function(name)
+    if function is not None and name.id in parameters(function):
+        values = [
+            (where, given(module, function, call, name.id))
+            for where, call in unit.callers(function)
+        ]
+        return bool(values) and all(
+            isinstance(value, ast.Constant)
+            or (isinstance(value, ast.Name) and is_constant(unit, where, value))
+            for where, value in values
+        )
+    stores = module.stores.get((module.function(name), name.id), [])
+    holders = [module.parents[store] for store in stores]
+    return bool(holders) and all(
+        isinstance(holder, ast.Assign) and isinstance(holder.value, ast.Constant)
+        for holder in holders
+    )
+
+
+def forks(module: Module) -> Iterator[ast.If]:
+    """``if args.local_rank == -1: local_rank, world_size = 0, 1`` with an else."""
+    for stmt in module.nodes(ast.If):
+        if value(module, stmt.test, Role.SINGLE) is not True or not stmt.orelse:
+            continue
+        if value(module, stmt.test, Role.OTHER) is not False:
+            continue
+        alone, ranked = assignments(stmt.body), assignments(stmt.orelse)
+        if alone is None or ranked is None or set(alone) != set(ranked):
+            continue
+        literals = {item.value for item in alone.values() if isinstance(item, ast.Constant)}
+        if literals == {0, 1} and len(alone) == 2:
+            yield stmt
+
+
+def assignments(body: list[ast.stmt]) -> dict[str, ast.expr] | None:
+    """Names and values of a block that only assigns plain names."""
+    found: dict[str, ast.expr] = {}
+    for stmt in body:
+        if not (isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name)):
+            return None
+        found[stmt.targets[0].id] = stmt.value
+    return found

@@ -1,0 +1,113 @@
+"""Helpers and imports that edits bring to the top of a module."""
+
+from __future__ import annotations
+
+import ast
+
+import libcst as cst
+
+from ..source.module import Module
+from .edits import Import
+from .helpers import helper_code
+from .libcst_editor import Statement, parsed
+from .regions import first_line, has_own_line, indentation, newline
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def with_additions(text: str, module: Module, helpers: list[str], imports: list[Import]) -> str:
+    """``text``, what edits have made of ``module``, with helpers and the imports that it lacks."""
+    lines = text.encode().splitlines(keepends=True)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text  # whoever reads it next says where
+    cut = end_of_top(lines, tree.body)
+    rest = first_line(tree.body[cut]) - 1 if cut < len(tree.body) else len(lines)
+    end = newline(lines)
+    below = f"def below(): pass{end}" if rest < len(lines) else ""
+    top = cst.parse_module(b"".join(lines[:rest]).decode() + below)
+    top = top.with_changes(default_indent=indentation(lines, tree), default_newline=end)
+    top = with_imports(with_helpers(top, helpers), module, imports)
+    return top.code.removesuffix(below) + b"".join(lines[rest:]).decode()
+
+
+def end_of_top(lines: list[bytes], body: list[ast.stmt]) -> int:
+    """How many statements come before the first function or class, or to the last import."""
+    definitions = (i for i, stmt in enumerate(body) if isinstance(stmt, DEFINITIONS))
+    imports = [i for i, stmt in enumerate(body) if isinstance(stmt, ast.Import | ast.ImportFrom)]
+    cut = max(next(definitions, len(body)), *(i + 1 for i in imports), 1)
+    while cut < len(body) and not has_own_line(lines, body[cut]):
+        cut += 1
+    return cut
+
+
+def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
+    """The tree with the helpers before its first function or class, or behind its imports.
+
+    They come behind the imports, too, where a statement above the first function calls one.
+    """
+    if not names:
+        return tree
+    body = list(tree.body)
+    definitions = (
+        i for i, node in enumerate(body) if isinstance(node, cst.FunctionDef | cst.ClassDef)
+    )
+    place = next(definitions, len(body))
+    calls = (i for i, node in enumerate(body[:place]) if calls_one(tree, node, names))
+    above = next(calls, place)
+    if above < place or place == len(body):
+        place = max((i + 1 for i, node in enumerate(body[:above]) if is_import(node)), default=0)
+    blank = cst.EmptyLine(indent=False)
+    new: list[Statement] = []
+    for name in names:
+        (helper,) = parsed(helper_code(name)).body
+        new.append(helper.with_changes(leading_lines=[blank, blank]))
+    return tree.with_changes(body=[*body[:place], *new, *body[place:]])
+
+
+def calls_one(tree: cst.Module, node: cst.CSTNode, names: list[str]) -> bool:
+    code = tree.code_for_node(node)
+    return any(f"{name}(" in code for name in names)
+
+
+def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.Module:
+    """The tree with the imports that it lacks behind its first plain import."""
+    lines: list[str] = []
+    for item in wanted:
+        if item.name:
+            line = f"from {item.module} import {item.name}"
+        elif module.aliases.get(item.module) == item.module and item.module in top_level(module):
+            continue
+        else:
+            line = f"import {item.module}"
+        if line not in lines:
+            lines.append(line)
+    if not lines:
+        return tree
+    body = list(tree.body)
+    places = [i for i, node in enumerate(body) if is_import(node)]
+    plain = [i for i in places if is_import(body[i], plain=True)]
+    for line in lines:
+        anchor = plain if line.startswith("import ") and plain else places
+        at = (anchor[0] if line.startswith("import ") else anchor[-1]) + 1 if anchor else 0
+        new = parsed(f"{line}\n").body
+        body[at:at] = new
+        places = [i for i, node in enumerate(body) if is_import(node)]
+        plain = [i for i in places if is_import(body[i], plain=True)]
+    return tree.with_changes(body=body)
+
+
+def top_level(module: Module) -> set[str]:
+    """Names that plain imports bind at module level."""
+    return {
+        alias.asname or alias.name.partition(".")[0]
+        for stmt in module.tree.body
+        if isinstance(stmt, ast.Import)
+        for alias in stmt.names
+    }
+
+
+def is_import(node: cst.CSTNode, plain: bool = False) -> bool:
+    kinds = cst.Import if plain else (cst.Import, cst.ImportFrom)
+    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], kinds)

@@ -1,0 +1,1 @@
+"""Edits that several rules share. May import analysis and all below it."""

@@ -1,0 +1,257 @@
+"""The edits of ``patch --exact``: N ranks train step by step as one process does.
+
+The loader keeps the sampler of a lone process, in the order that rank 0 draws, and its batches are
+dealt out among the ranks, whole or not; each rank's loss is weighed by its part of the batch. The
+batch flag so keeps the meaning that it has in one process: it is the batch of all ranks together.
+What this takes for granted is that a loss is a mean over examples of which none depends on the
+others of its batch.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..analysis.in_batch_negatives import is_own_number, masked, products
+from ..analysis.loaders import Loader, literal, trace
+from ..analysis.manual_sharding import is_constant
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Define, Edit, Rewrite
+from ..editing.helpers import helper_names
+from ..findings import Finding
+from ..source.module import Module
+from ..source.tree import argument, below, bound_names, everywhere, keyword, mentions
+from .batch_sharing import (
+    WHOLE,
+    batches,
+    fork,
+    is_one_of_cycles,
+    lone_sampler,
+    refusal,
+    told_epochs,
+)
+from .process_group import SHARED, is_shared
+
+NUMBER = "batch_number"
+BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+LOSS = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
+AMOUNT = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
+
+
+def shared_out(unit: Unit) -> Iterator[Finding]:
+    """Edits that deal the batches of every training loader out, before any rule's edits.
+
+    Raises RefusedError where the facts do not prove what is needed, naming the place.
+    """
+    pending: dict[ast.Call, TrainLoop] = {}
+    for loop in unit.train_loops:
+        loader = known_loader(unit, loop)
+        for call in loop.backwards:
+            if call.args:
+                raise refusal(loop.module, call, "backward() is given something but the loss")
+            if any(has_modulo(up) for up in loop.module.ancestors(call)):
+                raise refusal(loop.module, call, "one backward() for several batches")
+        if not is_shared(loader):
+            pending.setdefault(loader.call, loop)
+    if pending:
+        refuse_the_unequal(unit)
+    for loop in pending.values():
+        loader = known_loader(unit, loop)
+        sampler, edits = lone_sampler(loader)
+        test = test_of_others(unit, loader)
+        edits += [fork(loader, sampler, test)] if test else [*batches(loader, sampler)]
+        edits += [*told_epochs(loader.module, loader.call, loader)]
+        if loader.module is loop.module:
+            edits += told_epochs(loop.module, loop.steps, loader)
+        elif others := told_epochs(loop.module, loop.steps, loader):
+            yield Finding(loop.module, loop.steps, "nobody has to be told the epoch", tuple(others))
+        yield Finding(
+            loader.module,
+            loader.call,
+            "its batches are dealt out among the ranks",
+            (*dict.fromkeys(edits), Define(SHARED)),
+        )
+
+
+def weighed(unit: Unit) -> Iterator[Finding]:
+    """Edits that weigh every loss, behind all rules' edits: by then a scaler may hold it."""
+    if unit.train_loops:
+        refuse_divisions(unit)  # those of data dealt by hand are undone by now
+    for loop in unit.train_loops:
+        module, loader = loop.module, known_loader(unit, loop)
+        backwards = [call for call in loop.backwards if not is_weighed(call)]
+        if not backwards:
+            continue
+        if is_one_of_cycles(loader):
+            edits = [weight(module, call, f"{WHOLE}.weight(0)") for call in backwards]
+            yield Finding(module, loop.steps, "every batch is shared out alike", tuple(edits))
+            continue
+        edits = []
+        number = f"{loop.step_name} - 1" if loop.step_start else loop.step_name
+        if not number or loop.step_name in bound_names(loop.steps.body):
+            number = NUMBER
+            edits = counted(loop)
+        word = keyword(loader.call, "batch_sampler")
+        named = word is not None and isinstance(word.value, ast.Name)
+        sampler = (
+            loader.module.text(word.value) if word and named else f"{loader.name}.batch_sampler"
+        )
+        for call in backwards:
+            edits.append(weight(module, call, f"{sampler}.weight({number})"))
+        yield Finding(module, loop.steps, "each rank's loss counts by its part", tuple(edits))
+
+
+def weight(module: Module, call: ast.Call, factor: str) -> Edit:
+    """``loss.backward()`` with the loss times ``factor``; inside what scales it, if anything."""
+    assert isinstance(call.func, ast.Attribute)
+    loss = call.func.value
+    if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale") and loss.args:
+        return Rewrite(loss.args[0], f"{operand(module, loss.args[0])} * {factor}")
+    if isinstance(loss, ast.BinOp):  # in parentheses already
+        return Rewrite(loss, f"({module.text(loss)}) * {factor}")
+    return Rewrite(loss, f"({module.text(loss)} * {factor})")
+
+
+def is_weighed(call: ast.Call) -> bool:
+    """Whether a backward() is one that ``weight`` made."""
+    assert isinstance(call.func, ast.Attribute)
+    loss = call.func.value
+    return any(
+        isinstance(part.func, ast.Attribute) and part.func.attr == "weight"
+        for part in everywhere(loss, ast.Call)
+    )
+
+
+def counted(loop: TrainLoop) -> list[Edit]:
+    """Have a loop that goes through its loader count the batches."""
+    module, steps = loop.module, loop.steps
+    if not isinstance(steps, ast.For) or loop.loader is None or loop.loader.cycle is not None:
+        raise refusal(module, steps, "nothing counts its batches")
+    target = module.text(steps.target)
+    if isinstance(steps.target, ast.Tuple):
+        target = f"({target.strip('()')})"
+    return [
+        Rewrite(steps.target, f"{NUMBER}, {target}"),
+        Rewrite(steps.iter, f"enumerate({module.text(steps.iter)})"),
+    ]
+
+
+def known_loader(unit: Unit, loop: TrainLoop) -> Loader:
+    """The loader that the loop goes through, or takes the next batch of a cycle of."""
+    loader, module, steps = loop.loader, loop.module, loop.steps
+    if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
+        raise refusal(module, steps, "no one DataLoader that it goes through is known")
+    if others(unit, loader) and not test_of_others(unit, loader):
+        raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
+    here = loader.module is module and module.function(loader.call) is module.function(steps)
+    if is_one_of_cycles(loader):
+        if not here:
+            raise refusal(module, steps, "its DataLoaders have no name here")
+    elif loader.cycle is not None:
+        if not (here and loop.step_name and isinstance(module.statement(loader.call), ast.Assign)):
+            raise refusal(module, steps, "nothing counts the batches of its cycle")
+    elif not isinstance(steps, ast.For) or trace(unit, module, steps.iter) is None:
+        raise refusal(module, steps, "it takes its batches one by one from an iterator")
+    elif not loader.name or loader.scope is not module.function(steps):
+        raise refusal(module, steps, "its DataLoader has no name here")
+    return loader
+
+
+def others(unit: Unit, loader: Loader) -> list[Loader]:
+    """Loaders of evaluations that are made by the same construction."""
+    return [e.loader for e in unit.evaluations if e.loader.call is loader.call]
+
+
+def test_of_others(unit: Unit, loader: Loader) -> str:
+    """A test that holds where a function makes a loader for no training; empty where none does.
+
+    A parameter tells, if all callers give it a literal, and one of its two values is never given
+    but for a loader that is trained on.
+    """
+    module, function = loader.module, loader.module.function(loader.call)
+    loops = [loop.loader for loop in unit.train_loops if loop.loader is not None]
+    asked = [each.asked for each in loops if each.call is loader.call]
+    trained = [call for call in asked if call is not None]
+    if function is None or len(trained) < len(asked) or not others(unit, loader):
+        return ""
+    for arg in everywhere(function.args, ast.arg):
+        told = {c: literal(module, function, c, arg.arg) for _, c in unit.callers(function)}
+        values = {told.get(call) for call in trained}
+        if (
+            len(values) == 1
+            and None not in {*values, *told.values()}
+            and {call for call, value in told.items() if value in values} == set(trained)
+            and (function, arg.arg) not in module.stores
+        ):
+            return f"not {arg.arg}" if True in values else arg.arg
+    return ""
+
+
+def has_modulo(node: ast.AST) -> bool:
+    """An ``if`` that waits for a number of batches."""
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in below(node.test)
+    )
+
+
+def refuse_the_unequal(unit: Unit) -> None:
+    """Raise RefusedError for what makes an example's loss depend on those that a rank holds."""
+    for module in unit.modules:
+        for call in module.calls_to(*BATCH_STATISTICS):
+            raise refusal(module, call, "its statistics are of the examples that a rank holds")
+        for loss in contrasts(unit, module):
+            why = "the loss compares each example with its whole batch, of which a rank has a part"
+            raise refusal(module, loss, why)
+
+
+def contrasts(unit: Unit, module: Module) -> Iterator[ast.expr]:
+    """Losses that score examples against all of their batch: with their own numbers for labels."""
+    evaluating = {evaluation.function for evaluation in unit.evaluations} - {None}
+    for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
+        scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
+        if scores is None or labels is None or module.function(call) in evaluating:
+            continue
+        if is_own_number(module, labels) and (
+            LOSS.search(module.text(call.func)) or any(products(module, scores))
+        ):
+            yield call
+    for product, _ in masked(module):
+        yield product.node
+
+
+def refuse_divisions(unit: Unit) -> None:
+    """Raise RefusedError where a batch or number of steps is made to depend on the ranks."""
+    evaluating = {evaluation.function for evaluation in unit.evaluations}
+    for module in unit.modules:
+        for whole, amount, parts in divisions(module):
+            function = module.function(whole)
+            worlds = [n for n in everywhere(parts, ast.Name) if n.id == "world_size"]
+            if (
+                (
+                    any(not is_constant(unit, module, name) for name in worlds)
+                    or any(n.attr == "world_size" for n in everywhere(parts, ast.Attribute))
+                    or mentions(parts, "get_world_size")
+                )
+                and AMOUNT.search(module.text(amount))
+                and function not in evaluating
+                and (function is None or function.name not in helper_names())
+            ):
+                raise refusal(module, whole, "it divides by the number of ranks what they share")
+
+
+def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, ast.expr]]:
+    """Every ``a / b``, ``a // b`` and ``a //= b``, with its two sides."""
+    for node in module.nodes(ast.BinOp):
+        if isinstance(node.op, ast.Div | ast.FloorDiv):
+            yield node, node.left, node.right
+    for stmt in module.nodes(ast.AugAssign):
+        if isinstance(stmt.op, ast.Div | ast.FloorDiv):
+            yield stmt, stmt.target, stmt.value
+
+
+def operand(module: Module, node: ast.expr) -> str:
+    """The text of a factor."""
+    text = module.text(node)
+    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call) else f"({text})"

@@ -1,0 +1,262 @@
+"""What rules that put a process group into a script have in common: names, and the code."""
+
+from __future__ import annotations
+
+import ast
+
+from ..analysis.evaluations import Evaluation
+from ..analysis.loaders import Loader
+from ..analysis.program import Unit
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Define, Edit, Guard, Insert
+from ..source.module import Module
+from ..source.tree import (
+    below,
+    bound_names,
+    everywhere,
+    keyword,
+    mentions,
+    names_within,
+    parameters,
+    position,
+    within,
+)
+
+READ_RANK = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    {args}.local_rank = int(os.environ['LOCAL_RANK'])"""
+
+SET_UP = """\
+if {args}.local_rank != -1:
+    use_cuda = {use_cuda}
+    if use_cuda:
+        torch.cuda.set_device({args}.local_rank)
+    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+                                         timeout=datetime.timedelta(hours=1))
+    {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
+    {args}.n_gpu = 1"""
+
+LAUNCHED = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    use_cuda = torch.cuda.is_available()
+    if use_cuda:
+        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+                                         timeout=datetime.timedelta(hours=1))"""
+
+SHARED = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
+
+WAIT = """\
+if torch.distributed.is_initialized():
+    torch.distributed.barrier()  # rank 0 may still be writing"""
+
+WRAP = """\
+if {group}:
+    {model} = torch.nn.parallel.DistributedDataParallel({model}, {options})"""
+
+
+def arguments_name(unit: Unit) -> str:
+    """The name that the parsed command line goes by; the empty string when nothing parses one."""
+    return unit.parses[0][2] if unit.parses else ""
+
+
+def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether ``name`` is a parameter or a variable of the function around ``node``, or global."""
+    function = module.function(node)
+    if function is None:
+        return name in module.module_names
+    return name in parameters(function) | bound_names(function.body) | module.module_names
+
+
+def is_alone(unit: Unit, module: Module, node: ast.AST) -> str:
+    """A test at ``node`` that holds for a process without a group."""
+    args = arguments_name(unit)
+    if args and unit.has_argument("local_rank") and is_in_scope(module, node, args):
+        return f"{args}.local_rank == -1"
+    return "not torch.distributed.is_initialized()"
+
+
+def use_cuda(unit: Unit, args: str) -> str:
+    """An expression that tells whether ranks are to compute on cards."""
+    test = "torch.cuda.is_available()"
+    return f"{test} and not {args}.no_cuda" if unit.has_argument("no_cuda") else test
+
+
+def on_cuda(unit: Unit) -> str:
+    """An expression that tells whether this process computes on a card."""
+    for _, _, args in unit.parses:
+        if any(
+            isinstance(target.ctx, ast.Store)
+            and isinstance(where.parents[target], ast.Assign)
+            and where.text(target) == f"{args}.device"
+            and unit.is_live(where, target)
+            for where in unit.modules
+            for target in where.attributes("device")
+        ):
+            return f"{args}.device.type == 'cuda'"
+    return "torch.cuda.is_available()"
+
+
+def card_and_group(unit: Unit, module: Module, node: ast.AST) -> tuple[str, str]:
+    """How ``node`` can name this rank's card, and a test there that holds in a process group."""
+    function = module.function(node)
+    names = [
+        arguments_name(unit),
+        *(["self.args"] if function and "self" in parameters(function) else []),
+    ]
+    for args in filter(None, names):
+        root = args.partition(".")[0]
+        known = unit.has_argument("local_rank") and is_in_scope(module, node, root)
+        if known and (root == args or args.partition(".")[2] in module.attribute_values):
+            return f"{args}.local_rank", f"{args}.local_rank != -1"
+    return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
+
+
+def ddp_options(unit: Unit, card: str) -> str:
+    """Arguments of DistributedDataParallel behind the model.
+
+    Unused parameters are looked for, as torch stops at the second step where there are any (a
+    RoBERTa's pooler) and whether there are cannot be told from the text. That search takes what
+    another forward of the same step uses for unused; a static graph counts over the whole step.
+    """
+    args, test = arguments_name(unit), on_cuda(unit)
+    if "local_rank" not in card:
+        test = "torch.cuda.is_available()"
+    elif test.startswith(f"{args}."):
+        test = card.rpartition(".")[0] + test.removeprefix(args)
+    several = any(forwards_several_times(loop) for loop in unit.train_loops)
+    looks = "static_graph" if several else "find_unused_parameters"
+    return f"device_ids=[{card}] if {test} else None, {looks}=True"
+
+
+def forwards_several_times(loop: TrainLoop) -> bool:
+    """Whether one step surely calls its model twice, before one backward and one update.
+
+    A graph is static only where every backward is like the first, so not where steps accumulate.
+    """
+    module = loop.module
+    if loop.accumulation is not None or len(loop.backwards) != 1:
+        return False
+    models = {
+        module.text(call.func.value)
+        for call in within(loop.scope, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("parameters", "train", "zero_grad")
+    }
+    calls = [
+        module.text(call.func)
+        for stmt in loop.steps.body
+        if isinstance(stmt, ast.Assign)
+        for call in within(stmt, ast.Call)
+    ]
+    return any(calls.count(model) > 1 for model in models)
+
+
+def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
+    """Edits that leave a statement to rank 0."""
+    return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
+
+
+def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
+    """A sampler's text for this rank's share, and the edits that gather what all shares keep.
+
+    None where the accumulators are not proven, also those of another evaluation that goes through
+    the same loader, where the loader is used for more, or its data or batch size is not given, or
+    not before its sampler.
+    """
+    loader, module = evaluation.loader, evaluation.module
+    if loader.module is not module or loader.dataset is None or loader.batch_size is None:
+        return None
+    if any(is_bound_late(loader, part) for part in (loader.dataset, loader.batch_size)):
+        return None
+    users = [e for e in unit.evaluations if e.loader.shares_with(loader)]
+    if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
+        return None
+    if any(e.module is not module for e in users) or is_used_for_more(module, loader, users):
+        return None
+    deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
+    gather = [
+        Insert(e.loop, "\n".join(f"{name} = gathered({name})" for name in e.accumulators), "after")
+        for e in users
+        if e.accumulators
+    ]
+    return deal, (*gather, Define("shard_of_batches"), Define("gathered"))
+
+
+def is_bound_late(loader: Loader, value: ast.expr) -> bool:
+    """Whether a name in an argument of the loader gets its value behind one of the samplers."""
+    module, function = loader.module, loader.module.function(loader.call)
+    return any(
+        position(sampler) < position(store) < position(loader.call)
+        for name in everywhere(value, ast.Name)
+        for store in module.stores.get((function, name.id), ())
+        for sampler in loader.samplers
+    )
+
+
+def is_bare(evaluation: Evaluation) -> bool:
+    """Whether the loop itself forwards, so that it can be seen to take no wrapper."""
+    return not any(
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "self"
+        and call.func.attr in evaluation.module.functions
+        for call in within(evaluation.loop.body, ast.Call)
+    )
+
+
+def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
+    """Whether the loader's name is read but to go through it, or to give it to an evaluation."""
+    stmt = module.statement(loader.call)
+    if not (isinstance(stmt, ast.Assign) and stmt.value is loader.call):
+        return True
+    name = module.text(stmt.targets[0])
+    heads = {node for e in users for node in below(e.loop.iter)}
+    given = {
+        arg
+        for e in users
+        if e.function is not None
+        for call in module.calls_to(e.function.name)
+        for arg in (*call.args, *(word.value for word in call.keywords))
+    }
+    if isinstance(stmt.targets[0], ast.Attribute):
+        alike = module.attributes(stmt.targets[0].attr)
+        reads: list[ast.expr] = [node for node in alike if module.text(node) == name]
+    else:
+        reads = [*names_within(module.scope_statements(stmt), {name})]
+    again = [n for n in reads if not isinstance(getattr(n, "ctx", None), ast.Load)]
+    ends = [n.lineno for n in again if n.lineno > stmt.lineno and not are_branches(module, stmt, n)]
+    return any(
+        node not in heads
+        and node not in given
+        and stmt.lineno < node.lineno < min(ends, default=node.lineno + 1)
+        for node in reads
+        if node not in again and not is_handed_on(module, node)
+    )
+
+
+def are_branches(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
+    """Whether two places stand in two branches of one test."""
+    child: ast.AST = stmt
+    for up in module.ancestors(stmt):
+        if isinstance(up, ast.If) and child in up.body and up in module.ancestors(later):
+            return all(later not in below(inside) for inside in up.body)
+        child = up
+    return False
+
+
+def is_handed_on(module: Module, node: ast.expr) -> bool:
+    """``self.loader = loader`` and ``Trainer(args, loader)``: the loader was traced through it."""
+    up = module.parents[node]
+    if isinstance(up, ast.Assign):
+        return True
+    return isinstance(up, ast.Call) and module.last_name(up.func)[:1].isupper()
+
+
+def is_shared(loader: Loader) -> bool:
+    """Whether the loader's batches are dealt out among the ranks, as ``patch --exact`` has it."""
+    word = keyword(loader.call, "batch_sampler")
+    if word is None:
+        return False
+    value = loader.module.definition(word.value, loader.call) or word.value
+    return mentions(value, SHARED)

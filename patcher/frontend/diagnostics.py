@@ -1,0 +1,87 @@
+"""What is shown of a finding: plain data that a cache can keep and another process can send."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...record import record
+
+if TYPE_CHECKING:
+    from ..findings import Finding
+
+
+@record
+class Diagnostic:
+    """One finding, without the tree it was found in."""
+
+    path: str
+    line: int  # 1-based
+    column: int  # 1-based, in characters
+    code: str
+    severity: str  # E, W or N
+    safety: str  # of its edits: safe, unsafe, or report where there are none
+    because: str
+    text: str  # the source line
+    title: str
+    consequence: str
+    remedy: str
+
+    @property
+    def where(self) -> str:
+        """``path:line:column``."""
+        return f"{self.path}:{self.line}:{self.column}"
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it leaves the exit status alone."""
+        return self.severity == "N"
+
+    @property
+    def is_fixable(self) -> bool:
+        """Whether ``patch`` has an edit for it."""
+        return self.safety != "report"
+
+
+def diagnose(finding: Finding) -> Diagnostic:
+    """``finding`` as data."""
+    return Diagnostic(*row(finding, finding.module.source.name))
+
+
+def row(finding: Finding, path: str) -> tuple[Any, ...]:
+    """A diagnostic's fields; the finding's file goes by ``path``."""
+    assert finding.severity is not None
+    assert finding.safety is not None
+    number, start = finding.at.lineno, finding.at.col_offset
+    line = finding.module.lines[number - 1]
+    before = line[:start].decode(errors="ignore")
+    title, consequence, fix = manual_of(finding.code)
+    safety = finding.safety.value
+    return (
+        path,
+        number,
+        len(before) + 1,
+        finding.code,
+        finding.severity.value,
+        safety,
+        finding.because,
+        line.decode().strip(),
+        title,
+        consequence,
+        REMEDIES.get(safety, fix),
+    )
+
+
+REMEDIES = {
+    "safe": "`ddpfix patch` repairs it",
+    "unsafe": "`ddpfix patch --unsafe-fixes` repairs it",
+}
+
+
+@cache
+def manual_of(code: str) -> tuple[str, str, str]:
+    """Of a rule's manual: the title, what happens at run time, the fix."""
+    from ..rules import all_rules
+
+    rule = next(rule for rule in all_rules() if rule.code == code)
+    return rule.title, rule.section("At run time"), rule.section("Fix")

@@ -1,0 +1,174 @@
+"""Diagnostics as text or data. rich is imported only for a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .diagnostics import Diagnostic
+
+LEVELS = {"E": "error", "W": "warning", "N": "note"}
+NAMES = {"E": "error", "W": "degraded", "N": "note"}
+GITHUB_LEVELS = LEVELS | {"N": "notice"}
+
+
+def concise(item: Diagnostic) -> str:
+    """``path:line:column: CODE severity title: evidence``."""
+    return f"{item.where}: {item.code} {item.severity} {item.title}: {item.because}"
+
+
+def full(item: Diagnostic) -> str:
+    """The concise line, the source line, what happens at run time, and the way out."""
+    return (
+        f"{concise(item)}\n    | {item.text}\n    = {item.consequence}\n    = fix: {item.remedy}\n"
+    )
+
+
+def github(item: Diagnostic) -> str:
+    """A workflow command that GitHub shows beside the line."""
+    place = {"file": item.path, "line": item.line, "col": item.column}
+    return command(
+        GITHUB_LEVELS[item.severity],
+        {**place, "title": f"ddpfix ({item.code})"},
+        f"{item.title}: {item.because}\n{item.consequence}",
+    )
+
+
+def command(name: str, properties: dict[str, object], message: str) -> str:
+    """``::name key=value::message`` with the characters escaped that would end a part."""
+    text = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    pairs = ",".join(f"{key}={escaped(str(value))}" for key, value in properties.items())
+    return f"::{name} {pairs}::{text}" if pairs else f"::{name}::{text}"
+
+
+def escaped(value: str) -> str:
+    """A property's value of a workflow command."""
+    for plain, code in (("%", "25"), ("\r", "0D"), ("\n", "0A"), (":", "3A"), (",", "2C")):
+        value = value.replace(plain, f"%{code}")
+    return value
+
+
+def as_github(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
+    """Workflow commands, also for files that cannot be checked."""
+    unread = [command("error", {"title": "ddpfix"}, error) for error in errors]
+    return "\n".join([*map(github, items), *unread])
+
+
+def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
+    """A list of objects, one per finding."""
+    return dumps(
+        [
+            {
+                "path": item.path,
+                "line": item.line,
+                "column": item.column,
+                "code": item.code,
+                "severity": NAMES[item.severity],
+                "title": item.title,
+                "because": item.because,
+                "fix": item.safety,
+            }
+            for item in items
+        ]
+    )
+
+
+def as_sarif(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
+    """A SARIF 2.1.0 log."""
+    from .sarif import log
+
+    return dumps(log(items, errors))
+
+
+def dumps(value: Any) -> str:
+    """``value`` as indented JSON."""
+    import json
+
+    return json.dumps(value, indent=2)
+
+
+def lines_of(show: Callable[[Diagnostic], str]) -> Callable[..., str]:
+    """A format that has a text per finding; files that cannot be checked are told on stderr."""
+    return lambda items, errors: "\n".join(map(show, items))
+
+
+FORMATS: dict[str, Callable[[Sequence[Diagnostic], Sequence[str]], str]] = {
+    "full": lines_of(full),
+    "concise": lines_of(concise),
+    "json": as_json,
+    "github": as_github,
+    "sarif": as_sarif,
+}
+
+
+class Count:
+    """How often one rule fires."""
+
+    def __init__(self, item: Diagnostic) -> None:
+        self.code = item.code
+        self.title = item.title
+        self.count = self.fixable = 0
+
+    def row(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "code": self.code,
+            "title": self.title,
+            "count": self.count,
+            "fixable": self.fixable,
+        }
+
+
+def statistics(items: Iterable[Diagnostic], output_format: str) -> str:
+    """Findings per code, most frequent first: a line each, or JSON."""
+    counts: dict[str, Count] = {}
+    for item in items:
+        one = counts.setdefault(item.code, Count(item))
+        one.count += 1
+        one.fixable += item.is_fixable
+    rows = sorted(counts.values(), key=lambda one: (-one.count, one.code))
+    if output_format == "json":
+        return dumps([one.row() for one in rows])
+    return "\n".join(
+        f"{one.count:6}  {one.code}  {one.fixable:6} fixable  {one.title}" for one in rows
+    )
+
+
+def manuals() -> str:
+    """Every rule's manual as one Markdown page."""
+    from ..findings import Safety
+    from ..rules import all_rules
+
+    parts = ["# Rules\n", "Written by `ddpfix rules --markdown` from the rules' own docstrings.\n"]
+    for rule in all_rules():
+        safety = {Safety.SAFE: "safe fix", Safety.UNSAFE: "unsafe fix", Safety.REPORT: "report"}
+        about = f"{NAMES[rule.severity.value]}, {safety[rule.safety]}"
+        body = rule.manual.partition("\n")[2].strip("\n")
+        parts.append(f"## {rule.code}: {rule.title}\n\n{about}\n\n```text\n{body}\n```\n")
+    return "\n".join(parts)
+
+
+def capability_manuals() -> str:
+    """Every capability's manual as one Markdown page."""
+    from ..capabilities import all_capabilities
+
+    parts = [
+        "# Capabilities\n",
+        "Written by `ddpfix capabilities --markdown` from their own docstrings.\n",
+    ]
+    for one in all_capabilities():
+        body = one.manual.partition("\n")[2].strip("\n")
+        parts.append(f"## {one.name}: {one.title}\n\n```text\n{body}\n```\n")
+    return "\n".join(parts)
+
+
+def show_diff(text: str) -> None:
+    """A diff on stdout, coloured on a terminal."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(text)
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax(text, "diff", background_color="default"))

@@ -1,0 +1,1 @@
+"""The bytes, trees and tables of one file. Imports nothing else of the patcher."""

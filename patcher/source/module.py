@@ -1,0 +1,309 @@
+"""A parsed file with its tables: parents, calls, functions, import aliases, bindings."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import InputError
+from .files import Source
+from .tree import (
+    Function,
+    Parents,
+    Preorder,
+    ancestors,
+    bound_names,
+    everywhere,
+    function_of,
+    is_inside,
+    mentions,
+    number_of,
+    position,
+)
+
+if TYPE_CHECKING:
+    from .tree import Node
+
+Answer = TypeVar("Answer")
+
+MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
+
+
+MOST_RECENT = 32  # files whose trees stay in memory
+
+
+@lru_cache(maxsize=MOST_RECENT)
+def parsed(text: str) -> tuple[ast.Module, Preorder]:
+    """The tree of a text and its numbering, shared by all modules of one text: none changes them.
+
+    What scripts import beside them is read again as a file of its own, and research code is copied
+    from folder to folder. Raises SyntaxError, ValueError or RecursionError.
+    """
+    tree = ast.parse(text)
+    return tree, Preorder(tree)
+
+
+def kept(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
+    """Ask a question about a module's text once; modules of one text share the answer."""
+
+    def asked(module: Module) -> Answer:
+        if question not in module.answers:
+            module.answers[question] = question(module)
+        answer: Answer = module.answers[question]
+        return answer
+
+    return asked
+
+
+class Module:
+    """A parsed file with its tables.
+
+    Raises InputError when the text is not Python, naming the line.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        try:
+            self.tree, table = parsed(source.text)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            reason = getattr(error, "msg", None) or str(error)
+            raise InputError(
+                f"{source.name}:{line}: not valid Python ({reason}); "
+                "correct that line first (Python 2 code needs 2to3)"
+            ) from error
+        except RecursionError as error:
+            raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
+        self._table = table
+        self.parents = Parents(table)
+        self.answers = table.answers
+        # What tests come out as for each role.
+        self.values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault("values", {})
+        self._nodes: dict[type[ast.AST], list[Any]] = {}
+        self.functions: dict[str, Function] = {}
+        self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
+        self.all_functions += self.nodes(ast.AsyncFunctionDef)
+        for function in self.all_functions:
+            self.functions.setdefault(function.name, function)
+        self.aliases: dict[str, str] = {}
+        for plain in self.nodes(ast.Import):
+            for alias in plain.names:
+                local = alias.asname or alias.name.partition(".")[0]
+                self.aliases[local] = alias.name if alias.asname else local
+        for stmt in self.nodes(ast.ImportFrom):
+            for alias in stmt.names:
+                if stmt.module:
+                    self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
+        self._last = {local: full.rpartition(".")[2] for local, full in self.aliases.items()}
+        self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
+        self._calls: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.nodes(ast.Call):
+            self._calls[self.last_name(call.func)].append(call)
+
+    @cached_property
+    def roots(self) -> set[str]:
+        """Top-level packages that something is imported from."""
+        return {name.partition(".")[0] for name in self.aliases.values()}
+
+    def last_name(self, func: ast.expr) -> str:
+        """What ``dotted`` has behind its last dot."""
+        if isinstance(func, ast.Attribute):
+            return func.attr
+        if isinstance(func, ast.Name):
+            return self._last.get(func.id, func.id)
+        return ""
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines of the text, as ast counts them: str.splitlines also breaks at form feeds."""
+        return self.source.text.encode().splitlines(keepends=True)
+
+    def line(self, number: int) -> str:
+        """The source line of a 1-based number."""
+        return self.lines[number - 1].decode()
+
+    def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        """The text between two places: lines from 1, columns in bytes, as ast has them."""
+        if start[0] == end[0] <= len(self.lines):
+            return self.lines[start[0] - 1][start[1] : end[1]].decode()
+        lines = self.lines[start[0] - 1 : end[0]]
+        if end[0] <= len(self.lines):
+            lines[-1] = lines[-1][: end[1]]
+        if lines:
+            lines[0] = lines[0][start[1] :]
+        return b"".join(lines).decode()
+
+    def text(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> str:
+        """The source text of ``node``."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.between((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+
+    def margin(self, stmt: ast.stmt) -> str:
+        """The white space that the line of ``stmt`` starts with."""
+        line = self.line(stmt.lineno)
+        return line[: len(line) - len(line.lstrip())]
+
+    def dotted(self, node: ast.expr) -> str:
+        """``a.b.c`` with import aliases resolved, or the empty string when it is no such name."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.append(self.aliases.get(node.id, node.id))
+            return ".".join(reversed(parts))
+        return "." + ".".join(reversed(parts)) if parts else ""
+
+    def nodes(self, kind: type[Node]) -> list[Node]:
+        """All nodes of exactly this type, in source order."""
+        if kind not in self._nodes:
+            self._nodes[kind] = everywhere(self.tree, kind)
+        found: list[Node] = self._nodes[kind]
+        return found
+
+    def attributes(self, *names: str) -> list[ast.Attribute]:
+        """All attributes of these names, in source order."""
+        found: list[Any] = self._named(names)
+        return [node for node in found if type(node) is ast.Attribute]
+
+    def spelled(self, *names: str) -> list[ast.Name | ast.Attribute]:
+        """All names and attributes that are spelled so, in source order."""
+        found: list[Any] = self._named(names)
+        return found
+
+    def _named(self, names: tuple[str, ...]) -> list[ast.AST]:
+        known = self._table.spelled
+        numbers = [index for name in names if name in known for index in known[name]]
+        return [self._table.nodes[index] for index in sorted(numbers)]
+
+    def calls_to(self, *names: str) -> list[ast.Call]:
+        """Calls whose resolved name ends in one of ``names``, in source order."""
+        if len(names) == 1:
+            return self._calls.get(names[0], [])
+        if names not in self._calls_to:
+            found = [self._calls[name] for name in names if name in self._calls]
+            every = [call for calls in found for call in calls]
+            self._calls_to[names] = sorted(every, key=position) if len(found) > 1 else every
+        return self._calls_to[names]
+
+    @property
+    def called(self) -> Iterable[str]:
+        """Last names of all that is called."""
+        return self._calls.keys()
+
+    def ancestors(self, node: ast.AST) -> list[ast.AST]:
+        """Parents of ``node``, innermost first."""
+        return ancestors(node)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds ``node``."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def function(self, node: ast.AST) -> Function | None:
+        """The function whose body holds ``node``; None at module level."""
+        return function_of(node)
+
+    def body(self, stmt: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that ``stmt`` stands in."""
+        number = number_of(stmt)
+        for block in vars(self.parents[stmt]).values():
+            if type(block) is not list or not block:
+                continue
+            if number_of(block[0]) <= number <= number_of(block[-1]):
+                return block
+        return [stmt]
+
+    def scope_statements(self, node: ast.AST) -> list[ast.stmt]:
+        """The body of the function around ``node``, or of the module."""
+        function = self.function(node)
+        return self.tree.body if function is None else function.body
+
+    @cached_property
+    def is_program(self) -> bool:
+        """Whether the file is meant to be run: a main guard, a command line, or a loop that trains.
+
+        A library's modules are not: who writes and who reads is decided by those who call them.
+        """
+        if self.calls_to("parse_args", "parse_args_into_dataclasses"):
+            return True
+        for stmt in self.tree.body:
+            if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
+                return True
+        return any(self.function(call) is None for call in self.calls_to("backward"))
+
+    @cached_property
+    def stores(self) -> dict[tuple[Function | None, str], list[ast.Name]]:
+        """Where each function binds each of its plain names."""
+        found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
+        table = self._table
+        nodes: list[Any] = table.nodes
+        for index, name in table.stored:
+            found[table.owners[table.scopes[index]], name].append(nodes[index])
+        return found
+
+    def assigned_once(self, function: Function | None, name: str) -> ast.expr | None:
+        """The value of a name that nothing but one plain assignment in its function binds."""
+        stores = self.stores.get((function, name), ())
+        stmt = self.parents[stores[0]] if len(stores) == 1 else None
+        return stmt.value if isinstance(stmt, ast.Assign) and stmt.targets == stores else None
+
+    @cached_property
+    def attribute_values(self) -> dict[str, list[ast.expr]]:
+        """What attributes of this name are assigned, whatever object has them."""
+        found: dict[str, list[ast.expr]] = defaultdict(list)
+        for stmt in self.nodes(ast.Assign):
+            for target in stmt.targets:
+                if isinstance(target, ast.Attribute):
+                    found[target.attr].append(stmt.value)
+        return found
+
+    @cached_property
+    def unbound(self) -> set[str]:
+        """Names that are read and bound nowhere in the file, in whatever scope."""
+        bound = {alias.partition(".")[0] for alias in self.aliases}
+        bound |= {name for _, name in self._table.bindings}
+        bound |= {arg.arg for arg in self.nodes(ast.arg)} | set(dir(builtins)) | MODULE_NAMES
+        return {name.id for name in self.nodes(ast.Name)} - bound
+
+    @cached_property
+    def module_names(self) -> set[str]:
+        """Names bound at module level."""
+        return set(self.aliases) | bound_names(self.tree.body)
+
+    def definition(self, name: ast.expr, at: ast.AST) -> ast.expr | None:
+        """The last value that the plain name ``name`` got above ``at`` in its own function."""
+        values = self.alternatives(name, at)
+        return values[-1] if values else None
+
+    def alternatives(self, name: ast.expr, at: ast.AST) -> list[ast.expr]:
+        """The last value of a plain name above ``at``, and what the other branches give it."""
+        if not isinstance(name, ast.Name):
+            return []
+        function = self.function(at)
+        scope = 0 if function is None else number_of(function)
+        scopes, line = self._table.scopes, getattr(at, "lineno", 0)
+        sites = [
+            stmt
+            for target in self.stores.get((function, name.id), ())
+            if isinstance(stmt := self.parents[target], ast.Assign)
+            and stmt.lineno < line
+            and scopes[number_of(stmt)] == scope  # not of a class in it
+        ]
+        if not sites:
+            return []
+        whole: ast.stmt = sites[-1]
+        for up in self.ancestors(whole):
+            if isinstance(up, ast.If) and not is_inside(at, up):
+                whole = up
+                break
+        above = self.parents[whole]
+        while isinstance(above, ast.If) and above.orelse == [whole] and not is_inside(at, above):
+            whole, above = above, self.parents[above]  # an elif
+        return [stmt.value for stmt in sites if stmt is whole or is_inside(stmt, whole)]

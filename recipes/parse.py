@@ -1,0 +1,129 @@
+"""From the text of a user's own file to a recipe, or to one complaint that names the field."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from operator import eq
+from typing import Any, cast
+
+import attrs
+import cattrs
+from cattrs.v import format_exception as cattrs_words
+
+from ..errors import InputError
+from ..record import changed
+from .model import Recipe, Value
+from .network import Figure
+from .validation import CHECKED
+
+
+def parse(text: str, *, source: str, name: str) -> Recipe:
+    """Turn the text of a TOML file into a recipe; `source` is what a complaint begins with.
+
+    Raises:
+        InputError: as for `load`.
+
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{source}: no valid TOML: {error}") from None
+    if "name" in document:
+        raise InputError(f"{source}: field name: a recipe is named by its file, leave this out")
+    try:
+        recipe = _CONVERTER.structure(document, Recipe)
+    except (cattrs.BaseValidationError, ValueError, TypeError) as error:
+        # One complaint is enough for one line; the next shows once this one is mended.
+        complaint = cattrs.transform_error(error, path="", format_exception=_words)[0]
+        raise InputError(f"{source}: {_as_field(complaint)}") from None
+    return changed(recipe, name=name)
+
+
+def _words(error: BaseException, kind: type | None) -> str:
+    """Cattrs' own words, except for our own complaints, which say it already."""
+    return str(error) if type(error) in (ValueError, TypeError) else cattrs_words(error, kind)
+
+
+def _as_field(complaint: str) -> str:
+    """'what @ .batch.cap' as 'field batch.cap: what'."""
+    what, _, path = complaint.rpartition(" @ ")
+    return f"field {path.lstrip('.')}: {what}" if path.lstrip(".") else what
+
+
+_KINDS: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number with a point",
+    bool: "true or false",
+}
+
+
+def _strict(kind: type) -> Callable[[Any, Any], Any]:
+    # cattrs would turn 16.5 into 16 and 16 into "16"; a recipe says what it means.
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r} is not {_KINDS[kind]}")
+        return value
+
+    return structure
+
+
+def _value(value: Any, _: Any) -> Value:
+    if not isinstance(value, (str, int, float)) or value is False:
+        raise TypeError(f"{value!r} is neither text nor a number nor true: leave it out")
+    return value
+
+
+def _figure(value: Any, _: Any) -> Figure:
+    if type(value) not in (str, int):
+        raise TypeError(f"{value!r} is neither a flag nor a whole number")
+    return cast(Figure, value)
+
+
+def _figures(value: Any, _: Any) -> tuple[Figure, ...]:
+    if not isinstance(value, list) or not value:
+        raise TypeError(f"{value!r} is not a list of flags and whole numbers")
+    return tuple(_figure(figure, _) for figure in value)
+
+
+def _switch(value: Any, _: Any) -> str | bool:
+    if type(value) not in (str, bool):
+        raise TypeError(f"{value!r} is neither a flag nor true nor false")
+    return cast(str | bool, value)
+
+
+def _names(value: Any, _: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"{value!r} is not a list of strings")
+    return tuple(value)
+
+
+def _as_record(converter: cattrs.Converter, read: type) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, kind: Any) -> Any:
+        return kind(**attrs.asdict(converter.structure(value, read), recurse=False))
+
+    return structure
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for kind in _KINDS:
+        converter.register_structure_hook(kind, _strict(kind))
+    # No classes, so that each is asked for by comparing.
+    others: dict[Any, Callable[[Any, Any], Any]] = {
+        tuple[str, ...]: _names,
+        tuple[Figure, ...]: _figures,
+        Value: _value,
+        Figure: _figure,
+        str | bool: _switch,
+    }
+    for other, structure in others.items():
+        converter.register_structure_hook_func(partial(eq, other), structure)
+    for kind, read in CHECKED.items():
+        converter.register_structure_hook(kind, _as_record(converter, read))
+    return converter
+
+
+_CONVERTER = _converter()
