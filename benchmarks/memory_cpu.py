@@ -21,7 +21,7 @@ from attrs import frozen
 from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.process_overhead import with_surroundings
-from ddpfix.launchers.memory.step import Step
+from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed
 from memory_step import first_trained, real, train  # type: ignore[import-not-found]
@@ -49,7 +49,7 @@ def network(architecture: str, head: str, **more: Any) -> Network:
     )
 
 
-ROBERTA = Step(network("roberta", "pair"), 96, capability=None)
+ROBERTA = TrainingStep(network("roberta", "pair"), 96, capability=None)
 GPT2 = changed(ROBERTA, network=network("gpt2", "pair"))
 GRAPH = changed(ROBERTA, network=network("roberta", "graph-pair"))
 ANCHOR = changed(ROBERTA, network=network("xlm-roberta", "anchor"), projection=48)
@@ -124,7 +124,7 @@ def compared(layers: int, left_out: set[str]) -> Iterator[tuple[str, Found]]:
         yield name, Found(asked.at(BATCH).total, measured(step, BATCH))
 
 
-def measured(step: Step, batch: int) -> int:
+def measured(step: TrainingStep, batch: int) -> int:
     """The most bytes that a real second step has at once, by torch's own records."""
     model, optimizer = real(step, "cpu")
     train(model, optimizer, first_trained(step), batch)

@@ -29,7 +29,7 @@ from typing import Any
 from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.predict import predict
 from ddpfix.launchers.memory.process_overhead import NCCL
-from ddpfix.launchers.memory.step import Step, step_of
+from ddpfix.launchers.memory.step import TrainingStep, step_of
 from ddpfix.recipes import model as recipes
 from ddpfix.record import as_dict, changed
 
@@ -48,7 +48,7 @@ TINY: dict[str, Any] = {
 MEASURED = ("allocated", "reserved", "total")
 
 
-def of_recipe(name: str, **more: Any) -> Step:
+def of_recipe(name: str, **more: Any) -> TrainingStep:
     """The step of a known recipe, otherwise as given."""
     recipe = recipes.load(name)
     step = step_of(recipe, recipe.arguments)
@@ -57,7 +57,7 @@ def of_recipe(name: str, **more: Any) -> Step:
 
 
 GPT, BERT, GRAPH = "codegpt-bigclonebench", "codebert-bigclonebench", "graphcodebert-clonedetection"
-SETTINGS: dict[str, tuple[Step, int]] = {
+SETTINGS: dict[str, tuple[TrainingStep, int]] = {
     "CodeGPT": (of_recipe(GPT), 8),
     "CodeGPT bf16": (of_recipe(GPT, precision="bf16"), 8),
     "CodeGPT fp16, accumulated": (of_recipe(GPT, precision="fp16", accumulates=True), 8),
@@ -128,7 +128,7 @@ def facts(tiny: bool) -> dict[str, Any]:
     }
 
 
-def on(name: str, card: dict[str, Any]) -> Step:
+def on(name: str, card: dict[str, Any]) -> TrainingStep:
     """A setting on this card, with a small network where it is none."""
     step = changed(SETTINGS[name][0], capability=tuple(card["capability"]))
     if card["device"] == "cuda":
@@ -140,7 +140,7 @@ def on(name: str, card: dict[str, Any]) -> Step:
     return changed(step, network=network, length=length, precision=half)
 
 
-def predicted(step: Step) -> Curve:
+def predicted(step: TrainingStep) -> Curve:
     """The curve of a step; ranks on one machine's only card are not more than one to NCCL."""
     (curve,) = predict([step])
     if not isinstance(curve, Curve):
@@ -167,7 +167,7 @@ def as_plain(peak: Peak) -> dict[str, int]:
     return {**as_dict(peak), **{name: getattr(peak, name) for name in MEASURED}}
 
 
-def run(step: Step, batch: int, card: dict[str, Any], limit: int = 0) -> dict[str, Any]:
+def run(step: TrainingStep, batch: int, card: dict[str, Any], limit: int = 0) -> dict[str, Any]:
     """Three steps in another process: what it measured, or how it failed."""
     given = {"plain": step.to_json(), "batch": batch, "device": card["device"], "limit": limit}
     done = subprocess.run(
@@ -189,7 +189,7 @@ def measured(plain: dict[str, Any], batch: int, device: str, limit: int) -> dict
     import torch
     from memory_step import first_trained, real, train  # type: ignore[import-not-found]
 
-    step = Step.from_json(plain)
+    step = TrainingStep.from_json(plain)
     if limit and device == "cuda":
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(limit / whole)

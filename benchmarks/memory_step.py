@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 from ddpfix.launchers.memory.networks import DTYPES, batch_of, build, materialized, optimizer_of
-from ddpfix.launchers.memory.step import Step
+from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.record import changed
 from torch import Tensor, nn
 
 PADDED = 8  # tokens of padding at the end: transformers drops a mask that masks nothing
 
 
-def real(step: Step, device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+def real(step: TrainingStep, device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The network of a step with random weights, and its optimizer as the device has it."""
     model = materialized(build(step), device)
     with torch.no_grad():
@@ -25,7 +25,7 @@ def real(step: Step, device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
 def train(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    step: Step,
+    step: TrainingStep,
     batch: int,
     device: str = "cpu",
     scaler: torch.amp.GradScaler | None = None,
@@ -46,7 +46,7 @@ def train(
     optimizer.zero_grad()
 
 
-def forward(model: nn.Module, step: Step, batch: int, device: str) -> Tensor:
+def forward(model: nn.Module, step: TrainingStep, batch: int, device: str) -> Tensor:
     """The loss of a batch with some padding, under autocast where the step has it."""
     half = step.precision != "fp32"
     inputs = [tensor.to(device) for tensor in batch_of(step, batch)]
@@ -61,6 +61,6 @@ def forward(model: nn.Module, step: Step, batch: int, device: str) -> Tensor:
     return loss
 
 
-def first_trained(step: Step) -> Step:
+def first_trained(step: TrainingStep) -> TrainingStep:
     """The training step before an evaluation, which leaves the optimizer's state behind."""
     return changed(step, training=True)

@@ -26,7 +26,7 @@ import transformers
 from ddpfix.errors import InputError
 from ddpfix.fixtures.families import VARIANTS, Variant
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.launchers.verify.evidence import Observed
+from ddpfix.launchers.verify.evidence import RunTrace
 from ddpfix.launchers.verify.traced_run import prefix
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
@@ -124,7 +124,7 @@ def facts(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def group_facts(reference: Observed, run: Observed) -> dict[str, Any]:
+def group_facts(reference: RunTrace, run: RunTrace) -> dict[str, Any]:
     """One process group: its first and last loss, and how far it is off the one it follows."""
     steps, base = compare.steps(run.ranks), compare.steps(reference.ranks)
     off = {what: compare.deviation(base, steps, what).largest for what in ("loss", "norm", "lr")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cases import module
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.capabilities import Capability, chosen
 from ddpfix.patcher.engine.patch import one_round, patch
 from forked import Forge, Job, Run
@@ -48,18 +48,18 @@ def assert_alike(before: Run, after: Run) -> None:
 
 def added(capability: Capability, text: str) -> str:
     """A script after a capability's edits, once it asks for nothing more."""
-    unit = Unit(module(text))
+    program = Program(module(text))
     for _ in range(4):
-        findings = [finding for finding in capability.findings(unit) if finding.edits]
+        findings = [finding for finding in capability.findings(program) if finding.edits]
         if not findings:
             break
-        unit = one_round(unit, findings, {})
-    assert not any(finding.edits for finding in capability.findings(unit))
-    return unit.script.source.text
+        program = one_round(program, findings, {})
+    assert not any(finding.edits for finding in capability.findings(program))
+    return program.script.source.text
 
 
 def reasons(capability: Capability, text: str) -> list[str]:
     """Why a capability cannot be added; all its findings are without edits."""
-    findings = list(capability.findings(Unit(module(text))))
+    findings = list(capability.findings(Program(module(text))))
     assert not any(finding.edits for finding in findings)
     return [finding.because for finding in findings]

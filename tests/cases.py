@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.engine.patch import one_round
 from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.rules import all_rules
@@ -24,7 +24,7 @@ def module(text: str) -> Module:
 
 def found(code: str, text: str) -> list[Finding]:
     """Findings of one rule in a script."""
-    return list(RULES[code].findings(Unit(module(text))))
+    return list(RULES[code].findings(Program(module(text))))
 
 
 def written(forge: Forge, folder: Path, name: str, text: str, world: int | None) -> list[Any]:
@@ -38,6 +38,6 @@ def written(forge: Forge, folder: Path, name: str, text: str, world: int | None)
 
 def fixed(code: str, text: str) -> str:
     """The script after one rule's edits."""
-    unit = Unit(module(text))
-    findings = [finding for finding in RULES[code].findings(unit) if finding.edits]
-    return one_round(unit, findings, {}).script.source.text
+    program = Program(module(text))
+    findings = [finding for finding in RULES[code].findings(program) if finding.edits]
+    return one_round(program, findings, {}).script.source.text

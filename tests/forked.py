@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from attrs import frozen
 from ddpfix.launchers.backends.command import STALE, STALE_PREFIXES, Command
-from ddpfix.launchers.running.runner import LOG, Outcome
+from ddpfix.launchers.running.runner import LOG, RunOutcome
 from ddpfix.launchers.trace.read import RankTrace, read
 from ddpfix.launchers.verify.traced_run import TracedRun, prefix
 
@@ -114,7 +114,7 @@ class Forge:
         failed = next(filter(None, statuses), 0)
         cause = f"killed by {signal.Signals(-failed).name}" if failed < 0 else f"status {failed}"
         status = failed if failed >= 0 else 128 - failed
-        return TracedRun(Outcome(status, cause, seconds, 0), done.ranks, folder)
+        return TracedRun(RunOutcome(status, cause, seconds, 0), done.ranks, folder)
 
     def _ask(self, jobs: list[dict[str, Any]]) -> list[list[int]]:
         assert self._server.stdin is not None

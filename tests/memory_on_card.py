@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from ddpfix.launchers.memory.cuda import INNER, as_on_card
 from ddpfix.launchers.memory.curves import curve_of
 from ddpfix.launchers.memory.peak import Curve
-from ddpfix.launchers.memory.step import Step
+from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.launchers.memory.storages import Watch
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed
@@ -148,7 +148,7 @@ NETWORK = Network(
     positions=200,
     length=(64,),
 )
-PLAIN = Step(NETWORK, 64)
+PLAIN = TrainingStep(NETWORK, 64)
 STEPS = {
     "plain": PLAIN,
     "eager": changed(PLAIN, attention="eager"),
@@ -158,7 +158,7 @@ STEPS = {
 }
 
 
-def curve(step: Step) -> dict[str, Any]:
+def curve(step: TrainingStep) -> dict[str, Any]:
     found = curve_of(step, (8, 64, 1024))
     return found.to_json() if isinstance(found, Curve) else {"because": found.because}
 

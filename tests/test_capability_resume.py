@@ -17,7 +17,7 @@ from attrs import frozen
 from cases import module
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.capabilities import chosen
 from ddpfix.patcher.capabilities.helper_code import Resumable
 from ddpfix.patcher.editing.edits import Insert, Rewrite
@@ -310,7 +310,7 @@ def written(
 
 
 def found(text: str) -> list[Finding]:
-    return list(RESUME.findings(Unit(module(text))))
+    return list(RESUME.findings(Program(module(text))))
 
 
 @pytest.mark.parametrize(
@@ -482,10 +482,10 @@ def main():
 
 
 def test_a_resume_of_the_scripts_own_makes_way() -> None:
-    unit = Unit(module(OWN_RESUME))
-    while findings := list(RESUME.findings(unit)):
-        unit = one_round(unit, findings, {})
-    text = unit.script.source.text
+    program = Program(module(OWN_RESUME))
+    while findings := list(RESUME.findings(program)):
+        program = one_round(program, findings, {})
+    text = program.script.source.text
     assert "os.listdir(args.output_dir) and not args.resume:\n        raise" in text
     assert (
         "    if not (args.resume and resumable_checkpoints(args.output_dir)) and "

@@ -24,7 +24,7 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def recorded(
         path: str, codes: tuple[str, ...], known: cache.Cache, data: bytes | None = None
-    ) -> cache.Record:
+    ) -> cache.CacheEntry:
         names.append(Path(path).name)
         return examine(path, codes, known, data)
 

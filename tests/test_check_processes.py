@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.patcher.frontend import checker as check_files
-from ddpfix.patcher.frontend.cache import NOTHING, Cache, Record
+from ddpfix.patcher.frontend.cache import NOTHING, Cache, CacheEntry
 
 MANY = 64
 CODES = ("DF203",)
@@ -27,7 +27,7 @@ def scripts(tmp_path: Path) -> list[str]:
     return list(map(str, paths))
 
 
-def examined(paths: list[str], jobs: int) -> list[Record]:
+def examined(paths: list[str], jobs: int) -> list[CacheEntry]:
     return list(check_files.examine_all(paths, CODES, Cache(None, ""), jobs))
 
 
@@ -40,8 +40,8 @@ def test_records_come_in_the_order_of_the_paths_from_several_processes(scripts: 
 
 
 def test_several_processes_do_the_work(scripts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def who(path: str, *_: object) -> Record:
-        return Record(str(os.getpid()), (), (), "")
+    def who(path: str, *_: object) -> CacheEntry:
+        return CacheEntry(str(os.getpid()), (), (), "")
 
     monkeypatch.setattr(check_files, "examine", who)
     pids = {record.key for record in examined(scripts, 2)}
@@ -49,8 +49,8 @@ def test_several_processes_do_the_work(scripts: list[str], monkeypatch: pytest.M
     assert {record.key for record in examined(scripts[: check_files.FEW], 2)} == {str(os.getpid())}
 
 
-def broken_by(end: Callable[[], object]) -> Callable[..., Record]:
-    def examine(path: str, *_: object) -> Record:
+def broken_by(end: Callable[[], object]) -> Callable[..., CacheEntry]:
+    def examine(path: str, *_: object) -> CacheEntry:
         if path.endswith("40.py"):
             end()
         return NOTHING

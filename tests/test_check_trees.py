@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddpfix.patcher.analysis import load as project
-from ddpfix.patcher.frontend.cache import Cache, Record
+from ddpfix.patcher.frontend.cache import Cache, CacheEntry
 from ddpfix.patcher.frontend.checker import examine
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.source import module
@@ -44,7 +44,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def checked(path: Path) -> Record:
+def checked(path: Path) -> CacheEntry:
     return examine(str(path), CODES, Cache(None, ""))
 
 

@@ -16,7 +16,7 @@ from ddpfix.launchers.backends.command import Command, build
 from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
 from ddpfix.launchers.cpu import cores
 from ddpfix.launchers.planning.plan import solve, solve_shared
-from ddpfix.launchers.script.arguments import fixed_by, given
+from ddpfix.launchers.script.arguments import fixed_by, parse_flags
 from ddpfix.recipes.model import load
 
 RECIPE = load("codegpt-bigclonebench")
@@ -250,8 +250,8 @@ def test_the_users_flag_wins_and_the_recipes_is_dropped_and_shown(
 
 def test_flags_are_read_with_their_last_value() -> None:
     extra = ["--a", "1", "--b", "--c=2=3", "x", "--a", "-1", "--", "--d"]
-    assert given(extra) == {"--a": "-1", "--b": None, "--c": "2=3", "--d": None}
-    assert given([]) == {}
+    assert parse_flags(extra) == {"--a": "-1", "--b": None, "--c": "2=3", "--d": None}
+    assert parse_flags([]) == {}
 
 
 def test_a_users_batch_and_accumulation_are_whole_numbers_or_refused() -> None:

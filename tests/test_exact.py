@@ -16,7 +16,7 @@ from ddpfix.launchers.backends.command import build
 from ddpfix.launchers.planning.plan import solve
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.verifier import verify
-from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.edits import RefusedError
 from ddpfix.patcher.engine.patch import one_round, patch
 from ddpfix.patcher.fixes.exact import shared_out, weighed
@@ -209,8 +209,8 @@ LOADERS = {
 
 def shared(text: str) -> str:
     """A script after the first edits, less the class that it is given."""
-    unit = Unit(module(text))
-    found = one_round(unit, list(shared_out(unit)), {}).script.source.text
+    program = Program(module(text))
+    found = one_round(program, list(shared_out(program)), {}).script.source.text
     lines = found.splitlines(keepends=True)
     first = next((i for i, line in enumerate(lines) if line.startswith("class Shared")), None)
     if first is not None:
@@ -223,8 +223,8 @@ def shared(text: str) -> str:
 def test_loaders_deal_a_lone_processs_batches_out(before: str, after: str) -> None:
     text = before + LOOP
     assert shared(text) == after + LOOP
-    unit = Unit(module(shared(text)))
-    assert list(shared_out(unit)) == []
+    program = Program(module(shared(text)))
+    assert list(shared_out(program)) == []
 
 
 EVALUATION = """
@@ -286,11 +286,11 @@ def test_a_function_that_makes_evaluations_loaders_too_is_forked(
         {SHARED}
     return"""
     assert forked in found
-    unit = Unit(module(found))
-    assert list(shared_out(unit)) == []
-    (evaluation,) = unit.evaluations
+    program = Program(module(found))
+    assert list(shared_out(program)) == []
+    (evaluation,) = program.evaluations
     assert "batch_size" in {word.arg for word in evaluation.loader.call.keywords}
-    assert share_of(unit, evaluation) is None  # what else is done with what is returned?
+    assert share_of(program, evaluation) is None  # what else is done with what is returned?
 
 
 LISTED = """
@@ -310,17 +310,17 @@ def test_of_a_list_of_cycles_every_batch_weighs_alike() -> None:
     dealt = "SharedBatchSampler(sampler, 8, drop_last=True)"
     assert f"cycle(DataLoader(data, batch_sampler={dealt}))" in found
     assert "whole_batch = SharedBatchSampler(range(8), 8, drop_last=True)\nloaders = " in found
-    unit = Unit(module(found))
-    assert list(shared_out(unit)) == []
-    (finding,) = weighed(unit)
-    weighted = one_round(unit, [finding], {}).script.source.text
+    program = Program(module(found))
+    assert list(shared_out(program)) == []
+    (finding,) = weighed(program)
+    weighted = one_round(program, [finding], {}).script.source.text
     assert "(loss * whole_batch.weight(0)).backward()" in weighted
-    assert list(weighed(Unit(module(weighted)))) == []
+    assert list(weighed(Program(module(weighted)))) == []
 
 
 def weighted(loop: str) -> str:
-    unit = Unit(module(f"loader = {SHARED.partition(' = ')[2]}\n{loop}"))
-    return one_round(unit, list(weighed(unit)), {}).script.source.text.partition("\n")[2]
+    program = Program(module(f"loader = {SHARED.partition(' = ')[2]}\n{loop}"))
+    return one_round(program, list(weighed(program)), {}).script.source.text.partition("\n")[2]
 
 
 WEIGHT = "loader.batch_sampler.weight"
@@ -444,9 +444,9 @@ UNPROVEN = {
 @pytest.mark.parametrize(("text", "why"), UNPROVEN.values(), ids=list(UNPROVEN))
 def test_what_the_facts_do_not_prove_is_refused(text: str, why: str) -> None:
     start = f"sampler = RandomSampler(data)\n{LOADER}\n"
-    unit = Unit(module(start + text))
+    program = Program(module(start + text))
     with pytest.raises(RefusedError, match=why):
-        list(itertools.chain(shared_out(unit), weighed(unit)))
+        list(itertools.chain(shared_out(program), weighed(program)))
 
 
 def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:

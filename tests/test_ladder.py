@@ -8,10 +8,10 @@ import pytest
 from ddpfix.launchers.backends.command import script_arguments
 from ddpfix.launchers.gpus.model import Gpu
 from ddpfix.launchers.planning.plan import solve, solve_shared
-from ddpfix.launchers.running.failure import Failure, first_failure
-from ddpfix.launchers.running.oom_history import Memory
-from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, Setting, down
-from ddpfix.launchers.running.output_monitor import LOSSES, Heard
+from ddpfix.launchers.running.failure import RunFailure, first_failure
+from ddpfix.launchers.running.oom_history import OomHistory
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, down
+from ddpfix.launchers.running.output_monitor import LOSSES, OutputMonitor
 from ddpfix.recipes.model import Recipe, load
 from ddpfix.record import changed
 from hypothesis import given
@@ -44,7 +44,10 @@ folder = "made"
 "--block" = 100
 """
 
-TRAINING, EVALUATION = Failure(out_of_memory=True), Failure(out_of_memory=True, in_evaluation=True)
+TRAINING, EVALUATION = (
+    RunFailure(out_of_memory=True),
+    RunFailure(out_of_memory=True, in_evaluation=True),
+)
 CARD = Gpu(0, "GPU-0", "Card", 80 << 30, 0, 80 << 30, (9, 0), 0, False, True, "")
 
 
@@ -60,7 +63,7 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "run.py"
 
 
-def words(setting: Setting, script: Path) -> str:
+def words(setting: LaunchSettings, script: Path) -> str:
     """What the script is given."""
     arguments, _ = script_arguments(
         setting.recipe, script, setting.plan, Path("/r"), setting.extra, setting.told
@@ -68,7 +71,7 @@ def words(setting: Setting, script: Path) -> str:
     return " ".join(arguments)
 
 
-def all_the_way(setting: Setting, script: Path, failure: Failure = TRAINING) -> list[str]:
+def all_the_way(setting: LaunchSettings, script: Path, failure: RunFailure = TRAINING) -> list[str]:
     """What the script is given on each rung, after "anew: " where it is another training."""
     told = []
     while step := down(setting, failure):
@@ -81,7 +84,7 @@ def test_batch_then_checkpointing_then_what_the_recipe_allows_each_to_its_least(
     recipe: Recipe, script: Path
 ) -> None:
     declared = frozenset({CHECKPOINTING, "--lora_r", "--block"})
-    start = Setting(recipe, solve(2, 16, 8), ("--lora_r", "8"), declared)
+    start = LaunchSettings(recipe, solve(2, 16, 8), ("--lora_r", "8"), declared)
     rest = "--eval_batch 4 --accumulation 8 --out /r/made"
     assert all_the_way(start, script) == [
         "--block 400 --batch 4 --eval_batch 4 --accumulation 2 --out /r/made --lora_r 8",
@@ -97,16 +100,16 @@ def test_batch_then_checkpointing_then_what_the_recipe_allows_each_to_its_least(
 def test_what_the_script_does_not_declare_or_the_recipe_not_allow_is_left_alone(
     recipe: Recipe, script: Path
 ) -> None:
-    start = Setting(recipe, solve(1, 2, 2), ("--lora_r", "8"))
+    start = LaunchSettings(recipe, solve(1, 2, 2), ("--lora_r", "8"))
     assert len(all_the_way(start, script)) == 1
     strict = changed(recipe, out_of_memory={})
-    start = Setting(strict, solve(1, 1, 1), (), frozenset({"--lora_r", "--block"}))
+    start = LaunchSettings(strict, solve(1, 1, 1), (), frozenset({"--lora_r", "--block"}))
     assert all_the_way(start, script) == []
 
 
 def test_the_users_own_batch_is_lowered_in_their_words(recipe: Recipe, script: Path) -> None:
     plan = solve(1, 12, 8, per_device=6, accumulation=2)
-    start = Setting(recipe, plan, ("--batch=6", "--x", "--accumulation", "2"))
+    start = LaunchSettings(recipe, plan, ("--batch=6", "--x", "--accumulation", "2"))
     assert all_the_way(start, script) == [
         "--block 400 --eval_batch 4 --out /r/made --batch=3 --x --accumulation 4",
         "--block 400 --eval_batch 4 --out /r/made --batch=1 --x --accumulation 12",
@@ -116,7 +119,7 @@ def test_the_users_own_batch_is_lowered_in_their_words(recipe: Recipe, script: P
 def test_memory_that_runs_out_in_evaluation_halves_its_batch_first(
     recipe: Recipe, script: Path
 ) -> None:
-    start = Setting(recipe, solve(1, 2, 2), ("--eval_batch", "2"))
+    start = LaunchSettings(recipe, solve(1, 2, 2), ("--eval_batch", "2"))
     assert all_the_way(start, script, EVALUATION) == [
         "--block 400 --batch 2 --accumulation 1 --out /r/made --eval_batch 1",
         "--block 400 --batch 1 --accumulation 2 --out /r/made --eval_batch 1",
@@ -132,7 +135,7 @@ def test_memory_that_runs_out_in_evaluation_halves_its_batch_first(
 def test_no_rung_changes_the_global_batch(world: int, target: int, cap: int, shared: bool) -> None:
     recipe = load("codegpt-bigclonebench")
     plan = (solve_shared if shared else solve)(world, target, cap)
-    setting = Setting(recipe, plan, ())
+    setting = LaunchSettings(recipe, plan, ())
     while step := down(setting, TRAINING):
         less = step.setting.plan
         assert less.global_batch == plan.global_batch
@@ -145,7 +148,7 @@ def test_no_rung_changes_the_global_batch(world: int, target: int, cap: int, sha
 # --- what is remembered ---
 
 
-def lowered(setting: Setting, rungs: int) -> Setting:
+def lowered(setting: LaunchSettings, rungs: int) -> LaunchSettings:
     for _ in range(rungs):
         step = down(setting, TRAINING)
         assert step
@@ -156,9 +159,9 @@ def lowered(setting: Setting, rungs: int) -> Setting:
 def test_what_fitted_is_used_by_the_next_run_of_its_kind_alone(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    start = Setting(recipe, solve(2, 16, 8), (), frozenset({CHECKPOINTING, "--block"}))
-    Memory(tmp_path, [CARD], start).keep(lowered(start, 5))
-    used, said = Memory(tmp_path, [CARD], start).used(start)
+    start = LaunchSettings(recipe, solve(2, 16, 8), (), frozenset({CHECKPOINTING, "--block"}))
+    OomHistory(tmp_path, [CARD], start).keep(lowered(start, 5))
+    used, said = OomHistory(tmp_path, [CARD], start).used(start)
     assert (used.plan.per_device, used.plan.accumulation) == (1, 8)
     assert CHECKPOINTING in used.told
     assert used.value("--block") == "200"
@@ -167,15 +170,15 @@ def test_what_fitted_is_used_by_the_next_run_of_its_kind_alone(
     other_card = changed(CARD, memory_total=40 << 30)
     longer = changed(start, recipe=changed(recipe, arguments={"--block": 512}))
     for cards, setting in (([other_card], start), ([], start), ([CARD], longer)):
-        assert Memory(tmp_path, cards, setting).used(setting) == (setting, "")
+        assert OomHistory(tmp_path, cards, setting).used(setting) == (setting, "")
     more_cards = changed(start, plan=solve(3, 24, 8), extra=("--out", "x", "--resume"))
-    used, _ = Memory(tmp_path, [CARD, changed(CARD, index=1)], more_cards).used(more_cards)
+    used, _ = OomHistory(tmp_path, [CARD, changed(CARD, index=1)], more_cards).used(more_cards)
     assert (used.plan.per_device, used.plan.global_batch) == (1, 24)
 
 
 def test_a_note_that_cannot_be_read_is_said_and_not_used(recipe: Recipe, tmp_path: Path) -> None:
-    start = Setting(recipe, solve(2, 16, 8), ())
-    memory = Memory(tmp_path, [], start)
+    start = LaunchSettings(recipe, solve(2, 16, 8), ())
+    memory = OomHistory(tmp_path, [], start)
     memory.keep(lowered(start, 1))
     [note] = (tmp_path / "memory").iterdir()
     for text in ("", "[]", '{"per_device": "8"}'):
@@ -278,7 +281,7 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
         b"\repoch 0 loss %.2f:  %d%%|##  | %d/4000 [00:01<00:09, 3it/s]" % (1 / step, step, step)
         for step in range(1, 3001)
     )
-    heard = Heard()
+    heard = OutputMonitor()
     for start in range(0, len(text), 77):
         heard.take(2, text[start : start + 77])
     assert (heard.step, heard.steps) == (2999, 4000)  # the last bar may still be drawn
@@ -290,7 +293,7 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
 def test_the_longest_pass_of_a_bar_tells_how_long_its_steps_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heard = Heard()
+    heard = OutputMonitor()
     # Seconds, how far a bar is, of how many: an epoch, an evaluation, an epoch that goes further.
     for when, step, steps in (
         (1, 2, 90),
@@ -306,7 +309,7 @@ def test_the_longest_pass_of_a_bar_tells_how_long_its_steps_take(
 
 
 def test_losses_are_read_from_lines_too() -> None:
-    heard = Heard()
+    heard = OutputMonitor()
     heard.take(1, b"loss = 3e-05\nloss function\nepoch 1 step 2 loss 0.25\neval_loss: 7.0\n")
     assert [loss for _, _, loss in heard.losses] == [3e-05, 0.25]
 
@@ -314,7 +317,7 @@ def test_losses_are_read_from_lines_too() -> None:
 def test_tracebacks_of_ranks_that_write_at_once_are_told_apart() -> None:
     own = MINE.replace("[rank1]: ", "")
     told = [own.replace("label", f"label {rank}").encode() for rank in (0, 1)]
-    heard = Heard()
+    heard = OutputMonitor()
     for start in range(0, len(told[0]), 7):
         for rank, text in enumerate(told):
             heard.take(2, text[start : start + 7], rank)

@@ -17,7 +17,7 @@ from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.gpus.model import Gpu, Inventory
 from ddpfix.launchers.gpus.select import choose_devices
-from ddpfix.launchers.planning.planner import Asked
+from ddpfix.launchers.planning.planner import PlanRequest
 from ddpfix.launchers.running.runner import default_folder, run
 from ddpfix.recipes.model import load
 from ddpfix.record import changed
@@ -500,7 +500,7 @@ def test_fewer_processes_than_cards_take_the_first_and_more_are_refused() -> Non
 
 
 def test_a_per_device_batch_of_the_users_keeps_the_global_batch() -> None:
-    asked = Asked(load("codegpt-bigclonebench"), Path("run.py"))
+    asked = PlanRequest(load("codegpt-bigclonebench"), Path("run.py"))
     plan = changed(asked, extra=("--train_batch_size", "2")).plan(2)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == (2, 16, 64)
     assert changed(asked, global_batch=16, per_device=4).plan(2).accumulation == 2

@@ -14,10 +14,10 @@ from ddpfix.launchers.memory import build_shipped as ship
 from ddpfix.launchers.memory import predict as predicting
 from ddpfix.launchers.memory import reported_cases as reported
 from ddpfix.launchers.memory.allocator import Allocator, exact, replay
-from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak, extended
+from ddpfix.launchers.memory.peak import Curve, NoPrediction, Peak, extended
 from ddpfix.launchers.memory.predict import DEEP, SHALLOW, name_of, predict
 from ddpfix.launchers.memory.process_overhead import HANDLES, NCCL, with_surroundings
-from ddpfix.launchers.memory.step import Step, essence, step_of
+from ddpfix.launchers.memory.step import TrainingStep, essence, step_of
 from ddpfix.recipes import model
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed
@@ -137,7 +137,7 @@ NETWORK = Network(
     positions=40,
     length=("--block_size",),
 )
-STEP = Step(NETWORK, 16)
+STEP = TrainingStep(NETWORK, 16)
 
 
 def test_several_ranks_have_buckets_and_nccl_and_a_card_has_a_context() -> None:
@@ -199,7 +199,7 @@ def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
     recipe = model.load(name)
     plain = step_of(recipe, recipe.arguments)
     assert plain is not None
-    assert Step.from_json(json.loads(json.dumps(plain.to_json()))) == plain
+    assert TrainingStep.from_json(json.loads(json.dumps(plain.to_json()))) == plain
     flag = recipe.flags.sequence_length
     assert flag is not None
     network = recipe.model
@@ -224,7 +224,7 @@ def test_of_a_network_of_many_layers_two_with_few_are_traced(
 ) -> None:
     layers: list[int] = []
 
-    def trace(steps: list[Step]) -> list[Curve]:
+    def trace(steps: list[TrainingStep]) -> list[Curve]:
         layers.extend(step.network.layers for step in steps)
         return [changed(CURVE, flops=10 * step.network.layers) for step in steps]
 
@@ -240,15 +240,15 @@ def test_what_was_traced_is_kept_by_the_versions_and_not_traced_again(
 ) -> None:
     traced = []
 
-    def trace(steps: list[Step]) -> list[Curve | NotPredicted]:
+    def trace(steps: list[TrainingStep]) -> list[Curve | NoPrediction]:
         traced.extend(steps)
-        return [NotPredicted("too large") if step.length > 20 else CURVE for step in steps]
+        return [NoPrediction("too large") if step.length > 20 else CURVE for step in steps]
 
     monkeypatch.setattr(predicting, "traced", trace)
     steps = [STEP, changed(STEP, world=2), changed(STEP, length=21)]
     first = predict(steps, tmp_path)
     assert traced == [essence(STEP), essence(steps[2])]
-    assert first[2] == NotPredicted("too large")
+    assert first[2] == NoPrediction("too large")
     assert predict(steps, tmp_path) == first
     assert traced == [essence(STEP), *[essence(steps[2])] * 2]
     (kept,) = (tmp_path / "predicted").iterdir()

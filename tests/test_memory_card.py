@@ -15,7 +15,7 @@ from ddpfix.launchers.memory import worker
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.predict import predict, traced
 from ddpfix.launchers.memory.process_overhead import with_surroundings
-from ddpfix.launchers.memory.step import Step, essence, step_of
+from ddpfix.launchers.memory.step import TrainingStep, essence, step_of
 from ddpfix.recipes import model as recipes
 from ddpfix.record import changed
 from printed import printed
@@ -123,7 +123,7 @@ def test_the_worker_answers_every_step_and_says_why_where_it_cannot() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="one process there")
 def test_a_killed_process_of_several_ends_the_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(step: Step, batch: int) -> None:
+    def killed(step: TrainingStep, batch: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     fake = SimpleNamespace(trace=killed)
@@ -133,7 +133,7 @@ def test_a_killed_process_of_several_ends_the_tracing(monkeypatch: pytest.Monkey
 
 
 def test_a_trace_that_takes_too_long_is_ended() -> None:
-    (answer,) = traced([Step(NETWORK, 16)], limit=0.01)
+    (answer,) = traced([TrainingStep(NETWORK, 16)], limit=0.01)
     assert not isinstance(answer, Curve)
     assert "took more than" in answer.because
 

@@ -20,8 +20,8 @@ from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers.backends.command import build
-from ddpfix.launchers.backends.nodes import Meeting, Nodes, nodes
-from ddpfix.launchers.cli.supervision_options import Care
+from ddpfix.launchers.backends.nodes import Nodes, Rendezvous, nodes
+from ddpfix.launchers.cli.supervision_options import SupervisionPolicy
 from ddpfix.launchers.planning.plan import solve
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.recipes.parse import parse
@@ -142,7 +142,7 @@ def test_what_several_machines_cannot_do_is_refused(
 
 def test_a_machine_asks_for_as_many_cards_as_it_runs_processes(script: Path) -> None:
     own, plan = parse(RECIPE, source="own.toml", name="own"), solve(4, 16, 8)
-    meeting = Meeting(1, "::1", 7, "::1", None)
+    meeting = Rendezvous(1, "::1", 7, "::1", None)
     two = Nodes(2, meeting)
     command = build(own, script, plan, Path("/r"), cards=[0, 1], nodes=two, environ={})
     assert command.env["CUDA_VISIBLE_DEVICES"] == "0,1"
@@ -156,9 +156,11 @@ def test_the_users_own_interface_is_kept_and_one_machine_alone_decides_nothing()
     two = nodes(2, 0, "127.0.0.1")
     assert two.variables({}) == {"GLOO_SOCKET_IFNAME": "lo"}
     assert two.variables({"GLOO_SOCKET_IFNAME": "eth7"}) == {}
-    assert two.care(Care(grace=7)) == Care(grace=7, hang_after=0, retry=False, learned=False)
-    assert two.care(Care(hang_after=9)).hang_after == 9
-    assert Nodes().care(Care(max_restarts=3)) == Care(max_restarts=3)
+    assert two.care(SupervisionPolicy(grace=7)) == SupervisionPolicy(
+        grace=7, hang_after=0, retry=False, learned=False
+    )
+    assert two.care(SupervisionPolicy(hang_after=9)).hang_after == 9
+    assert Nodes().care(SupervisionPolicy(max_restarts=3)) == SupervisionPolicy(max_restarts=3)
 
 
 # --- two machines ---

@@ -15,15 +15,15 @@ from ddpfix.errors import InputError
 from ddpfix.launchers.gpus.model import Link
 from ddpfix.launchers.gpus.select import Devices
 from ddpfix.launchers.gpus.simulated import simulated
-from ddpfix.launchers.memory.peak import Curve, NotPredicted, Peak
-from ddpfix.launchers.memory.step import Step
+from ddpfix.launchers.memory.peak import Curve, NoPrediction, Peak
+from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.launchers.planning import memory_fit as fitting
-from ddpfix.launchers.planning.candidates import MARGIN, Fitting
+from ddpfix.launchers.planning.candidates import MARGIN, FitResult
 from ddpfix.launchers.planning.memory_fit import splits
 from ddpfix.launchers.planning.plan import solve, solve_shared
-from ddpfix.launchers.planning.planner import Asked, Planned, planned
+from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, planned
 from ddpfix.launchers.planning.roofline import BACKWARD, EFFICIENCY, LINK_EFFICIENCY, expected
-from ddpfix.launchers.planning.throughput import Pace
+from ddpfix.launchers.planning.throughput import Throughput
 from ddpfix.launchers.planning.time_estimate import estimate, in_words
 from ddpfix.launchers.planning.training_steps import Horizon
 from ddpfix.launchers.running.throughput_log import step_seconds
@@ -58,7 +58,7 @@ def predictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Cu
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     known = {"plain": predicted(4, 5), "checkpointed": predicted(4, 1), "adapted": predicted(2, 2)}
 
-    def predict(steps: Sequence[Step], state: Path) -> list[Curve]:
+    def predict(steps: Sequence[TrainingStep], state: Path) -> list[Curve]:
         return [
             known["adapted" if one.lora_rank else "checkpointed" if one.checkpointing else "plain"]
             for one in steps
@@ -74,13 +74,13 @@ def on(*cards: str) -> Devices:
     return Devices(len(gpus), gpus, "")
 
 
-def ask(folder: Path, text: str = "", recipe: Recipe = RECIPE, **asked: object) -> Asked:
+def ask(folder: Path, text: str = "", recipe: Recipe = RECIPE, **asked: object) -> PlanRequest:
     script = folder / "run.py"
     script.write_text(text)
-    return Asked(recipe, script, **asked)  # type: ignore[arg-type]
+    return PlanRequest(recipe, script, **asked)  # type: ignore[arg-type]
 
 
-def fitted(found: Planned) -> Fitting:
+def fitted(found: FullPlan) -> FitResult:
     assert found.fitting is not None
     return found.fitting
 
@@ -229,7 +229,7 @@ def test_the_cap_is_taken_and_it_is_said_where(
 def test_what_cannot_be_traced_is_said_too(
     monkeypatch: pytest.MonkeyPatch, predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
-    no_torch = NotPredicted("No module named 'torch'")
+    no_torch = NoPrediction("No module named 'torch'")
     monkeypatch.setattr(fitting, "predict", lambda steps, state: [no_torch] * len(steps))
     found = planned(ask(tmp_path), on("2x T4"))
     assert (found.plan.per_device, found.unknown) == (8, no_torch.because)
@@ -265,14 +265,16 @@ def test_more_memory_never_makes_a_smaller_batch_and_what_is_taken_fits(
     plans = [*splits(lambda cap: solve(world, 64, cap), 64)]
     curve = predicted(fixed, each)
     kinds = [simulated(["1x A100 80GB"]).gpus[0]]
-    base = fitting.Training(RECIPE, {}, frozenset(), "fp32", world, tuple(kinds), Path("unused"))
+    base = fitting.TrainingSetup(
+        RECIPE, {}, frozenset(), "fp32", world, tuple(kinds), Path("unused")
+    )
     taken = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fitting, "predict", lambda steps, state: [curve] * len(steps))
         for free in (size * GIB, 2 * size * GIB):
             card = changed(kinds[0], memory_free=free)
             found = fitting.fit(changed(base, cards=(card,)), plans, [])
-            assert isinstance(found, Fitting)
+            assert isinstance(found, FitResult)
             assert found.fits == (found.chosen.peak.total <= MARGIN * free)
             taken.append(found.chosen.plan.per_device if found.fits else 0)
     assert taken[0] <= taken[1]
@@ -287,7 +289,7 @@ def test_what_comes_with_ddpfix_predicts_every_recipe_on_every_kind_of_card(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    asked = Asked(load(name), tmp_path / "run.py")
+    asked = PlanRequest(load(name), tmp_path / "run.py")
 
     def taken(cards: str) -> int:
         try:
@@ -362,7 +364,7 @@ def test_a_card_without_a_sheet_has_no_expected_time_until_it_was_measured(
     unheard = changed(devices, cards=(changed(devices.cards[0], name="NVIDIA X1"),))
     asked = ask(tmp_path)
     assert planned(asked, unheard).estimate is None
-    asked.paces(unheard).keep(Pace("now", 1, 2, 8, seconds=3.0), "fp32")
+    asked.paces(unheard).keep(Throughput("now", 1, 2, 8, seconds=3.0), "fp32")
     found = planned(asked, unheard).estimate
     assert found is not None
     assert found.step == pytest.approx(12.0)  # 4 x 16 examples in the place of 2 x 8
@@ -374,7 +376,7 @@ def test_what_was_measured_corrects_time_and_memory_of_such_a_training_alone(
     asked, devices = ask(tmp_path), on("1x A100 40GB")
     before = planned(asked, devices)
     assert before.estimate is not None
-    pace = Pace("now", 1, 2, 32, seconds=3.0, time=1.5, memory=1.6, power=250.0)
+    pace = Throughput("now", 1, 2, 32, seconds=3.0, time=1.5, memory=1.6, power=250.0)
     asked.paces(devices).keep(pace, "fp32")
     after = planned(asked, devices)
     assert after.plan.per_device == 2  # 4 would take 38.4 GiB of 36.8
@@ -408,7 +410,7 @@ def test_a_bar_of_optimizer_steps_is_taken_for_one() -> None:
 def test_epochs_and_energy_follow_from_the_step() -> None:
     cards = on("2x RTX 6000 Ada").cards
     horizon = Horizon(6400, 2.0, 100, 200, "")
-    pace = Pace("now", 2, 8, 4, seconds=9.0)
+    pace = Throughput("now", 2, 8, 4, seconds=9.0)
     found = estimate(solve(2, 64, 8), None, pace, horizon, cards)
     assert found is not None
     assert (found.epoch, found.total) == (900.0, 1800.0)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from command_line import run
 from ddpfix.launchers.backends import command as commands
-from ddpfix.launchers.planning.planner import Asked
-from ddpfix.launchers.script.arguments import given
+from ddpfix.launchers.planning.planner import PlanRequest
+from ddpfix.launchers.script.arguments import parse_flags
 from ddpfix.recipes import model
 from ddpfix.recipes.flag_names import ROLES
 from ddpfix.recipes.parse import parse
@@ -269,7 +269,7 @@ def test_a_script_without_a_flag_is_launched_without_it_and_does_not_accumulate(
 ) -> None:
     recipe = recipe_of(tmp_path, "torchrun train.py --train_batch_size 16 --lr 1")
     (tmp_path / "train.py").touch()
-    plan = Asked(recipe, tmp_path / "train.py", per_device=4).plan(3)
+    plan = PlanRequest(recipe, tmp_path / "train.py", per_device=4).plan(3)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == (4, 1, 12)
     words, _ = commands.script_arguments(recipe, tmp_path / "train.py", plan, tmp_path, ())
     assert words == ["--lr", "1", "--train_batch_size", "4"]
@@ -370,7 +370,7 @@ def test_on_as_many_cards_the_launch_of_a_new_recipe_is_the_command_of_the_shell
     options = ("--script", code / "run.py", "--gpus", "2x T4", "--output", tmp_path / "run")
     done = run("launch", "--recipe", path, "--dry-run", *options)
     words = shlex.split(done.stdout)
-    launched = given(words[words.index(str(code / "run.py")) + 1 :])
+    launched = parse_flags(words[words.index(str(code / "run.py")) + 1 :])
     # 16 and 32 are those of both cards, which a process has the half of.
     mine = told.format(data, 8, 16, tmp_path / "run" / "out")
-    assert launched == given(shlex.split(mine))
+    assert launched == parse_flags(shlex.split(mine))

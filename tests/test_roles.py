@@ -6,7 +6,7 @@ import ast
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.program import Unit
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.analysis.rank_reach import EVERYONE, UNKNOWN, Role, gates, reached, value
 
 ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
@@ -60,7 +60,7 @@ def test_a_test_has_a_value_for_each_role(
 def roles_at_mark(text: str) -> frozenset[Role]:
     script = module(text)
     (mark,) = script.calls_to("mark")
-    return reached(Unit(script), script, mark)
+    return reached(Program(script), script, mark)
 
 
 @pytest.mark.parametrize(

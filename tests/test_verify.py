@@ -13,13 +13,13 @@ from ddpfix import fixtures
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers.running.runner import Outcome
+from ddpfix.launchers.running.runner import RunOutcome
 from ddpfix.launchers.script import flags as script_flags
 from ddpfix.launchers.verify import scripts as subject
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.check_training import pairs
 from ddpfix.launchers.verify.checks import one_class
-from ddpfix.launchers.verify.evidence import Evidence, Observed, Row
+from ddpfix.launchers.verify.evidence import Evidence, Row, RunTrace
 from ddpfix.launchers.verify.matrix import plan_splits
 from ddpfix.launchers.verify.output_files import different_files
 from ddpfix.launchers.verify.traced_run import command, trace
@@ -312,8 +312,8 @@ def test_what_holds_examples_against_each_other_follows_one_process_with_as_many
     flags = script_flags.ScriptFlags("--out", "--batch", "--accumulate", global_batch=24)
     splits, _ = plan_splits(flags, (2, 3), (1, 4), apart=True)
     assert splits == [(1, 1), (2, 1), (3, 1), (1, 4), (3, 4)]
-    nowhere, nothing = Path(), Outcome(0, "", 1.0, 0)
-    groups = [Observed(f"{w}x{a}", w, a, nothing, (), *[nowhere] * 3) for w, a in splits]
+    nowhere, nothing = Path(), RunOutcome(0, "", 1.0, 0)
+    groups = [RunTrace(f"{w}x{a}", w, a, nothing, (), *[nowhere] * 3) for w, a in splits]
     row = Row("C8", "holds", "")
     evidence = Evidence(None, "", groups[0], tuple(groups), row, row, apart="examples meet")
     followed = [(run.name, base.name) for run, base in pairs(evidence)]

@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...recipes.model import Recipe
 from ..cpu import cores
 from ..planning.plan import Plan
-from ..script.arguments import given
+from ..script.arguments import parse_flags
 from ..script.source import counts_steps, shares_batches, text_of
 from .nodes import Nodes
 from .registry import RESTARTING, Expanded, chosen, handed_on, starting
@@ -142,7 +142,7 @@ def script_arguments(
         InputError: a data file is missing.
 
     """
-    mine = given(extra)
+    mine = parse_flags(extra)
     arguments: list[str] = []
     replaced: list[str] = []
     defaults = _defaults(recipe, script, plan, run_folder, mine)

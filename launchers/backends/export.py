@@ -28,7 +28,7 @@ to connections by Linux (net.ipv4.ip_local_port_range)."""
 
 
 @attrs.frozen
-class Form:
+class FileFormat:
     """One kind of file, and the back end whose command it holds; None for any."""
 
     write: Callable[[Launch], str]
@@ -199,8 +199,8 @@ def _broken(start: str, launch: Launch) -> list[str]:
 
 
 FORMS = {
-    "bash": Form(_bash),
-    "accelerate-config": Form(_accelerate_config, "accelerate"),
-    "torchrun": Form(_bash, "torchrun"),
-    "sbatch": Form(_sbatch, "slurm"),
+    "bash": FileFormat(_bash),
+    "accelerate-config": FileFormat(_accelerate_config, "accelerate"),
+    "torchrun": FileFormat(_bash, "torchrun"),
+    "sbatch": FileFormat(_sbatch, "slurm"),
 }

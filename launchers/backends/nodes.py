@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import attrs
 
 from ...errors import InputError
-from ..cli.supervision_options import Care
+from ..cli.supervision_options import SupervisionPolicy
 from ..planning.plan import Plan
 
 PORT = 29400
@@ -23,7 +23,7 @@ PATIENCE = 600
 
 
 @attrs.frozen
-class Meeting:
+class Rendezvous:
     """Where machines meet, and this one's part in it.
 
     `address` is this machine's own towards the others, `interface` what holds it, if known.
@@ -47,7 +47,7 @@ class Nodes:
     """The machines of a run: one alone has no meeting, nor have those that a batch job is given."""
 
     count: int = 1
-    meeting: Meeting | None = None
+    meeting: Rendezvous | None = None
 
     @property
     def said(self) -> str:
@@ -79,7 +79,7 @@ class Nodes:
             return "torchrun"
         raise InputError(f"--nnodes {self.count} is for torchrun, {asked} starts one machine's")
 
-    def care(self, asked: Care) -> Care:
+    def care(self, asked: SupervisionPolicy) -> SupervisionPolicy:
         """What is left of it on several machines, which cannot act on what one of them sees.
 
         Less memory on one of them would be another plan than the others'. And a machine without

@@ -9,12 +9,12 @@ import socket
 import struct
 
 from ...errors import InputError
-from .nodes import PORT, Meeting
+from .nodes import PORT, Rendezvous
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
-def meeting(rank: int, rendezvous: str) -> Meeting:
+def meeting(rank: int, rendezvous: str) -> Rendezvous:
     """Machine `rank`'s part in the meeting at `rendezvous`, a HOST or HOST:PORT of machine 0.
 
     Raises:
@@ -36,7 +36,7 @@ def meeting(rank: int, rendezvous: str) -> Meeting:
             f"--node-rank 0: --rdzv {rendezvous} is no address of this machine, which is {address} "
             "from there; give machine 0's own"
         )
-    return Meeting(rank, host, port, address, _interface(address))
+    return Rendezvous(rank, host, port, address, _interface(address))
 
 
 def _towards(host: str, port: int) -> tuple[str, str]:

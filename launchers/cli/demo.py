@@ -46,7 +46,7 @@ class Comparison:
 
 
 @frozen
-class Line:
+class ClosingRow:
     """A row of the closing table."""
 
     claim: str
@@ -92,7 +92,7 @@ def _folder(output: Path | None) -> Iterator[Path]:
 
 def story(
     folder: Path, kind: Kind, variant: str, talk: Console, *, start: Start = trace
-) -> tuple[list[Line], list[Comparison]]:
+) -> tuple[list[ClosingRow], list[Comparison]]:
     """The steps of the demo in ``folder``; returns the closing table's content.
 
     ``start`` makes the runs.
@@ -101,7 +101,7 @@ def story(
         script = copy_family("bigclonebench", folder / "code")
         model = build_model(folder / "model", kind)
         data = build_clone_data(folder / "data", train=TRAIN, valid=VALID, test=TEST)
-    stage = Stage(folder, script, model, data, kind, f"{variant}-bigclonebench", start)
+    stage = DemoFolder(folder, script, model, data, kind, f"{variant}-bigclonebench", start)
 
     with _step(talk, "The untouched script under `accelerate launch` on 2 processes"):
         raw = stage.launch("untouched", accumulation=1)
@@ -137,7 +137,7 @@ def story(
 
 
 @frozen
-class Stage:
+class DemoFolder:
     """The folders and files that all runs of the demo share."""
 
     folder: Path
@@ -214,7 +214,7 @@ def _show_patch(patch: Patch, talk: Console) -> None:
     talk.print(Syntax(patch.diff(), "diff", background_color="default"))
 
 
-def judge(pair: Comparison) -> list[Line]:
+def judge(pair: Comparison) -> list[ClosingRow]:
     """The claims of the contract that two runs of one global batch can show."""
     one, two = compare.steps(pair.one.ranks), compare.steps(pair.two.ranks)
     off = compare.deviation(one, two, "loss")
@@ -226,28 +226,30 @@ def judge(pair: Comparison) -> list[Line]:
     f1 = [compare.metric(run.ranks, "eval_f1") for run in (pair.one, pair.two)]
     statuses = compare.statuses(pair.two.ranks)
     return [
-        Line(
+        ClosingRow(
             f"{label}: loss of every optimizer step, 1 process = 2 processes",
             f"{len(two)} of {len(one)} steps, at most {off.largest:.1e} apart",
             off.largest <= LOSS_TOLERANCE and len(one) > 0,
         ),
-        Line(
+        ClosingRow(
             f"{label}: validation and test examples scored once and in order",
             f"{right} of {len(scored)} evaluations",
             right == len(scored) > 0,
         ),
-        Line(f"{label}: predictions.txt, byte for byte", "same" if same else "different", same),
-        Line(
+        ClosingRow(
+            f"{label}: predictions.txt, byte for byte", "same" if same else "different", same
+        ),
+        ClosingRow(
             f"{label}: F1 of every evaluation",
             ", ".join(f"{value:g}" for value in f1[1]) or "none",
             f1[0] == f1[1] != [],
         ),
-        Line(
+        ClosingRow(
             f"{label}: every file has one writer",
             "; ".join(f"{name}: rank {_ranks(ranks)}" for name, ranks in files.items()),
             bool(files) and all(len(ranks) == 1 for ranks in files.values()),
         ),
-        Line(
+        ClosingRow(
             f"{label}: exit status of both ranks",
             " and ".join(map(str, statuses)),
             statuses == [0, 0] and pair.two.outcome.status == 0,
@@ -263,7 +265,7 @@ def _same_bytes(first: Path, second: Path) -> bool:
     return first.is_file() and second.is_file() and first.read_bytes() == second.read_bytes()
 
 
-def show(lines: list[Line], comparisons: list[Comparison]) -> None:
+def show(lines: list[ClosingRow], comparisons: list[Comparison]) -> None:
     """The closing tables on stdout."""
     from rich.console import Console
     from rich.table import Table
@@ -290,4 +292,4 @@ def show(lines: list[Line], comparisons: list[Comparison]) -> None:
     console.print(table)
 
 
-__all__ = ["Comparison", "Line", "demo", "judge", "story"]
+__all__ = ["ClosingRow", "Comparison", "demo", "judge", "story"]

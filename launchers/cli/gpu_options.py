@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...errors import InputError
-from ..gpus.select import Wish
+from ..gpus.select import GpuRequest
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -71,7 +71,7 @@ def on_cards(function: Any) -> Any:
         busy_above: int | None,
         **others: Any,
     ) -> Any:
-        wish = Wish.of(gpus, busy_above=busy_above, min_free=min_free)
+        wish = GpuRequest.of(gpus, busy_above=busy_above, min_free=min_free)
         return function(*words, wish=wish, **others)
 
     for option in reversed(OPTIONS):

@@ -7,7 +7,7 @@ import json
 import click
 
 from ...record import as_dict
-from ..gpus.select import Wish
+from ..gpus.select import GpuRequest
 from .gpu_options import on_cards
 
 
@@ -22,7 +22,7 @@ from .gpu_options import on_cards
     help="Seconds between two looks of --watch.",
 )
 @on_cards
-def gpus(as_json: bool, watch: bool, every: float, wish: Wish) -> None:
+def gpus(as_json: bool, watch: bool, every: float, wish: GpuRequest) -> None:
     """The cards of this machine, and which of them a training may use."""
     if watch:
         from ..gpus.watch import watch as keep_watching

@@ -16,22 +16,22 @@ from ..backends import command as commands
 from ..backends.export import FORMS, Launch, backend_for, emitted
 from ..backends.nodes import Nodes
 from ..backends.registry import OFFERED, chosen, need_packages
-from ..gpus.select import Wish
-from ..planning.planner import Asked
+from ..gpus.select import GpuRequest
+from ..planning.planner import PlanRequest
 from ..running import detach as detached
-from ..running.oom_history import Memory
-from ..running.oom_ladder import Setting
+from ..running.oom_history import OomHistory
+from ..running.oom_ladder import LaunchSettings
 from ..running.recovery import Recovery, resuming
 from ..running.run_record import git_state
 from ..running.runner import LOG, check_folder, default_folder, run
 from ..running.slurm import submit
-from ..script.arguments import given
+from ..script.arguments import parse_flags
 from ..script.source import declared, shares_batches
 from ..state import state_folder
 from .node_options import on_nodes
 from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simulated
-from .slurm_options import Job, as_job
-from .supervision_options import Care, with_care
+from .slurm_options import SlurmJob, as_job
+from .supervision_options import SupervisionPolicy, with_care
 
 
 @click.command()
@@ -65,7 +65,7 @@ def launch(
     per_device: int | None,
     processes: int | None,
     cpu: bool,
-    wish: Wish,
+    wish: GpuRequest,
     script: Path | None,
     exact: bool,
     precision: str,
@@ -75,9 +75,9 @@ def launch(
     dry_run: bool,
     emit: str | None,
     detach: bool,
-    care: Care,
+    care: SupervisionPolicy,
     machines: Nodes,
-    job: Job,
+    job: SlurmJob,
     extra: tuple[str, ...],
 ) -> None:
     """Run a script on every usable card; EXTRA, after --, goes to the script and wins.
@@ -100,13 +100,15 @@ def launch(
     care = machines.care(care)
     # Where no launcher sees all ranks, torch elastic starts them again.
     elastic = care.max_restarts if emit or machines.count > 1 else 0
-    asked = Asked(recipe, path, global_batch, per_device, precision, extra, shared, machines.count)
+    asked = PlanRequest(
+        recipe, path, global_batch, per_device, precision, extra, shared, machines.count
+    )
     found = plan_for(asked, devices, probe, backend)
     folder = (output or default_folder(recipe.name)).absolute()
     own = folder / machines.record
     check_folder(own)
 
-    def build(setting: Setting) -> commands.Command:
+    def build(setting: LaunchSettings) -> commands.Command:
         return commands.build(
             setting.recipe,
             path,
@@ -122,9 +124,9 @@ def launch(
 
     flags, told_flags = declared(path), found.settings.arguments
     if emit == "sbatch" or elastic:
-        told_flags = resuming(flags, {*recipe.arguments, *given(extra)}, told_flags)
-    setting = Setting(recipe, found.plan, extra, flags, told_flags)
-    memory = Memory(state_folder(), devices.cards, setting)
+        told_flags = resuming(flags, {*recipe.arguments, *parse_flags(extra)}, told_flags)
+    setting = LaunchSettings(recipe, found.plan, extra, flags, told_flags)
+    memory = OomHistory(state_folder(), devices.cards, setting)
     told = ""
     if care.learned and not (asked.told or emit):
         setting, told = memory.used(setting)

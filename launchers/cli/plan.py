@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from ...recipes.model import load
-from ..gpus.select import Wish
-from ..planning.planner import Asked
+from ..gpus.select import GpuRequest
+from ..planning.planner import PlanRequest
 from ..script.source import shares_batches
 from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simulated
 
@@ -24,7 +24,7 @@ def plan(
     per_device: int | None,
     processes: int | None,
     cpu: bool,
-    wish: Wish,
+    wish: GpuRequest,
     script: Path | None,
     exact: bool,
     precision: str,
@@ -40,7 +40,7 @@ def plan(
     path = script or Path(recipe.script)
     devices = devices_for(wish, processes, cpu=cpu)
     shared = exact or shares_batches(path)
-    asked = Asked(recipe, path, global_batch, per_device, precision, extra, shared)
+    asked = PlanRequest(recipe, path, global_batch, per_device, precision, extra, shared)
     click.echo(devices.found, err=True)
     if probe:
         refuse_simulated(wish)

@@ -10,8 +10,8 @@ import click
 from ...errors import InputError
 from ...recipes.model import Recipe
 from ...record import as_dict
-from ..gpus.select import Devices, Wish, choose_cpu, choose_devices, choose_for_job
-from ..planning.planner import Asked, Planned, planned
+from ..gpus.select import Devices, GpuRequest, choose_cpu, choose_devices, choose_for_job
+from ..planning.planner import FullPlan, PlanRequest, planned
 from ..planning.precision import CHOICES
 from .gpu_options import on_cards
 
@@ -54,7 +54,9 @@ def planning(function: Any) -> Any:
     return function
 
 
-def devices_for(wish: Wish, processes: int | None, *, cpu: bool, job: bool = False) -> Devices:
+def devices_for(
+    wish: GpuRequest, processes: int | None, *, cpu: bool, job: bool = False
+) -> Devices:
     """Where the processes go; `job`: where those of a batch job will."""
     if cpu:
         return choose_cpu(processes, named=wish.named or wish.kinds)
@@ -63,8 +65,8 @@ def devices_for(wish: Wish, processes: int | None, *, cpu: bool, job: bool = Fal
 
 
 def plan_for(
-    asked: Asked, devices: Devices, probe: int | None, backend: str | None = None
-) -> Planned:
+    asked: PlanRequest, devices: Devices, probe: int | None, backend: str | None = None
+) -> FullPlan:
     """The plan, behind a probe of so many steps if one is asked for."""
     if not probe:
         return planned(asked, devices)
@@ -76,7 +78,7 @@ def plan_for(
     return probed(asked, devices, probe, backend)
 
 
-def refuse_simulated(wish: Wish) -> None:
+def refuse_simulated(wish: GpuRequest) -> None:
     """Raise InputError where cards are meant on which nothing can run."""
     if wish.kinds:
         raise InputError(
@@ -85,7 +87,7 @@ def refuse_simulated(wish: Wish) -> None:
         )
 
 
-def facts_of(recipe: Recipe, devices: Devices, found: Planned) -> dict[str, Any]:
+def facts_of(recipe: Recipe, devices: Devices, found: FullPlan) -> dict[str, Any]:
     """What is decided, as JSON can hold it."""
     return {
         "recipe": recipe.name,

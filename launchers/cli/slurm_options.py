@@ -12,7 +12,7 @@ from ...errors import InputError
 
 
 @attrs.frozen
-class Job:
+class SlurmJob:
     """Whether the run is queued as a job, and with which more options for sbatch."""
 
     submit: bool = False
@@ -46,7 +46,7 @@ def as_job(function: Any) -> Any:
         if sbatch and not submit:
             raise InputError(f"--sbatch {sbatch[0]}: it is for --submit")
         return function(
-            *words, job=Job(submit, sbatch), emit="sbatch" if submit else emit, **others
+            *words, job=SlurmJob(submit, sbatch), emit="sbatch" if submit else emit, **others
         )
 
     for option in reversed(OPTIONS):

@@ -8,14 +8,14 @@ from typing import Any
 import attrs
 import click
 
-from ..running.watchdog import Patience
+from ..running.watchdog import SilenceLimits
 
 HANG_AFTER = 1800.0
 """Seconds; gloo waits as long for a rank, NCCL 600."""
 
 
 @attrs.frozen
-class Care:
+class SupervisionPolicy:
     """How long a run may take to end or be silent, in seconds, and what follows a failure."""
 
     grace: float = 30.0
@@ -26,11 +26,11 @@ class Care:
     rank_logs: bool = True
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> SilenceLimits:
         """How long it may be silent."""
         if self.hang_after is None:
-            return Patience(hung=HANG_AFTER, from_first_step=True)
-        return Patience(hung=self.hang_after)
+            return SilenceLimits(hung=HANG_AFTER, from_first_step=True)
+        return SilenceLimits(hung=self.hang_after)
 
 
 OPTIONS = (
@@ -89,7 +89,9 @@ def with_care(function: Any) -> Any:
         rank_logs: bool,
         **others: Any,
     ) -> Any:
-        care = Care(grace, hang_after, not no_retry, not no_learned, max_restarts, rank_logs)
+        care = SupervisionPolicy(
+            grace, hang_after, not no_retry, not no_learned, max_restarts, rank_logs
+        )
         return function(*words, care=care, **others)
 
     for option in reversed(OPTIONS):

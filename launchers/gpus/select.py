@@ -17,7 +17,7 @@ CPU_PROCESSES = 2
 
 
 @record
-class Wish:
+class GpuRequest:
     """What the user wants of the cards: which, and in bytes how little used or how much free.
 
     `named` are cards of this machine, `kinds` such as "2x T4" stand for it as a whole.
@@ -31,7 +31,7 @@ class Wish:
     @classmethod
     def of(
         cls, names: tuple[str, ...], *, busy_above: int | None = None, min_free: int | None = None
-    ) -> Wish:
+    ) -> GpuRequest:
         """The wish of somebody who gives these names, be they of cards here or of kinds."""
         kinds = names if are_kinds(names) else ()
         return cls(() if kinds else names, busy_above, min_free, kinds)

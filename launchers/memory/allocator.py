@@ -36,15 +36,15 @@ def segment_of(size: int) -> int:
 
 
 @attrs.define(eq=False)
-class Piece:
+class SegmentPart:
     """A part of a segment, with its neighbours in it."""
 
     address: int
     size: int
     small: bool
     free: bool = False
-    before: Piece | None = None
-    behind: Piece | None = None
+    before: SegmentPart | None = None
+    behind: SegmentPart | None = None
 
 
 class Allocator:
@@ -54,10 +54,10 @@ class Allocator:
         self.allocated = self.reserved = 0
         # Free pieces by size, then address, with the pieces beside them: small, and large.
         self._keys: tuple[list[tuple[int, int]], ...] = ([], [])
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, SegmentPart] = {}
         self._next = 0
 
-    def take(self, size: int) -> Piece:
+    def take(self, size: int) -> SegmentPart:
         """A piece for `size` bytes; nothing may be taken for 0 bytes."""
         size = rounded(size)
         small = size <= SMALL
@@ -74,7 +74,7 @@ class Allocator:
         self.allocated += piece.size
         return piece
 
-    def give(self, piece: Piece) -> None:
+    def give(self, piece: SegmentPart) -> None:
         """Take a piece back, merged with free neighbours."""
         self.allocated -= piece.size
         if piece.before is not None and piece.before.free:
@@ -84,15 +84,15 @@ class Allocator:
         piece.free = True
         insort(self._keys[piece.small], (piece.size, piece.address))
 
-    def _segment(self, size: int, small: bool) -> Piece:
-        piece = Piece(self._next, size, small)
+    def _segment(self, size: int, small: bool) -> SegmentPart:
+        piece = SegmentPart(self._next, size, small)
         self._pieces[piece.address] = piece
         self._next += size
         self.reserved += size
         return piece
 
-    def _split(self, piece: Piece, size: int) -> None:
-        rest = Piece(
+    def _split(self, piece: SegmentPart, size: int) -> None:
+        rest = SegmentPart(
             piece.address + size, piece.size - size, piece.small, True, piece, piece.behind
         )
         if rest.behind is not None:
@@ -101,12 +101,12 @@ class Allocator:
         self._pieces[rest.address] = rest
         insort(self._keys[piece.small], (rest.size, rest.address))
 
-    def _claimed(self, piece: Piece) -> Piece:
+    def _claimed(self, piece: SegmentPart) -> SegmentPart:
         keys = self._keys[piece.small]
         del keys[bisect_left(keys, (piece.size, piece.address))]
         return piece
 
-    def _merged(self, left: Piece, right: Piece) -> Piece:
+    def _merged(self, left: SegmentPart, right: SegmentPart) -> SegmentPart:
         left.size += right.size
         left.behind = right.behind
         if right.behind is not None:
@@ -122,7 +122,7 @@ def replay(sizes: list[int], events: list[int], counted: int = 0) -> tuple[dict[
     bytes takes nothing. The most that is taken is looked for from event `counted` on.
     """
     allocator = Allocator()
-    held: dict[int, Piece] = {}
+    held: dict[int, SegmentPart] = {}
     taken: dict[int, int] = {}  # bytes that a block takes as long as it is held
     most, when = 0, len(events)
     for place, event in enumerate(events):

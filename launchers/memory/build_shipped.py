@@ -21,7 +21,7 @@ from ...record import changed
 from .peak import Curve
 from .predict import SHIPPED, installed, name_of, traced_for
 from .reported_cases import reported
-from .step import Step, step_of
+from .step import TrainingStep, step_of
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     _write(curves)
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[TrainingStep]:
     """The essence of every step that is shipped."""
     for name in recipes.known():
         recipe = recipes.load(name)
@@ -53,13 +53,13 @@ def steps() -> Iterator[Step]:
         yield from traced_for(row.step)
 
 
-def _variants(step: Step) -> Iterator[Step]:
+def _variants(step: TrainingStep) -> Iterator[TrainingStep]:
     yield step
     yield changed(step, training=False)
     yield changed(step, checkpointing=True)
 
 
-def _traced(step: Step) -> Curve:
+def _traced(step: TrainingStep) -> Curve:
     from .curves import curve_of  # torch
 
     found = curve_of(step)

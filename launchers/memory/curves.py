@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from . import allocator
-from .peak import Curve, NotPredicted, Peak
-from .step import MEETING, Step
-from .trace import HOST, Trace, trace
+from .peak import Curve, NoPrediction, Peak
+from .step import MEETING, TrainingStep
+from .trace import HOST, AllocationTrace, trace
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 ENOUGH = 400 << 30
@@ -18,23 +18,23 @@ TRACED = (2, 3, 5)
 batch of 1 would have dimensions that some operations leave out."""
 
 
-def curve_of(step: Step, batches: Sequence[int] = BATCHES) -> Curve | NotPredicted:
+def curve_of(step: TrainingStep, batches: Sequence[int] = BATCHES) -> Curve | NoPrediction:
     """The peaks of a step at all batches that are not beyond ENOUGH, context and DDP left out."""
     return joined(step, [trace(step, batch) for batch in traced_at(step)], batches)
 
 
-def traced_at(step: Step) -> tuple[int, ...]:
+def traced_at(step: TrainingStep) -> tuple[int, ...]:
     """The batches that it has to be traced at."""
     return TRACED[: 2 + (step.network.head in MEETING)]
 
 
 def joined(
-    step: Step, traces: Sequence[Trace], batches: Sequence[int] = BATCHES
-) -> Curve | NotPredicted:
+    step: TrainingStep, traces: Sequence[AllocationTrace], batches: Sequence[int] = BATCHES
+) -> Curve | NoPrediction:
     """The same from the traces at these batches."""
     first = traces[0]
     if any(other.events != first.events for other in traces):
-        return NotPredicted("its operations depend on the batch")
+        return NoPrediction("its operations depend on the batch")
     sizes = [_through(points) for points in zip(*(_sizes(one) for one in traces), strict=True)]
     begin, end = first.again
     once = first.events[:begin] + first.events[end:]
@@ -59,7 +59,7 @@ def joined(
     )
 
 
-def _sizes(one: Trace) -> list[int]:
+def _sizes(one: AllocationTrace) -> list[int]:
     return [0 if block.role == HOST else block.size for block in one.blocks]
 
 
@@ -78,7 +78,7 @@ def _through(points: tuple[int, ...]) -> list[float]:
     ]
 
 
-def _peak(one: Trace, sizes: list[int], events: list[int], *, exact: bool) -> Peak:
+def _peak(one: AllocationTrace, sizes: list[int], events: list[int], *, exact: bool) -> Peak:
     """The peak of these sizes; `exact` leaves out how the allocator of a card rounds them."""
     if exact:
         alive, reserved = allocator.exact(sizes, events, one.last), 0

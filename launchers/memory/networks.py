@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ...recipes.network import Network
-from .step import Step
+from .step import TrainingStep
 
 GPT2 = {
     "hidden": "n_embd",
@@ -39,7 +39,7 @@ NO_DECAY = ("bias", "LayerNorm.weight")  # as the families' scripts group their 
 class Pair(nn.Module):
     """Two texts in a row of ids, one encoder, two classes."""
 
-    def __init__(self, encoder: PreTrainedModel, step: Step) -> None:
+    def __init__(self, encoder: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
         hidden = step.network.hidden
         self.encoder, self.length = encoder, step.length
@@ -85,7 +85,7 @@ class GraphPair(Pair):
 class Anchor(nn.Module):
     """Two texts that mean the same, each pooled and projected, against all others of the batch."""
 
-    def __init__(self, encoder: PreTrainedModel, step: Step) -> None:
+    def __init__(self, encoder: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
         self.encoder = encoder
         self.project = nn.Linear(step.network.hidden, step.projection)
@@ -107,7 +107,7 @@ class Anchor(nn.Module):
 class Detector(nn.Module):
     """A text's first vector gets a class, and its projection is drawn to those of its class."""
 
-    def __init__(self, encoder: PreTrainedModel, step: Step) -> None:
+    def __init__(self, encoder: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
         hidden = step.network.hidden
         self.encoder = encoder
@@ -129,7 +129,7 @@ class Detector(nn.Module):
 HEADS = {"pair": Pair, "graph-pair": GraphPair, "anchor": Anchor, "detector": Detector}
 
 
-def build(step: Step) -> nn.Module:
+def build(step: TrainingStep) -> nn.Module:
     """The network of a step on torch's meta device, in training mode where it trains.
 
     Raises:
@@ -141,7 +141,7 @@ def build(step: Step) -> nn.Module:
         return _made(step).train(step.training)
 
 
-def _made(step: Step) -> nn.Module:
+def _made(step: TrainingStep) -> nn.Module:
     network = step.network
     # A GraphCodeBERT is read as a classifier, whose pooler is left out.
     more = {"add_pooling_layer": False} if network.head == "graph-pair" else {}
@@ -172,7 +172,7 @@ def materialized(model: nn.Module, device: str = "cpu") -> nn.Module:
     return model
 
 
-def batch_of(step: Step, batch: int) -> tuple[Tensor, ...]:
+def batch_of(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
     """What the loader hands over, moved to the card: all that `forward` takes."""
     length, labels = step.length, torch.zeros(batch, dtype=torch.long)
     one = torch.zeros(batch, length, dtype=torch.long)
@@ -204,7 +204,7 @@ def _config(network: Network) -> Any:
     return AutoConfig.for_model(network.architecture, vocab_size=network.vocabulary, **sizes)
 
 
-def _adapt(encoder: PreTrainedModel, step: Step) -> None:
+def _adapt(encoder: PreTrainedModel, step: TrainingStep) -> None:
     """Freeze the encoder and give it adapters, as ``ddpfix patch --with lora`` does."""
     import peft
 

@@ -129,7 +129,7 @@ _PEAKS = ("peaks", "accumulated")
 
 
 @record
-class NotPredicted:
+class NoPrediction:
     """Why there is no prediction, as the end of a sentence."""
 
     because: str

@@ -14,9 +14,9 @@ from typing import Any
 
 from ...record import changed
 from ..state import keep
-from .peak import Curve, NotPredicted, extended
+from .peak import Curve, NoPrediction, extended
 from .process_overhead import with_surroundings
-from .step import Step, essence
+from .step import TrainingStep, essence
 
 TIME_LIMIT = 120.0  # seconds for a trace of one step
 PACKAGES = ("torch", "transformers", "peft")
@@ -25,10 +25,10 @@ DEEP = 12
 SHALLOW = (4, 6)
 SHIPPED = Path(__file__).with_name("shipped.json")
 
-Answer = Curve | NotPredicted
+Answer = Curve | NoPrediction
 
 
-def predict(steps: Sequence[Step], state: Path | None = None) -> list[Answer]:
+def predict(steps: Sequence[TrainingStep], state: Path | None = None) -> list[Answer]:
     """The curve of each step, or why there is none.
 
     What was traced is kept in the folder `state`, if one is given, by the step and the versions
@@ -37,7 +37,7 @@ def predict(steps: Sequence[Step], state: Path | None = None) -> list[Answer]:
     """
     parts = [traced_for(step) for step in steps]
     needed = [*dict.fromkeys(itertools.chain.from_iterable(parts))]
-    answers: dict[Step, Answer] = {}
+    answers: dict[TrainingStep, Answer] = {}
     for one in needed:
         found = _shipped(one) or (_kept(state, one) if state else None)
         if found:
@@ -53,7 +53,7 @@ def predict(steps: Sequence[Step], state: Path | None = None) -> list[Answer]:
     ]
 
 
-def traced_for(step: Step) -> list[Step]:
+def traced_for(step: TrainingStep) -> list[TrainingStep]:
     """The steps that are traced for one: itself, or two of fewer layers where it has many."""
     plain = essence(step)
     if plain.network.layers <= DEEP:
@@ -61,7 +61,7 @@ def traced_for(step: Step) -> list[Step]:
     return [changed(plain, network=changed(plain.network, layers=count)) for count in SHALLOW]
 
 
-def traced(steps: Sequence[Step], limit: float = TIME_LIMIT) -> list[Answer]:
+def traced(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -> list[Answer]:
     """The steps traced by this Python in another process."""
     import subprocess  # a prediction that is known starts nothing
 
@@ -75,17 +75,17 @@ def traced(steps: Sequence[Step], limit: float = TIME_LIMIT) -> list[Answer]:
             check=True,
         )
     except subprocess.TimeoutExpired:
-        return [NotPredicted(f"tracing took more than {limit:.0f} s")] * len(steps)
+        return [NoPrediction(f"tracing took more than {limit:.0f} s")] * len(steps)
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or [f"status {error.returncode}"])[-1]
-        return [NotPredicted(last)] * len(steps)
+        return [NoPrediction(last)] * len(steps)
     return [
-        NotPredicted(plain["because"]) if "because" in plain else Curve.from_json(plain)
+        NoPrediction(plain["because"]) if "because" in plain else Curve.from_json(plain)
         for plain in json.loads(done.stdout)
     ]
 
 
-def _joined(answers: list[Answer], step: Step) -> Answer:
+def _joined(answers: list[Answer], step: TrainingStep) -> Answer:
     curves = [answer for answer in answers if isinstance(answer, Curve)]
     if len(curves) < len(answers):
         return next(answer for answer in answers if not isinstance(answer, Curve))
@@ -95,7 +95,7 @@ def _joined(answers: list[Answer], step: Step) -> Answer:
     return with_surroundings(whole, step)
 
 
-def name_of(step: Step, versions: dict[str, str] | None = None) -> str:
+def name_of(step: TrainingStep, versions: dict[str, str] | None = None) -> str:
     """A name that steps of one essence share, each with these versions where they are given."""
     import hashlib  # OpenSSL's, which is not needed where nothing is predicted
 
@@ -123,7 +123,7 @@ def _entries(folder: str) -> list[str]:
         return []
 
 
-def _shipped(step: Step) -> Curve | None:
+def _shipped(step: TrainingStep) -> Curve | None:
     plain = _all_shipped().get(name_of(step))
     return Curve.from_json(plain) if plain else None
 
@@ -138,17 +138,17 @@ def _all_shipped() -> dict[str, Any]:
     return curves
 
 
-def _path(state: Path, step: Step) -> Path:
+def _path(state: Path, step: TrainingStep) -> Path:
     return state / "predicted" / f"{name_of(step, installed())}.json"
 
 
-def _kept(state: Path, step: Step) -> Curve | None:
+def _kept(state: Path, step: TrainingStep) -> Curve | None:
     try:
         return Curve.from_json(json.loads(_path(state, step).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not there, or not as it was written: it is traced again
 
 
-def _keep(state: Path, step: Step, curve: Curve) -> None:
+def _keep(state: Path, step: TrainingStep, curve: Curve) -> None:
     with contextlib.suppress(OSError):  # what cannot be kept is traced again
         keep(_path(state, step), json.dumps(curve.to_json()) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...record import changed
 from .peak import Curve, Peak
-from .step import Step
+from .step import TrainingStep
 
 MIB = 1 << 20
 CUBLAS = {9: 32 * MIB, 0: 2 * 4 * MIB + 8 * 16 * 1024}
@@ -20,7 +20,7 @@ NCCL = 400 * MIB
 each channel has buffers of NCCL_BUFFSIZE = 4 MiB."""
 
 
-def with_surroundings(curve: Curve, step: Step) -> Curve:
+def with_surroundings(curve: Curve, step: TrainingStep) -> Curve:
     """A curve as the driver sees it: with cuBLAS' workspaces, DDP's buckets, and the context."""
     if step.accumulates and curve.accumulated:
         curve = changed(curve, peaks=curve.accumulated)

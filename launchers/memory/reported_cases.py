@@ -13,27 +13,27 @@ import attrs
 from ...recipes import model as recipes
 from .peak import Curve, Peak
 from .predict import predict
-from .step import Step, step_of
+from .step import TrainingStep, step_of
 
 GB = 10**9
 
 
 @attrs.frozen
-class Reported:
+class ReportedCase:
     """A figure in GB of a card, and the setting that is predicted beside it."""
 
     what: str
-    step: Step
+    step: TrainingStep
     batch: int
     gigabytes: float
     why: str
 
 
-def reported() -> Iterator[Reported]:
+def reported() -> Iterator[ReportedCase]:
     """Every figure, with our words on it."""
     for length, figure in ((1024, 43.0), (400, 13.0)):
         for attention in ("sdpa", "eager"):
-            yield Reported(
+            yield ReportedCase(
                 f"CodeGPT, 8 pairs of 2 x {length} tokens, fp32, {attention}, 2 cards",
                 _codegpt(length, attention),
                 8,
@@ -41,7 +41,7 @@ def reported() -> Iterator[Reported]:
                 WHY[attention],
             )
     for size, batch, figure in (("large", 256, 3.0), ("xl", 192, 10.0), ("xxl", 128, 28.0)):
-        yield Reported(
+        yield ReportedCase(
             f"XLM-R {size}, {batch} pairs of 2 x 256 tokens, LoRA 32, bf16, checkpointing",
             _step(f"anchor-xlmr-{size}", capability=(9, 0)),
             batch,
@@ -49,7 +49,7 @@ def reported() -> Iterator[Reported]:
             WHY["anchors"],
         )
     for length in (512, 256):
-        yield Reported(
+        yield ReportedCase(
             f"CodeBERT as a detector, 128 texts of {length} tokens, fp16",
             _step("code-detector", {"--max_length": length}),
             128,
@@ -68,12 +68,12 @@ WHY = {
 }
 
 
-def _codegpt(length: int, attention: str) -> Step:
+def _codegpt(length: int, attention: str) -> TrainingStep:
     told = {"--block_size": length, "--attn_implementation": attention}
     return _step("codegpt-bigclonebench", told, world=2, accumulates=True, capability=(8, 9))
 
 
-def _step(name: str, told: dict[str, Any] | None = None, **more: Any) -> Step:
+def _step(name: str, told: dict[str, Any] | None = None, **more: Any) -> TrainingStep:
     recipe = recipes.load(name)
     step = step_of(recipe, recipe.arguments | (told or {}), **more)
     assert step is not None

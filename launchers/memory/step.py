@@ -17,7 +17,7 @@ FLASH_FROM = (8, 0)
 
 
 @record
-class Step:
+class TrainingStep:
     """A network with numbers in the place of all flags, and how a step of it is made.
 
     `length` counts the tokens of one sequence. `precision` is what products are computed in under
@@ -43,14 +43,14 @@ class Step:
         return as_dict(self)
 
     @staticmethod
-    def from_json(plain: dict[str, Any]) -> Step:
+    def from_json(plain: dict[str, Any]) -> TrainingStep:
         """The step that `to_json` told of."""
         network, capability = plain["network"], plain["capability"]
         of_tuples = {
             "network": Network(**{**network, "length": tuple(network["length"])}),
             "capability": None if capability is None else tuple(capability),
         }
-        return Step(**{**plain, **of_tuples})
+        return TrainingStep(**{**plain, **of_tuples})
 
 
 def step_of(
@@ -61,7 +61,7 @@ def step_of(
     world: int = 1,
     accumulates: bool = False,
     capability: tuple[int, int] | None = (8, 0),
-) -> Step | None:
+) -> TrainingStep | None:
     """The training step that a recipe's script takes with these arguments, defaults included.
 
     `arguments` are flags with their values, None or True for a bare switch. None where the recipe
@@ -80,7 +80,7 @@ def step_of(
     told = {flag: value for flag, value in arguments.items() if value is not False}
     switch = network.checkpointing
     attention = told.get(ATTENTION_FLAG)
-    return Step(
+    return TrainingStep(
         network,
         sum(number(figure, told) for figure in network.length),
         precision=precision,
@@ -94,7 +94,7 @@ def step_of(
     )
 
 
-def essence(step: Step) -> Step:
+def essence(step: TrainingStep) -> TrainingStep:
     """What a step's operations depend on: steps with the same essence have the same trace."""
     network = changed(
         step.network,

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from .cuda import INNER, as_on_card
 from .networks import DTYPES, batch_of, build, materialized, optimizer_of
-from .step import Step
+from .step import TrainingStep
 from .storages import Block, Watch
 
 HOST = "host"  # not on the card
 
 
 @attrs.frozen
-class Trace:
+class AllocationTrace:
     """Blocks in the order in which they came; `events` holds their numbers, ~number as one goes.
 
     `last` is the place in `events` where the last step begins. Of its two backward passes the
@@ -36,7 +36,7 @@ class Trace:
     moved: int
 
 
-def trace(step: Step, batch: int) -> Trace:
+def trace(step: TrainingStep, batch: int) -> AllocationTrace:
     """Blocks and events of two steps of `batch` examples, of which the second is like all others.
 
     The first one has one forward and backward pass, the second one has two.
@@ -70,12 +70,12 @@ def trace(step: Step, batch: int) -> Trace:
             for start, end in itertools.pairwise([0, *places, len(watch.events)])
             for event in _in_order(watch.events[start:end])
         ]
-        return Trace(
+        return AllocationTrace(
             watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.moved
         )
 
 
-def _backward(watch: Watch, step: Step, batch: int, model: nn.Module) -> None:
+def _backward(watch: Watch, step: TrainingStep, batch: int, model: nn.Module) -> None:
     loss = _forward(watch, step, batch, model)
     watch.role = "workspace"
     torch.autograd.backward(loss)
@@ -85,7 +85,9 @@ def _backward(watch: Watch, step: Step, batch: int, model: nn.Module) -> None:
             watch.see(weight.grad, "gradients")
 
 
-def _update(watch: Watch, step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _update(
+    watch: Watch, step: TrainingStep, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
     card = step.capability is not None
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=card)
     optimizer.step()
@@ -95,7 +97,7 @@ def _update(watch: Watch, step: Step, model: nn.Module, optimizer: torch.optim.O
     optimizer.zero_grad()
 
 
-def _forward(watch: Watch, step: Step, batch: int, model: nn.Module) -> Tensor:
+def _forward(watch: Watch, step: TrainingStep, batch: int, model: nn.Module) -> Tensor:
     watch.role = "activations"
     half = step.precision != "fp32"
     inputs = batch_of(step, batch)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpu import cores
 from ..parent_death import die_with_parent
-from .peak import NotPredicted
-from .step import Step
+from .peak import NoPrediction
+from .step import TrainingStep
 
 if TYPE_CHECKING:  # with torch
-    from .trace import Trace
+    from .trace import AllocationTrace
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     from .curves import traced_at
 
     gc.freeze()
-    steps = [Step.from_json(plain) for plain in json.load(sys.stdin)]
+    steps = [TrainingStep.from_json(plain) for plain in json.load(sys.stdin)]
     traces = iter(_made([(step, batch) for step in steps for batch in traced_at(step)]))
     answers = [_answer(step, [*itertools.islice(traces, len(traced_at(step)))]) for step in steps]
     json.dump(answers, sys.stdout)
@@ -42,7 +42,7 @@ def main() -> None:
     os._exit(0)  # to take torch apart takes its time
 
 
-def _made(asked: Sequence[tuple[Step, int]]) -> list[Trace | str]:
+def _made(asked: Sequence[tuple[TrainingStep, int]]) -> list[AllocationTrace | str]:
     if not sys.platform.startswith("linux"):  # elsewhere a fork with torch in it may not be safe
         return [*itertools.starmap(_traced, asked)]
     fork = multiprocessing.get_context("fork")
@@ -51,7 +51,7 @@ def _made(asked: Sequence[tuple[Step, int]]) -> list[Trace | str]:
         return [*pool.map(_traced, *zip(*asked, strict=True))]
 
 
-def _traced(step: Step, batch: int) -> Trace | str:
+def _traced(step: TrainingStep, batch: int) -> AllocationTrace | str:
     """The trace, or why there is none."""
     from .trace import trace
 
@@ -61,13 +61,13 @@ def _traced(step: Step, batch: int) -> Trace | str:
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def _answer(step: Step, traces: Sequence[Trace | str]) -> dict[str, Any]:
+def _answer(step: TrainingStep, traces: Sequence[AllocationTrace | str]) -> dict[str, Any]:
     from .curves import joined
 
     good = [one for one in traces if not isinstance(one, str)]
     failed = [one for one in traces if isinstance(one, str)]
-    found = NotPredicted(failed[0]) if failed else joined(step, good)
-    return {"because": found.because} if isinstance(found, NotPredicted) else found.to_json()
+    found = NoPrediction(failed[0]) if failed else joined(step, good)
+    return {"because": found.because} if isinstance(found, NoPrediction) else found.to_json()
 
 
 if __name__ == "__main__":

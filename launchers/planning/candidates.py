@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 @record
-class Way:
+class Candidate:
     """One way to train: a plan and a precision, with the arguments in `changed` for it.
 
     `peak` is that of the card where it takes the largest part of what is free, which is `free`
@@ -72,7 +72,7 @@ class Way:
 
 
 @record
-class Fitting:
+class FitResult:
     """The way that is taken, and what else there is.
 
     `fits` is false where even the way that takes least is too large: then `chosen` is that one.
@@ -81,9 +81,9 @@ class Fitting:
     for and against it; `rejected` are told in a line each.
     """
 
-    chosen: Way
+    chosen: Candidate
     fits: bool
-    others: tuple[tuple[Way, str], ...] = ()
+    others: tuple[tuple[Candidate, str], ...] = ()
     rejected: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     meeting: int = 0

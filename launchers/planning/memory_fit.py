@@ -10,17 +10,17 @@ from typing import Any
 from ...recipes.model import Recipe
 from ...record import as_dict, changed, record
 from ..gpus.model import Gpu
-from ..memory.peak import Curve, NotPredicted, Peak
+from ..memory.peak import Curve, NoPrediction, Peak
 from ..memory.predict import predict
-from ..memory.step import FLASH_FROM, MEETING, Step, step_of
-from .candidates import GIB, Fitting, Way, in_gib
+from ..memory.step import FLASH_FROM, MEETING, TrainingStep, step_of
+from .candidates import GIB, Candidate, FitResult, in_gib
 from .plan import Plan
 
 SHOWN = 3  # rejected ways, the smallest
 
 
 @record
-class Training:
+class TrainingSetup:
     """What is trained on which cards, everything but its batch.
 
     `arguments` are all flags that the script is given, `declared` those that it has; `precision`
@@ -73,7 +73,9 @@ def bound(recipe: Recipe, cards: Sequence[Gpu], plan: Plan) -> int:
     return sizes.per_device_cap
 
 
-def fit(training: Training, plans: Sequence[Plan], above: Sequence[Plan]) -> Fitting | NotPredicted:
+def fit(
+    training: TrainingSetup, plans: Sequence[Plan], above: Sequence[Plan]
+) -> FitResult | NoPrediction:
     """The first of `plans`, largest batch first, that leaves the margin; or why nothing is known.
 
     Where none does and the script can checkpoint, that is switched on; where examples meet, rather
@@ -81,25 +83,25 @@ def fit(training: Training, plans: Sequence[Plan], above: Sequence[Plan]) -> Fit
     taken.
     """
     found = ways(training, [*above, *plans])
-    if isinstance(found, NotPredicted):
+    if isinstance(found, NoPrediction):
         return found
     beyond, within = found[: len(above)], found[len(above) :]
     meet = _meet(training.recipe)
     if training.switch and not (within[0].fits if meet else any(way.fits for way in within)):
         lighter = ways(training, plans, {training.switch: None})
-        within += [] if isinstance(lighter, NotPredicted) else lighter
+        within += [] if isinstance(lighter, NoPrediction) else lighter
     if meet:
         within.sort(key=lambda way: -way.plan.per_device)
     able = [way for way in within if way.fits]
     if not able:
-        return Fitting(min(within, key=_total), fits=False)
+        return FitResult(min(within, key=_total), fits=False)
     too_large = [way for way in within if not way.fits]
     tight = [way for way in too_large if way.peak.total <= way.free][-1:]
     others = [(way, "faster, but leaves less than the margin") for way in tight]
     less = "fewer examples meet: another training" if meet else "accumulates more"
     others += [(way, f"leaves more memory, {less}") for way in able[1:2]]
     rejected = [_too_large(way) for way in too_large if way not in tight]
-    return Fitting(
+    return FitResult(
         able[0],
         fits=True,
         meeting=plans[0].per_device if meet else 0,
@@ -109,33 +111,33 @@ def fit(training: Training, plans: Sequence[Plan], above: Sequence[Plan]) -> Fit
 
 
 def ways(
-    training: Training, plans: Sequence[Plan], changed: Mapping[str, str | None] | None = None
-) -> list[Way] | NotPredicted:
+    training: TrainingSetup, plans: Sequence[Plan], changed: Mapping[str, str | None] | None = None
+) -> list[Candidate] | NoPrediction:
     """The predicted peak of every plan, with these arguments changed; or why there is none."""
     changed = changed or {}
     steps = steps_of(training, changed)
-    if isinstance(steps, NotPredicted):
+    if isinstance(steps, NoPrediction):
         return steps
     curves: dict[Key, Curve] = {}
     for key, answer in zip(steps, predict([*steps.values()], training.state), strict=True):
-        if isinstance(answer, NotPredicted):
+        if isinstance(answer, NoPrediction):
             return answer
         curves[key] = answer
     return [_fullest(training, plan, curves, changed) for plan in plans]
 
 
 def steps_of(
-    training: Training, changed: Mapping[str, str | None]
-) -> dict[Key, Step] | NotPredicted:
+    training: TrainingSetup, changed: Mapping[str, str | None]
+) -> dict[Key, TrainingStep] | NoPrediction:
     """The steps to predict, for each kind of card.
 
     Cards before 8.0 take what later ones do: with the masks that all networks here have, there is
     no flash attention on either, and so that fewer steps have to be traced.
     """
-    steps: dict[Key, Step] = {}
+    steps: dict[Key, TrainingStep] = {}
     for gpu, accumulates in itertools.product(training.cards, (False, True)):
         if gpu.compute_capability is None:
-            return NotPredicted(f"card {gpu.index} does not tell its compute capability")
+            return NoPrediction(f"card {gpu.index} does not tell its compute capability")
         try:
             step = step_of(
                 training.recipe,
@@ -146,24 +148,24 @@ def steps_of(
                 accumulates=accumulates,
             )
         except ValueError as error:  # a number or a precision that the user passes
-            return NotPredicted(f"the arguments tell no step: {error}")
+            return NoPrediction(f"the arguments tell no step: {error}")
         if step is None:
-            return NotPredicted(f"the recipe {training.recipe.name} does not tell its model")
+            return NoPrediction(f"the recipe {training.recipe.name} does not tell its model")
         steps[gpu.compute_capability, accumulates] = step
     return steps
 
 
 def _fullest(
-    training: Training,
+    training: TrainingSetup,
     plan: Plan,
     curves: Mapping[Key, Curve],
     changed: Mapping[str, str | None],
-) -> Way:
+) -> Candidate:
     """The plan on the card of which it takes the largest part."""
     found = []
     for capability, free in {(gpu.compute_capability, gpu.memory_free) for gpu in training.cards}:
         curve = curves[capability, plan.accumulation > 1]
-        way = Way(
+        way = Candidate(
             plan=plan,
             precision=training.precision,
             changed=changed,
@@ -189,15 +191,15 @@ def _corrected(peak: Peak, factor: float) -> Peak:
     return changed(peak, **{**parts, "context": peak.context})
 
 
-def _total(way: Way) -> int:
+def _total(way: Candidate) -> int:
     return way.peak.total
 
 
-def _too_large(way: Way) -> str:
+def _too_large(way: Candidate) -> str:
     return f"{way.name}: {in_gib(way.peak.total)} GiB of {in_gib(way.limit)}"
 
 
-def _capped(training: Training, beyond: Sequence[Way]) -> Iterator[str]:
+def _capped(training: TrainingSetup, beyond: Sequence[Candidate]) -> Iterator[str]:
     """The least batch above the recipe's cap."""
     sizes = training.recipe.batch
     for way in beyond[-1:]:

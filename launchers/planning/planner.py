@@ -10,22 +10,22 @@ from ...recipes.model import Recipe
 from ...record import as_dict, changed, record
 from ..cpu import cores
 from ..gpus.select import Devices
-from ..script.arguments import fixed_by, given
+from ..script.arguments import fixed_by, parse_flags
 from ..script.source import counts_steps, declared, text_of
 from ..state import state_folder
 from .plan import Plan, solve, solve_shared
 from .settings import Settings, settings
-from .throughput import Pace, Paces
+from .throughput import Throughput, ThroughputHistory
 from .training_steps import horizon
 
 if TYPE_CHECKING:  # needed only where there are cards, or something was measured
-    from .candidates import Fitting
-    from .roofline import Expected
+    from .candidates import FitResult
+    from .roofline import StepTime
     from .time_estimate import Estimate
 
 
 @record
-class Asked:
+class PlanRequest:
     """What a plan is asked for: the script, and the user's numbers in place of the recipe's.
 
     `extra` are the user's own arguments for the script. `shared`: ranks share each batch out.
@@ -83,12 +83,12 @@ class Asked:
             )
         return batch // accumulation, accumulation
 
-    def paces(self, devices: Devices) -> Paces:
+    def paces(self, devices: Devices) -> ThroughputHistory:
         """What was measured of it on these devices."""
         length = self.recipe.flags.sequence_length or ""
-        said = given(self.extra).get(length) or self.recipe.arguments.get(length)
+        said = parse_flags(self.extra).get(length) or self.recipe.arguments.get(length)
         training = (self.recipe.name, *([] if said is None else [f"length {said}"]))
-        return Paces(state_folder(), training, devices.cards)
+        return ThroughputHistory(state_folder(), training, devices.cards)
 
     @property
     def accumulates(self) -> bool:
@@ -97,7 +97,7 @@ class Asked:
 
 
 @record
-class Planned:
+class FullPlan:
     """A plan, with what is predicted of its memory and time.
 
     `unknown` says why no memory is predicted; it is empty on the CPU, whose memory is not planned.
@@ -107,16 +107,16 @@ class Planned:
 
     plan: Plan
     settings: Settings
-    fitting: Fitting | None = None
+    fitting: FitResult | None = None
     unknown: str = ""
-    roofline: Expected | None = None
-    pace: Pace | None = None
+    roofline: StepTime | None = None
+    pace: Throughput | None = None
     estimate: Estimate | None = None
     others: tuple[str, ...] = ()
 
-    def lowered(self, plan: Plan) -> Planned:
+    def lowered(self, plan: Plan) -> FullPlan:
         """The same with what was learned in the place of what was predicted."""
-        return Planned(plan, self.settings)
+        return FullPlan(plan, self.settings)
 
     @property
     def said(self) -> list[str]:
@@ -139,18 +139,18 @@ class Planned:
         }
 
 
-def planned(asked: Asked, devices: Devices) -> Planned:
+def planned(asked: PlanRequest, devices: Devices) -> FullPlan:
     """The plan for these cards, or for the CPU.
 
     On cards the batch is the largest whose predicted peak leaves a margin, unless the user says
     which; where nothing can be predicted, the largest up to the recipe's cap.
 
     Raises:
-        InputError: nothing fits; or as for `Asked.plan`, or a precision that the script cannot be
-            told.
+        InputError: nothing fits; or as for `PlanRequest.plan`, or a precision for which the
+            script has no flag.
 
     """
-    mine = given(asked.extra)
+    mine = parse_flags(asked.extra)
     first = asked.plan(devices.world * asked.machines)
     more = settings(
         asked.recipe,
@@ -164,7 +164,7 @@ def planned(asked: Asked, devices: Devices) -> Planned:
     pace = asked.paces(devices).known(more.precision.name)
     found = _fitting(asked, devices, more.precision.name, first, pace) if devices.cards else ""
     if isinstance(found, str):
-        return _timed(Planned(first, more, unknown=found, pace=pace), devices)
+        return _timed(FullPlan(first, more, unknown=found, pace=pace), devices)
     if not found.fits and asked.accumulates and not asked.told:
         raise InputError(found.objection)
     solved = found.chosen.plan
@@ -172,23 +172,23 @@ def planned(asked: Asked, devices: Devices) -> Planned:
         counted = horizon(asked.recipe, solved, asked.script, mine)
         more = changed(more, horizon=counted)
     more = changed(more, arguments={**more.arguments, **found.chosen.changed})
-    return _timed(Planned(solved, more, found, pace=pace), devices)
+    return _timed(FullPlan(solved, more, found, pace=pace), devices)
 
 
 def _fitting(
-    asked: Asked, devices: Devices, precision: str, first: Plan, pace: Pace | None
-) -> Fitting | str:
+    asked: PlanRequest, devices: Devices, precision: str, first: Plan, pace: Throughput | None
+) -> FitResult | str:
     """What fits, or why that is not known."""
     recipe, flags = asked.recipe, declared(asked.script)
     if recipe.model is None:
         return f"the recipe {recipe.name} does not tell its model"
-    from ..memory.peak import NotPredicted
-    from .memory_fit import Training, bound, fit, splits
+    from ..memory.peak import NoPrediction
+    from .memory_fit import TrainingSetup, bound, fit, splits
 
     wanted = {flag: value for flag, value in recipe.if_declared.items() if flag in flags}
-    training = Training(
+    training = TrainingSetup(
         recipe=recipe,
-        arguments={**recipe.arguments, **wanted, **given(asked.extra)},
+        arguments={**recipe.arguments, **wanted, **parse_flags(asked.extra)},
         declared=flags,
         precision=recipe.model.precision or precision,
         world=first.world,
@@ -203,7 +203,7 @@ def _fitting(
         within = [plan for plan in every if plan.per_device <= most]
         above = [plan for plan in every if plan.per_device > most]
     found = fit(training, within, above)
-    if isinstance(found, NotPredicted):
+    if isinstance(found, NoPrediction):
         return found.because
     if found.fits:
         return found
@@ -212,14 +212,14 @@ def _fitting(
     return changed(found, remedies=remedies(training, found.chosen))
 
 
-def _timed(known: Planned, devices: Devices) -> Planned:
+def _timed(known: FullPlan, devices: Devices) -> FullPlan:
     """With the time, if there is something to go by."""
     if known.pace is None and known.fitting is None:
         return known
     from .roofline import expected
     from .time_estimate import estimate, in_words
 
-    def time(plan: Plan, roofline: Expected | None) -> Estimate | None:
+    def time(plan: Plan, roofline: StepTime | None) -> Estimate | None:
         return estimate(plan, roofline, known.pace, known.settings.horizon, devices.cards)
 
     if known.fitting is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ...record import record
 from ..gpus.model import Gpu, Link
 from ..gpus.specs import Card, named
-from .candidates import Way
+from .candidates import Candidate
 
 EFFICIENCY = 0.33
 """The part of the peak of a card's units: the mean of what is published for training transformers,
@@ -31,7 +31,7 @@ NVLINK = 25.0
 
 
 @record
-class Expected:
+class StepTime:
     """Seconds of an optimizer step.
 
     `compute` is all forward and backward passes, which wait for `bound` ("products" or "memory"),
@@ -52,7 +52,7 @@ class Expected:
         return self.compute + self.once + self.reduced
 
 
-def expected(way: Way, cards: Sequence[Gpu], links: Sequence[Link] = ()) -> Expected | None:
+def expected(way: Candidate, cards: Sequence[Gpu], links: Sequence[Link] = ()) -> StepTime | None:
     """The step of the slowest of these cards; None where no sheet of one of them is known."""
     sheets = [named(gpu.name) for gpu in cards]
     known = [sheet for sheet in sheets if sheet is not None and way.precision in sheet.tflops]
@@ -62,7 +62,7 @@ def expected(way: Way, cards: Sequence[Gpu], links: Sequence[Link] = ()) -> Expe
     return max((_on(way, card, rate) for card in known), key=_seconds)
 
 
-def _on(way: Way, card: Card, rate: float) -> Expected:
+def _on(way: Candidate, card: Card, rate: float) -> StepTime:
     world = way.plan.world
     peak = way.flops * way.plan.per_device / (card.tflops[way.precision] * 1e12)
     products = peak / EFFICIENCY
@@ -71,7 +71,7 @@ def _on(way: Way, card: Card, rate: float) -> Expected:
     micro = max(products, memory)
     # A ring: every rank sends and receives each gradient twice, but for its own part.
     reducing = 2 * (world - 1) / world * way.trainable / (rate * 1e9)
-    return Expected(
+    return StepTime(
         compute=micro * way.plan.accumulation,
         bound="products" if products >= memory else "memory",
         once=way.moved_once / bandwidth,
@@ -91,5 +91,5 @@ def _reducing(known: Sequence[Card], cards: Sequence[Gpu], links: Sequence[Link]
     return (nvlink or pcie) * LINK_EFFICIENCY
 
 
-def _seconds(one: Expected) -> float:
+def _seconds(one: StepTime) -> float:
     return one.seconds

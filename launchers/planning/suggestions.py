@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from ...record import changed, record
 from ..gpus.specs import cards
-from ..memory.peak import NotPredicted
+from ..memory.peak import NoPrediction
 from ..memory.predict import DEEP, predict
-from ..memory.step import Step
-from .candidates import GIB, MARGIN, Way, in_gib
-from .memory_fit import Training, steps_of, ways
+from ..memory.step import TrainingStep
+from .candidates import GIB, MARGIN, Candidate, in_gib
+from .memory_fit import TrainingSetup, steps_of, ways
 from .plan import Plan
 from .precision import FLAG, best_of
 
@@ -19,19 +19,19 @@ LORA_RANK = 16
 
 
 @record
-class Change:
+class SettingChange:
     """Something to change: arguments, the precision, and what the user would do for it."""
 
     said: str
     arguments: Mapping[str, str | None] = MappingProxyType({})
     precision: str = ""
 
-    def of(self, training: Training) -> Training:
+    def of(self, training: TrainingSetup) -> TrainingSetup:
         """The training in this precision."""
         return changed(training, precision=self.precision or training.precision)
 
 
-def remedies(training: Training, way: Way) -> tuple[str, ...]:
+def remedies(training: TrainingSetup, way: Candidate) -> tuple[str, ...]:
     """Each change that alone makes it fit, else how far all go together, and a larger card.
 
     For a deep network the changes are named only.
@@ -56,7 +56,7 @@ def remedies(training: Training, way: Way) -> tuple[str, ...]:
     return (*told, *larger)
 
 
-def _changes(training: Training) -> Iterator[Change]:
+def _changes(training: TrainingSetup) -> Iterator[SettingChange]:
     recipe, told, declared = training.recipe, training.arguments, training.declared
     network = recipe.model
     if network is None:
@@ -64,46 +64,46 @@ def _changes(training: Training) -> Iterator[Change]:
     switch = network.checkpointing
     if isinstance(switch, str) and switch not in told:
         adds = "" if switch in declared else ", which `ddpfix patch --with checkpointing` adds"
-        yield Change(f"{switch}{adds}", {switch: None})
+        yield SettingChange(f"{switch}{adds}", {switch: None})
     precision, _ = best_of(training.cards)
     if not network.precision and training.precision == "fp32" != precision:
         how = f"{FLAG} {precision}" if FLAG in declared else "`ddpfix patch --with amp`"
-        yield Change(f"{how}, which computes in {precision}", precision=precision)
+        yield SettingChange(f"{how}, which computes in {precision}", precision=precision)
     if isinstance(network.lora, str) and network.lora not in told:
         with_it = "" if network.lora in declared else ", which `ddpfix patch --with lora` adds"
         said = f"{network.lora} {LORA_RANK}{with_it}, another training"
-        yield Change(said, {network.lora: str(LORA_RANK)})
+        yield SettingChange(said, {network.lora: str(LORA_RANK)})
     for flag, floor in recipe.out_of_memory.items():
         number = str(told.get(flag) or "")
         less = max(int(number) // 2, floor) if number.isdigit() else 0
         if 0 < less < int(number or 0):
             said = f"{flag} {less} instead of {number}, as the recipe allows"
-            yield Change(said, {flag: str(less)})
+            yield SettingChange(said, {flag: str(less)})
 
 
-def _together(changes: Sequence[Change]) -> Change:
+def _together(changes: Sequence[SettingChange]) -> SettingChange:
     arguments = {flag: value for one in changes for flag, value in one.arguments.items()}
     precision = next((one.precision for one in changes if one.precision), "")
-    return Change(" and ".join(one.said for one in changes), arguments, precision)
+    return SettingChange(" and ".join(one.said for one in changes), arguments, precision)
 
 
-def _trace(training: Training, changes: Sequence[Change]) -> None:
+def _trace(training: TrainingSetup, changes: Sequence[SettingChange]) -> None:
     """Have all steps traced in one process, and kept."""
-    wanted: list[Step] = []
+    wanted: list[TrainingStep] = []
     for one in changes:
         steps = steps_of(one.of(training), one.arguments)
-        wanted += [] if isinstance(steps, NotPredicted) else steps.values()
+        wanted += [] if isinstance(steps, NoPrediction) else steps.values()
     predict(wanted, training.state)
 
 
-def _way(training: Training, least: Plan, change: Change) -> Way | None:
+def _way(training: TrainingSetup, least: Plan, change: SettingChange) -> Candidate | None:
     found = ways(change.of(training), [least], change.arguments)
-    return None if isinstance(found, NotPredicted) else found[0]
+    return None if isinstance(found, NoPrediction) else found[0]
 
 
-def _larger_card(training: Training, least: Plan) -> Iterator[str]:
+def _larger_card(training: TrainingSetup, least: Plan) -> Iterator[str]:
     found = ways(training, [least])
-    if isinstance(found, NotPredicted):
+    if isinstance(found, NoPrediction):
         return
     needed = found[0].peak.total
     able = [

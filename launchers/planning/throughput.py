@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # with pynvml
 
 
 @record
-class Pace:
+class Throughput:
     """What was measured of one training on one kind of cards in one precision.
 
     `seconds` are those of an optimizer step at this batch, `time` the same in proportion to what
@@ -35,7 +35,7 @@ class Pace:
 
 
 @record
-class Paces:
+class ThroughputHistory:
     """Those kept in the folder `state`, for a training on these cards; none: the CPU.
 
     `training` tells it by the name of its recipe and the length of its sequences.
@@ -45,15 +45,15 @@ class Paces:
     training: tuple[str, ...]
     cards: tuple[Gpu, ...]
 
-    def known(self, precision: str) -> Pace | None:
+    def known(self, precision: str) -> Throughput | None:
         """What was measured last; what cannot be read is as good as not measured."""
         try:
             text = self._path(precision).read_text(encoding="utf-8")
-            return Pace(**json.loads(text)["pace"])
+            return Throughput(**json.loads(text)["pace"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, pace: Pace, precision: str) -> None:
+    def keep(self, pace: Throughput, precision: str) -> None:
         """Write it down. Raises OSError where that cannot be done."""
         content: Mapping[str, Any] = {
             "training": self.training,

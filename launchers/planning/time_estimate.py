@@ -8,8 +8,8 @@ from ...record import record
 from ..gpus.model import Gpu
 from .candidates import in_percent
 from .plan import Plan
-from .roofline import Expected
-from .throughput import Pace
+from .roofline import StepTime
+from .throughput import Throughput
 from .training_steps import Horizon
 
 WATT_SECONDS = 3.6e6  # of a kilowatt-hour
@@ -47,8 +47,8 @@ class Estimate:
 
 def estimate(
     plan: Plan,
-    roofline: Expected | None,
-    pace: Pace | None,
+    roofline: StepTime | None,
+    pace: Throughput | None,
     horizon: Horizon | None,
     cards: Sequence[Gpu],
 ) -> Estimate | None:
@@ -71,7 +71,9 @@ def estimate(
     return Estimate(step, why, epoch, total, energy, measured is not None)
 
 
-def _step(plan: Plan, roofline: Expected | None, pace: Pace | None) -> tuple[float, str] | None:
+def _step(
+    plan: Plan, roofline: StepTime | None, pace: Throughput | None
+) -> tuple[float, str] | None:
     """Seconds, and where they are from."""
     if roofline is None and pace is None:
         return None

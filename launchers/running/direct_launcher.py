@@ -35,7 +35,7 @@ def main(words: Sequence[str]) -> int:
     match words:
         case ["--processes", count, what, *_] if count.isdigit() and int(count) and what:
             with hold_port() as held:
-                job = Job(int(count), words[2:], held.getsockname()[1])
+                job = RankGroup(int(count), words[2:], held.getsockname()[1])
                 return job.watch()
     print(USAGE, file=sys.stderr)
     return 2
@@ -78,7 +78,7 @@ def variables(rank: int, world: int, port: int, base: Mapping[str, str]) -> dict
     }
 
 
-class Job:
+class RankGroup:
     """The ranks, from their start to the last one's end."""
 
     def __init__(self, world: int, words: Sequence[str], port: int) -> None:

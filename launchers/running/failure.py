@@ -31,7 +31,7 @@ _DIRECT = re.compile(r"ddpfix: rank (\d+) ended with (?:exit status )?(\w+)")
 
 
 @attrs.frozen
-class Failure:
+class RunFailure:
     """The first failure: its rank if known, how that ended, and its traceback if there was one.
 
     `how` is such as "exit status 1" or "SIGKILL", or empty. `error` is the traceback's last line.
@@ -59,7 +59,7 @@ class _Traceback:
     lines: tuple[str, ...]
 
 
-def first_failure(output: bytes) -> Failure:
+def first_failure(output: bytes) -> RunFailure:
     """What the output of a run that failed says of the first failure."""
     text = output.decode("utf-8", "replace")
     rank, how = _first_rank(text)
@@ -74,12 +74,12 @@ def first_failure(output: bytes) -> Failure:
     # Memory first: it is never a consequence of another rank's failure.
     chosen = next(iter([*memory, *own, *others]), None)
     if chosen is None:
-        return Failure(rank, how, out_of_memory=out_of_memory)
+        return RunFailure(rank, how, out_of_memory=out_of_memory)
     if chosen.rank is not None and chosen.rank != rank:
         rank, how = chosen.rank, ""
     lines = "\n".join(chosen.lines)
     in_evaluation = _EVALUATES.search(lines) is not None
-    return Failure(rank, how, chosen.lines[-1], lines, out_of_memory, in_evaluation)
+    return RunFailure(rank, how, chosen.lines[-1], lines, out_of_memory, in_evaluation)
 
 
 def _first_rank(text: str) -> tuple[int | None, str]:

@@ -16,7 +16,7 @@ import attrs
 
 from ...errors import InputError
 from ..state import state_folder
-from .output_monitor import TAIL, Heard
+from .output_monitor import TAIL, OutputMonitor
 from .run_record import RECORD, started
 from .runner import LOG
 
@@ -46,7 +46,7 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What `ddpfix status` tells."""
-        heard = Heard()
+        heard = OutputMonitor()
         with contextlib.suppress(OSError), (self.folder / LOG).open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(0, size - TAIL))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ...record import changed
-from ..script.arguments import given
+from ..script.arguments import parse_flags
 from ..state import keep
-from .oom_ladder import CHECKPOINTING, Setting
+from .oom_ladder import CHECKPOINTING, LaunchSettings
 from .run_record import now, versions
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ MEMORY_PACKAGES = ("torch", "transformers", "peft")
 
 
 @attrs.frozen
-class Kind:
+class RunKind:
     """What a run's memory depends on."""
 
     recipe: str
@@ -47,7 +47,7 @@ class Kind:
         return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def kind_of(setting: Setting, cards: Sequence[Gpu]) -> Kind:
+def kind_of(setting: LaunchSettings, cards: Sequence[Gpu]) -> RunKind:
     """The kind of a run, asked before anything was lowered; no cards stand for the CPU."""
     recipe = setting.recipe
     flags = recipe.flags
@@ -56,8 +56,8 @@ def kind_of(setting: Setting, cards: Sequence[Gpu]) -> Kind:
         *(name for name in (flags.learning_rate, flags.epochs, flags.seed) if name),
         *recipe.data.files,
     }
-    arguments = {**recipe.arguments, **setting.told, **given(setting.extra)}
-    return Kind(
+    arguments = {**recipe.arguments, **setting.told, **parse_flags(setting.extra)}
+    return RunKind(
         recipe.name,
         tuple(sorted({f"{gpu.name}, {gpu.memory_total >> 20} MiB" for gpu in cards})) or ("CPU",),
         setting.plan.world > 1,
@@ -66,25 +66,25 @@ def kind_of(setting: Setting, cards: Sequence[Gpu]) -> Kind:
     )
 
 
-class Memory:
+class OomHistory:
     """What was learned on these cards; no cards stand for the CPU. `state` is ddpfix' own folder.
 
     `setting` is what the run would be told without it.
     """
 
-    def __init__(self, state: Path, cards: Sequence[Gpu], setting: Setting) -> None:
+    def __init__(self, state: Path, cards: Sequence[Gpu], setting: LaunchSettings) -> None:
         self._folder = state / "memory"
         self._cards, self._setting = cards, setting
 
     @functools.cached_property
-    def _kind(self) -> Kind:
+    def _kind(self) -> RunKind:
         return kind_of(self._setting, self._cards)
 
     @property
     def _path(self) -> Path:
         return self._folder / self._kind.name
 
-    def keep(self, setting: Setting) -> None:
+    def keep(self, setting: LaunchSettings) -> None:
         """Write the setting down. Raises OSError where that cannot be done."""
         lowered = {flag: setting.value(flag) for flag in setting.recipe.out_of_memory}
         content = {
@@ -97,7 +97,7 @@ class Memory:
         }
         keep(self._path, json.dumps(content, indent=2) + "\n")
 
-    def used(self, setting: Setting) -> tuple[Setting, str]:
+    def used(self, setting: LaunchSettings) -> tuple[LaunchSettings, str]:
         """The setting lowered to what was learned, and a sentence on it; empty without any."""
         if not self._folder.is_dir():
             return setting, ""  # before the versions are looked up, which takes its time
@@ -117,7 +117,7 @@ class Memory:
         )
 
 
-def _lowered(setting: Setting, known: dict[str, Any]) -> Setting:
+def _lowered(setting: LaunchSettings, known: dict[str, Any]) -> LaunchSettings:
     if 0 < known["per_device"] < setting.plan.per_device:
         setting = setting.taking(known["per_device"])
     if 0 < known["eval_per_device"] < setting.eval_per_device:

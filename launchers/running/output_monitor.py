@@ -25,7 +25,7 @@ _BAR = re.compile(rb"\d+%\|.*?\|\s*(\d+)/(\d+) \[")
 _LOSS = re.compile(rb"\bloss\W{1,4}(\d+\.?\d*(?:[eE][-+]?\d+)?)")
 
 
-class Heard:
+class OutputMonitor:
     """Takes the output as it comes.
 
     `last` is when there was any (`time.monotonic`), `step` and `steps` how far the last progress

@@ -17,9 +17,9 @@ from ..backends import command
 from ..backends.command import Command
 from ..gpus.monitor import SAMPLES
 from ..gpus.select import Devices
-from ..planning.planner import Asked, Planned, planned
-from ..planning.throughput import Pace
-from ..script.arguments import given
+from ..planning.planner import FullPlan, PlanRequest, planned
+from ..planning.throughput import Throughput
+from ..script.arguments import parse_flags
 from ..script.flags import replaced
 from .run_record import now
 from .runner import LOG, run
@@ -31,7 +31,7 @@ Build = Callable[[Path, tuple[str, ...]], Command]
 
 
 @attrs.frozen
-class Measured:
+class ProbeResult:
     """Seconds of an optimizer step, the slowest rank's median.
 
     `reserved` is the most bytes that torch held on a card, `power` the cards' mean watts; None
@@ -43,7 +43,9 @@ class Measured:
     power: float | None
 
 
-def probed(asked: Asked, devices: Devices, steps: int, backend: str | None = None) -> Planned:
+def probed(
+    asked: PlanRequest, devices: Devices, steps: int, backend: str | None = None
+) -> FullPlan:
     """The plan, corrected by so many steps of what was planned before; what they tell is kept.
 
     The ranks are started by `backend`, or without one by the quickest: their steps are the same.
@@ -59,7 +61,7 @@ def probed(asked: Asked, devices: Devices, steps: int, backend: str | None = Non
 
     def build(folder: Path, prefix: tuple[str, ...]) -> Command:
         extra: Sequence[str] = asked.extra
-        if output and output in given(extra):  # theirs is for the run itself
+        if output and output in parse_flags(extra):  # theirs is for the run itself
             extra = replaced(extra, output, str(folder))
         return command.build(
             asked.recipe,
@@ -82,13 +84,13 @@ def probed(asked: Asked, devices: Devices, steps: int, backend: str | None = Non
     return planned(asked, devices)
 
 
-def _pace(first: Planned, found: Measured) -> Pace:
+def _pace(first: FullPlan, found: ProbeResult) -> Throughput:
     """What was measured, held against what was predicted."""
     memory = None
     if first.fitting and found.reserved:
         corrected = (first.pace.memory if first.pace else None) or 1.0
         memory = found.reserved / first.fitting.chosen.peak.reserved * corrected
-    return Pace(
+    return Throughput(
         when=now(),
         world=first.plan.world,
         per_device=first.plan.per_device,
@@ -100,7 +102,7 @@ def _pace(first: Planned, found: Measured) -> Pace:
     )
 
 
-def measure(build: Build, steps: int, cards: Sequence[int]) -> Measured:
+def measure(build: Build, steps: int, cards: Sequence[int]) -> ProbeResult:
     """Run so many steps, and one before to warm up; nothing is kept of what the script writes.
 
     Raises:
@@ -117,7 +119,7 @@ def measure(build: Build, steps: int, cards: Sequence[int]) -> Measured:
         ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
         if outcome.status or not ranks:
             raise InputError(_why(folder / "run" / LOG, outcome.cause, steps))
-        return Measured(
+        return ProbeResult(
             seconds=max(statistics.median(rank["seconds"]) for rank in ranks),
             reserved=max((rank["reserved"] for rank in ranks if rank["reserved"]), default=None),
             power=_power(folder / "run" / SAMPLES),

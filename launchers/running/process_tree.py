@@ -23,7 +23,7 @@ _POLL = 0.05  # seconds between looks
 _LEFTOVER_GRACE = 5.0  # seconds a process left behind has to end after SIGTERM
 
 
-class Family:
+class ProcessTree:
     """The child and everything it started."""
 
     def __init__(self, child: subprocess.Popen[bytes], run_id: str) -> None:

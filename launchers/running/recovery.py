@@ -11,9 +11,9 @@ import attrs
 
 from ...record import as_dict, changed
 from ..backends.command import Command
-from ..script.arguments import given
-from .oom_ladder import Setting, down
-from .runner import Next, Outcome
+from ..script.arguments import parse_flags
+from .oom_ladder import LaunchSettings, down
+from .runner import Attempt, RunOutcome
 
 RESUME = "--resume"
 # Together they tell the checkpoints that `ddpfix patch --with resume` adds; a --resume alone may
@@ -45,15 +45,15 @@ class Recovery:
     otherwise are repeated.
     """
 
-    setting: Setting
-    build: Callable[[Setting], Command]
+    setting: LaunchSettings
+    build: Callable[[LaunchSettings], Command]
     output: Path
-    keep: Callable[[Setting], object]
+    keep: Callable[[LaunchSettings], object]
     retry: bool = True
     restarts: int = 0
     anew: int = 0
 
-    def __call__(self, outcome: Outcome) -> Next | None:
+    def __call__(self, outcome: RunOutcome) -> Attempt | None:
         """What to go on with, if anything."""
         failure = outcome.failure
         if failure is not None and failure.sentence:
@@ -66,7 +66,7 @@ class Recovery:
         _say(f"{outcome.cause}; starting again{self._from()}, {self.restarts} restart(s) left")
         return self._next(self._resumed(), outcome.cause)
 
-    def _lower(self, outcome: Outcome) -> Next | None:
+    def _lower(self, outcome: RunOutcome) -> Attempt | None:
         assert outcome.failure is not None
         if not self.retry:
             _say("Out of memory; on one machine, without --no-retry, less would be tried")
@@ -84,12 +84,12 @@ class Recovery:
         _say(f"Out of memory; going on{where} with {step.said}")
         return self._next(self.setting if step.anew else self._resumed(), step.said)
 
-    def _next(self, setting: Setting, why: str) -> Next:
-        return Next(self.build(setting), {"why": why, "plan": as_dict(setting.plan)})
+    def _next(self, setting: LaunchSettings, why: str) -> Attempt:
+        return Attempt(self.build(setting), {"why": why, "plan": as_dict(setting.plan)})
 
-    def _resumed(self) -> Setting:
+    def _resumed(self) -> LaunchSettings:
         extra = self.setting.extra
-        if not self.setting.declared >= RESUMABLE or RESUME in given(extra):
+        if not self.setting.declared >= RESUMABLE or RESUME in parse_flags(extra):
             return self.setting
         # Before the user's own: a last word of theirs may be open for a value.
         return changed(self.setting, told={**self.setting.told, RESUME: None})

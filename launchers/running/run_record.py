@@ -23,7 +23,7 @@ _ROOM = 1 << 17
 may be why it ends, can still say so."""
 
 
-class Record:
+class RunRecord:
     """A JSON file that is replaced as a whole."""
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:

@@ -19,16 +19,16 @@ from ...errors import InputError
 from ..backends.command import Command
 from ..parent_death import die_with_parent
 from ..state import state_folder
-from .output_monitor import Heard
-from .process_tree import MARK, Family
-from .run_record import RECORD, Record, opening, versions
+from .output_monitor import OutputMonitor
+from .process_tree import MARK, ProcessTree
+from .run_record import RECORD, RunRecord, opening, versions
 from .signals import Stop
 from .tee import Logs, Tee
-from .watchdog import HUNG, Patience, Watchdog
+from .watchdog import HUNG, RunWatchdog, SilenceLimits
 
 if TYPE_CHECKING:
     from ..gpus.monitor import Monitor
-    from .failure import Failure
+    from .failure import RunFailure
 
 LOG = "log.txt"
 RANKS = "ranks"
@@ -41,7 +41,7 @@ _UNDER_WAY = 0.3  # seconds until the ranks have been started and can be left al
 
 
 @attrs.frozen
-class Outcome:
+class RunOutcome:
     """How a run ended, or one attempt at it.
 
     `status` is the exit status to pass on: the child's own, 128 + n when signal n ended it or the
@@ -54,19 +54,19 @@ class Outcome:
     cause: str
     seconds: float
     left_behind: int
-    failure: Failure | None = None
+    failure: RunFailure | None = None
     step: int | None = None
 
 
 @attrs.frozen
-class Next:
+class Attempt:
     """An attempt at a run: its command, and facts about it for the record."""
 
     command: Command
     facts: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-Again = Callable[[Outcome], Next | None]
+Again = Callable[[RunOutcome], Attempt | None]
 """What to run after an attempt that failed, if anything."""
 
 
@@ -101,11 +101,11 @@ def run(
     grace: float = 30.0,
     quiet: bool = False,
     again: Again | None = None,
-    patience: Patience | None = None,
+    patience: SilenceLimits | None = None,
     rank_logs: bool = False,
     cards: Sequence[int] = (),
     output: Path | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run `command` to its end; its output goes to the terminal and to `folder`/log.txt.
 
     `quiet` keeps it from the terminal. With `rank_logs` each rank's output is also kept in
@@ -129,11 +129,11 @@ def run(
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     run_id = os.urandom(16).hex()
-    patience = patience or Patience()
-    record = Record(folder / RECORD, opening(command, run_id, facts or {}))
+    patience = patience or SilenceLimits()
+    record = RunRecord(folder / RECORD, opening(command, run_id, facts or {}))
     attempts: list[dict[str, Any]] = []
     began = time.monotonic()
-    following: Next | None = Next(command)
+    following: Attempt | None = Attempt(command)
     ranks = folder / RANKS if rank_logs else None
     with Logs(folder / LOG, ranks) as logs, Stop(grace) as stop:
         while following is not None:
@@ -168,13 +168,13 @@ class _Attempt:
     """One start of a command, to its end."""
 
     def __init__(
-        self, command: Command, run_id: str, logs: Logs, quiet: bool, patience: Patience
+        self, command: Command, run_id: str, logs: Logs, quiet: bool, patience: SilenceLimits
     ) -> None:
         self._command, self._run_id = command, run_id
         self._logs, self._quiet, self._patience = logs, quiet, patience
-        self._heard = Heard()
+        self._heard = OutputMonitor()
 
-    def run(self, stop: Stop, under_way: Callable[[], None]) -> Outcome:
+    def run(self, stop: Stop, under_way: Callable[[], None]) -> RunOutcome:
         """To its end; `under_way` is called once meanwhile.
 
         Raises OSError if the program cannot be started.
@@ -192,8 +192,8 @@ class _Attempt:
                 preexec_fn=die_with_parent(),
             )
             tee.begin()
-            family = Family(child, self._run_id)
-            watchdog = Watchdog(family, self._heard, self._patience)
+            family = ProcessTree(child, self._run_id)
+            watchdog = RunWatchdog(family, self._heard, self._patience)
             stop.reach(family)
             waiting: list[Callable[[], None]] = [under_way]
             while child.poll() is None:
@@ -211,9 +211,9 @@ class _Attempt:
         of_itself = status and stop.received is None
         failure = _first_failure(self._heard) if of_itself else None
         seconds = time.monotonic() - self._heard.began
-        return Outcome(status, cause, seconds, left_behind, failure, self._heard.step)
+        return RunOutcome(status, cause, seconds, left_behind, failure, self._heard.step)
 
-    def facts(self, outcome: Outcome) -> dict[str, Any]:
+    def facts(self, outcome: RunOutcome) -> dict[str, Any]:
         """For the record."""
         return {
             "command": self._command.line,
@@ -226,7 +226,7 @@ class _Attempt:
         }
 
 
-def _ending(returncode: int, received: int | None, watchdog: Watchdog) -> tuple[int, str]:
+def _ending(returncode: int, received: int | None, watchdog: RunWatchdog) -> tuple[int, str]:
     if watchdog.cause and received is None:
         own = returncode if returncode > 0 else 128 - returncode
         return (HUNG if watchdog.hung else own or 1), watchdog.cause
@@ -247,7 +247,7 @@ def _monitor(folder: Path, cards: Sequence[int]) -> AbstractContextManager[Monit
     return Monitor(folder / SAMPLES, cards)
 
 
-def _first_failure(heard: Heard) -> Failure:
+def _first_failure(heard: OutputMonitor) -> RunFailure:
     from .failure import first_failure  # most runs have none
 
     return first_failure(heard.output())

@@ -8,7 +8,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from .process_tree import Family
+from .process_tree import ProcessTree
 
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
 
@@ -22,7 +22,7 @@ class Stop:
 
     def __init__(self, grace: float) -> None:
         self.received: int | None = None
-        self._family: Family | None = None
+        self._family: ProcessTree | None = None
         self._grace = grace
         self._deadline = float("inf")
         self._before: dict[int, Any] = {}
@@ -40,7 +40,7 @@ class Stop:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def reach(self, family: Family) -> None:
+    def reach(self, family: ProcessTree) -> None:
         """From now on `family` is told, and at once what came before it was there."""
         self._family = family
         if self.received is not None:

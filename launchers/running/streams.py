@@ -30,7 +30,7 @@ class Pipe:
         os.close(self._ours)
 
 
-class Told:
+class SocketStreams:
     """The same as a pair of sockets, which on Linux tell who wrote what (SO_PASSCRED, unix(7)).
 
     Writers need not know: the kernel adds it, and never joins what two of them wrote.

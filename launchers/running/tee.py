@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .ranks import Ranks
-from .streams import Pipe, Told
+from .streams import Pipe, SocketStreams
 
 _WAIT = 0.1  # seconds for the rest to arrive
 
@@ -93,8 +93,8 @@ class Tee:
         self._selector = selectors.DefaultSelector()
         self._logs, self._listen = logs, listen
         self._ranks = Ranks()
-        kind = Pipe if logs.ranks is None else Told
-        streams: tuple[Pipe | Told, ...] = (kind(), kind())
+        kind = Pipe if logs.ranks is None else SocketStreams
+        streams: tuple[Pipe | SocketStreams, ...] = (kind(), kind())
         self.ends = tuple(stream.theirs for stream in streams)
         for number, stream in enumerate(streams, start=1):
             ours = (sys.stdout, sys.stderr)[number - 1]
@@ -124,7 +124,7 @@ class Tee:
         ready = self._selector.select(timeout)
         for key, _ in ready:
             number, sinks = key.data
-            assert isinstance(key.fileobj, Pipe | Told)
+            assert isinstance(key.fileobj, Pipe | SocketStreams)
             chunk, writer = key.fileobj.read()
             if not chunk:
                 self._close(key.fileobj)

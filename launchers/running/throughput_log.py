@@ -8,8 +8,8 @@ from typing import Any
 from ...record import changed
 from ..gpus.select import Devices
 from ..planning.plan import Plan
-from ..planning.planner import Asked, Planned
-from ..planning.throughput import Pace
+from ..planning.planner import FullPlan, PlanRequest
+from ..planning.throughput import Throughput
 from ..planning.training_steps import steps_per_epoch
 from .history import read
 from .run_record import now
@@ -17,7 +17,7 @@ from .run_record import now
 ENOUGH = 20  # steps of a bar; fewer tell more of the start than of the pace
 
 
-def remember(asked: Asked, devices: Devices, found: Planned, folder: Path) -> None:
+def remember(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path) -> None:
     """Keep the time of a step, if a progress bar of the run in `folder` told it.
 
     A bar's steps are micro-batches or optimizer steps: which, its length tells. Nothing is kept of
@@ -35,7 +35,7 @@ def remember(asked: Asked, devices: Devices, found: Planned, folder: Path) -> No
     if seconds is None:
         return
     before = found.pace
-    pace = Pace(
+    pace = Throughput(
         when=now(),
         world=found.plan.world,
         per_device=found.plan.per_device,

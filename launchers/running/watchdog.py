@@ -7,8 +7,8 @@ import time
 
 import attrs
 
-from .output_monitor import Heard
-from .process_tree import Family
+from .output_monitor import OutputMonitor
+from .process_tree import ProcessTree
 
 DUMPS = 10.0
 """Seconds that the ranks have to write their stacks, or to end, before all is killed."""
@@ -18,7 +18,7 @@ HUNG = 124
 
 
 @attrs.frozen
-class Patience:
+class SilenceLimits:
     """Seconds without any output after which a run is stopped: at all, and once out of memory.
 
     0 stands for ever. `from_first_step`: before the first step nothing counts as a hang, so that
@@ -35,10 +35,10 @@ class Patience:
         return {"PYTHONFAULTHANDLER": "1"} if self.hung else {}
 
 
-class Watchdog:
+class RunWatchdog:
     """Looks at one attempt; `cause` says why it was stopped, and is empty while it was not."""
 
-    def __init__(self, family: Family, heard: Heard, patience: Patience) -> None:
+    def __init__(self, family: ProcessTree, heard: OutputMonitor, patience: SilenceLimits) -> None:
         self.cause = ""
         self.hung = False
         self._family, self._heard, self._patience = family, heard, patience

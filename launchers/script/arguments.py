@@ -9,7 +9,7 @@ from ...errors import InputError
 from ...recipes.model import Recipe
 
 
-def given(extra: Sequence[str]) -> dict[str, str | None]:
+def parse_flags(extra: Sequence[str]) -> dict[str, str | None]:
     """The flags among a user's arguments, with the last value of each, or None for a switch."""
     found: dict[str, str | None] = {}
     for word, following in itertools.zip_longest(extra, extra[1:]):
@@ -27,7 +27,7 @@ def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | No
         InputError: such an argument is no whole number.
 
     """
-    mine = given(extra)
+    mine = parse_flags(extra)
 
     def number(flag: str | None) -> int | None:
         if flag not in mine:

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from ...errors import InputError
 from ...recipes.model import load
-from .arguments import given
+from .arguments import parse_flags
 from .source import counts_steps
 
 OUTPUT = (
@@ -78,7 +78,7 @@ def find(
         flags = load(recipe).flags
         known = ((flags.output,), (flags.train_batch,), (flags.accumulation,))
         names = tuple(tuple(filter(None, one)) for one in known)
-    mine = given(arguments)
+    mine = parse_flags(arguments)
     output = next((name for name in names[0] if name in mine), None)
     if output is None:
         raise InputError(

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from . import determinism, legacy
 from .collectives import Collectives
-from .events import SCHEMA, Closed, Exit, Failure, Start
+from .events import SCHEMA, Closed, Exit, ScriptException, Start
 from .files import FileAudit
 from .imports import AfterImport
 from .limits import Limits
@@ -26,8 +26,8 @@ from .main_module import run_as_main
 from .recorder import Recorder
 from .seeds_and_metrics import Metrics, Seeds
 from .sites import Sites
-from .training import Training
-from .watchdog import Watchdog
+from .training import TrainingObserver
+from .watchdog import HangReporter
 
 _TAIL = 30
 
@@ -78,12 +78,12 @@ def main(argv: Sequence[str]) -> NoReturn:
     except OSError as error:
         print(f"ddpfix trace: {options.out}: {error.strerror}; give --out DIR", file=sys.stderr)
         raise SystemExit(2) from None
-    trace = Trace(options, recorder)
+    trace = TracedProcess(options, recorder)
     trace.install()
     trace.run(options.script, options.arguments)
 
 
-class Trace:
+class TracedProcess:
     """One traced process: what is installed in it, and the end of its script."""
 
     def __init__(self, options: argparse.Namespace, recorder: Recorder) -> None:
@@ -96,7 +96,7 @@ class Trace:
         )
         self._collectives = Collectives(recorder, self._sites)
         self._loaders = Loaders(recorder, self._sites, self._limits)
-        self._training = Training(
+        self._training = TrainingObserver(
             recorder,
             self._sites,
             self._limits,
@@ -105,7 +105,7 @@ class Trace:
             checksum_every=options.checksum_every,
             keep_parameters=options.keep_parameters,
         )
-        self._watchdog: Watchdog | None = None
+        self._watchdog: HangReporter | None = None
 
     def install(self) -> None:
         """Put every hook in its place, or in wait for the import it needs."""
@@ -130,7 +130,7 @@ class Trace:
         # Registered first, so it runs after the script's own exit handlers.
         atexit.register(self._close)
         if options.phase_timeout is not None:
-            self._watchdog = Watchdog(
+            self._watchdog = HangReporter(
                 self._recorder, self._sites, options.phase_timeout, self._world_size
             )
             self._watchdog.start()
@@ -195,7 +195,7 @@ class Trace:
         if error is not None:
             own = self._own_part(error.__traceback__)
             lines = "".join(traceback.format_exception(type(error), error, own)).splitlines()
-            failure = Failure(
+            failure = ScriptException(
                 type=type(error).__name__,
                 message=str(error),
                 traceback=lines[-_TAIL:],

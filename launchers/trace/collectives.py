@@ -49,7 +49,7 @@ NAMES = [
 
 
 @define
-class Unseen:
+class UncountedCollectives:
     """How many collectives ran that no wrapped function accounts for."""
 
     count: int = 0
@@ -114,9 +114,9 @@ class Collectives:
         return count
 
     @contextlib.contextmanager
-    def unseen(self) -> Iterator[Unseen]:
+    def unseen(self) -> Iterator[UncountedCollectives]:
         """Counts, when left, the collectives inside that were not recorded one by one."""
-        result = Unseen()
+        result = UncountedCollectives()
         begin, accounted = self.total(), self._accounted
         yield result
         own = self._accounted - accounted

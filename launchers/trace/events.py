@@ -3,9 +3,9 @@
 ``DIR/rank{RANK}.jsonl`` starts with a `Start` and goes on with whatever happened, in order. A
 process that a rank forked (a DataLoader worker, a member of a Pool) and that wrote files has its
 own ``DIR/rank{RANK}.pid{PID}.jsonl``, which starts with a `Child` and holds only `File` and
-`Command`.
+`CommandStart`.
 
-On a line, ``type`` is the class's name in lower case and the other keys are its attributes; ``t``
+On a line, ``type`` says which class it is and the other keys are its attributes; ``t``
 is seconds since the rank's `Start.started`. Losses and norms are the exact value of the tensor
 written as a float64 (Python's ``repr``), so equal text means equal bits; ``NaN`` and ``Infinity``
 appear as such.
@@ -82,7 +82,7 @@ class Child(Event):
 
 
 @define(kw_only=True)
-class Imported(Event):
+class ImportEvent(Event):
     """A library was imported (outermost import only), which took ``seconds``."""
 
     type: ClassVar[str] = "imported"
@@ -123,7 +123,7 @@ class Pass(Event):
 
 
 @define(kw_only=True)
-class Batch(Event):
+class BatchEvent(Event):
     """Batch ``number`` (from 0) of a pass was handed to the script.
 
     ``indices`` are those the sampler drew for it; None where the dataset has no integer indices.
@@ -192,7 +192,7 @@ class Checksum:
 
 
 @define(kw_only=True)
-class Step(Event):
+class StepEvent(Event):
     """An optimizer step, number ``number`` (from 1) of optimizer ``optimizer`` (from 0).
 
     ``losses`` are those given to backward since the last step of this optimizer, ``loss`` their
@@ -262,7 +262,7 @@ class File(Event):
 
 
 @define(kw_only=True)
-class Command(Event):
+class CommandStart(Event):
     """Another program is started; what it writes is not seen."""
 
     type: ClassVar[str] = "command"
@@ -344,7 +344,7 @@ class Hang(Event):
 
 
 @define(kw_only=True)
-class Failure:
+class ScriptException:
     """An uncaught exception; ``traceback`` are its last lines, ``site`` where the user's code
     was.
     """
@@ -361,7 +361,7 @@ class Exit(Event):
 
     type: ClassVar[str] = "exit"
     status: int
-    failure: Failure | None
+    failure: ScriptException | None
     group_alive: bool
 
 

@@ -1,9 +1,9 @@
 """Every change to the file system, with the line of the script that caused it.
 
 The interpreter's audit hook sees what goes through Python's own ``open`` and ``os``. Writers in
-other languages are wrapped by name (`WRITERS`). Not seen: programs that are started (a `Command`
-says so), processes started with multiprocessing's ``spawn`` method, and other libraries' native
-writers (HDF5).
+other languages are wrapped by name (`WRITERS`). Not seen: programs that are started (a
+`CommandStart` says so), processes started with multiprocessing's ``spawn`` method, and other
+libraries' native writers (HDF5).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .events import Command, File
+from .events import CommandStart, File
 from .imports import AfterImport
 from .recorder import Recorder
 from .sites import Sites
@@ -125,7 +125,7 @@ class FileAudit:
     def _command(self, argv: Any) -> None:
         words = [argv] if isinstance(argv, str | bytes) or not isinstance(argv, Iterable) else argv
         self._recorder.emit(
-            Command(
+            CommandStart(
                 argv=[os.fsdecode(word) for word in words],
                 pid=self._recorder.pid,
                 site=self._sites.here(),

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .events import Imported
+from .events import ImportEvent
 from .recorder import Recorder
 
 LARGE = frozenset(
@@ -99,7 +99,7 @@ class AfterImport(MetaPathFinder):
             if not self._depth and spec.name.partition(".")[0] in LARGE:
                 version = module.__dict__.get("__version__")
                 self._recorder.emit(
-                    Imported(
+                    ImportEvent(
                         module=spec.name,
                         version=None if version is None else str(version),
                         seconds=seconds,

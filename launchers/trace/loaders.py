@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import define, field
 
-from .events import Batch, Pass, PassEnd, Site
+from .events import BatchEvent, Pass, PassEnd, Site
 from .limits import Limits
 from .recorder import Recorder
 from .sites import Sites
@@ -217,7 +217,7 @@ class Loaders:
                 self._stack.remove(live)
             self._stack.append(live)
         indices = live.drawn.popleft() if live.drawn else []
-        self._recorder.emit(Batch(pass_id=live.number, number=live.batches, indices=indices))
+        self._recorder.emit(BatchEvent(pass_id=live.number, number=live.batches, indices=indices))
         live.batches += 1
         if live.grad is None:
             self._arm(live)

@@ -14,19 +14,19 @@ from ...errors import InputError
 from .events import (
     KINDS,
     SCHEMA,
-    Batch,
+    BatchEvent,
     Child,
     Closed,
     Event,
     Exit,
     File,
     Hang,
-    Imported,
+    ImportEvent,
     Metric,
     Pass,
     PassEnd,
     Start,
-    Step,
+    StepEvent,
 )
 
 E = TypeVar("E", bound=Event)
@@ -43,7 +43,7 @@ class LoaderPass:
     """
 
     begin: Pass
-    batches: list[Batch]
+    batches: list[BatchEvent]
     end: PassEnd | None
 
     @property
@@ -84,16 +84,16 @@ class RankTrace:
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[StepEvent]:
         """Optimizer steps, of all optimizers, in order."""
-        return self.of(Step)
+        return self.of(StepEvent)
 
     @property
     def passes(self) -> list[LoaderPass]:
         """Iterations over DataLoaders, in the order in which they began."""
         found = {event.pass_id: LoaderPass(event, [], None) for event in self.of(Pass)}
         for event in self.events:
-            if isinstance(event, Batch):
+            if isinstance(event, BatchEvent):
                 found[event.pass_id].batches.append(event)
             elif isinstance(event, PassEnd):
                 found[event.pass_id].end = event
@@ -137,7 +137,7 @@ class RankTrace:
         total = self.events[-1].t if self.events else 0.0
         passes = self.passes
         begin = passes[0].begin.t if passes else total
-        imports = sum(event.seconds for event in self.of(Imported) if event.t <= begin)
+        imports = sum(event.seconds for event in self.of(ImportEvent) if event.t <= begin)
         setup = max(0.0, begin - imports)
         spent = {"train": 0.0, "eval": 0.0}
         for kind, seconds in _own_time(passes, total):

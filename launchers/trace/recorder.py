@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from .events import SCHEMA, Child, Command, Event, File
+from .events import SCHEMA, Child, CommandStart, Event, File
 
 _OWN_FILES = re.compile(r"rank\d+(\.pid\d+)?\.(jsonl|hang)|rank\d+\.optimizer.*\.npz")
 
@@ -21,7 +21,7 @@ _OWN_FILES = re.compile(r"rank\d+(\.pid\d+)?\.(jsonl|hang)|rank\d+\.optimizer.*\
 class Recorder:
     """Appends events to one rank's file, each with a single unbuffered write.
 
-    In a forked child only `File` and `Command` are kept, in a file of the child's own.
+    In a forked child only `File` and `CommandStart` are kept, in a file of the child's own.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -45,7 +45,7 @@ class Recorder:
     def emit(self, event: Event) -> None:
         """Write one line. Raises OSError when the trace cannot be written."""
         if self.is_child:
-            if not isinstance(event, File | Command):
+            if not isinstance(event, File | CommandStart):
                 return
             if self._fd is None:
                 self._begin_child()

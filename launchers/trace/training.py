@@ -20,7 +20,7 @@ from typing import Any
 from attrs import define, field
 
 from .collectives import Collectives
-from .events import Backward, Checksum, Clip, Parameters, Step
+from .events import Backward, Checksum, Clip, Parameters, StepEvent
 from .limits import Limits
 from .loaders import Loaders
 from .recorder import Recorder
@@ -46,7 +46,7 @@ class _Optimizer:
     collectives: int = 0
 
 
-class Training:
+class TrainingObserver:
     """Follows backward passes, clipping and optimizer steps."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Training:
         now = self._collectives.total()
         losses = [loss for loss in known.losses if loss is not None]
         self._recorder.emit(
-            Step(
+            StepEvent(
                 optimizer=known.number,
                 optimizer_class=known.name,
                 number=known.steps,

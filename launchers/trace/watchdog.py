@@ -34,7 +34,7 @@ _THROUGH = {
 }
 
 
-class Watchdog:
+class HangReporter:
     """A thread that reports when no event has come for ``timeout`` seconds.
 
     The first rank to notice leaves ``rank{R}.hang`` beside the traces; the others see it and report

@@ -7,11 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..trace.events import Metric, Pass, Step
+from ..trace.events import Metric, Pass, StepEvent
 from ..trace.read import RankTrace
 from . import trace_compare as compare
 from .check_training import pairs, parted
-from .evidence import Evidence, Observed, Row
+from .evidence import Evidence, Row, RunTrace
 from .output_files import ROUNDING, content, different_files, texts_of
 from .wording import grouped, listed, some
 
@@ -76,7 +76,7 @@ def scores_once(evidence: Evidence) -> Row:
     )
 
 
-def _coverage(run: Observed, expected: Sequence[compare.Coverage], cut: bool) -> Iterator[str]:
+def _coverage(run: RunTrace, expected: Sequence[compare.Coverage], cut: bool) -> Iterator[str]:
     found = compare.evaluations(run.ranks)
     if len(found) < len(expected) and run.ended_well:
         yield f"{len(found)} evaluations where one process makes {len(expected)}"
@@ -99,7 +99,7 @@ def _coverage(run: Observed, expected: Sequence[compare.Coverage], cut: bool) ->
         yield wrong[0] + rest
 
 
-def _ranks_disagree(run: Observed) -> Iterator[str]:
+def _ranks_disagree(run: RunTrace) -> Iterator[str]:
     first, *others = [scores(run.ranks, trace) for trace in run.ranks]
     for trace, other in zip(run.ranks[1:], others, strict=True):
         for (key, value), (name, theirs) in zip(first, other, strict=False):
@@ -124,7 +124,7 @@ def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, floa
     trains = False
     found = []
     for event in trace.events:
-        if isinstance(event, Step):
+        if isinstance(event, StepEvent):
             trains = bool(evaluations)
         elif isinstance(event, Pass) and event.pass_id in evaluations:
             trains = False
@@ -135,7 +135,7 @@ def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, floa
     return found
 
 
-def scores_differ(base: Observed, run: Observed) -> str:
+def scores_differ(base: RunTrace, run: RunTrace) -> str:
     """The first score and the prediction files in which two runs differ; empty for none."""
     one, other = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
     found = []
@@ -148,12 +148,12 @@ def scores_differ(base: Observed, run: Observed) -> str:
     return " and ".join([*found, *filter(None, [_files_differ(base, run)])])
 
 
-def _files_differ(base: Observed, run: Observed) -> str:
+def _files_differ(base: RunTrace, run: RunTrace) -> str:
     names = different_files(base.output, run.output, text_only=True)[:2]
     return " and ".join(_lines_differ(base, run, name) for name in names)
 
 
-def _lines_differ(base: Observed, run: Observed, name: str) -> str:
+def _lines_differ(base: RunTrace, run: RunTrace, name: str) -> str:
     paths = base.output / name, run.output / name
     if not all(path.is_file() for path in paths):
         here, there = (run, base) if paths[1].is_file() else (base, run)

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from ..trace.events import Parameters
 from . import trace_compare as compare
-from .evidence import Evidence, Observed, Row
+from .evidence import Evidence, Row, RunTrace
 from .tolerances import FP32, Tolerances
 from .wording import counted, grouped, some
 
@@ -92,7 +92,7 @@ def trains_the_same(evidence: Evidence) -> Row:
     return Row("C3", "holds", "; ".join([sentence, *filter(None, said)]))
 
 
-def pairs(evidence: Evidence) -> Iterator[tuple[Observed, Observed]]:
+def pairs(evidence: Evidence) -> Iterator[tuple[RunTrace, RunTrace]]:
     """Each group with the run that it must follow step by step.
 
     That is the untouched script, if it is what counts. Else it is, for all groups but the first,
@@ -112,7 +112,7 @@ def pairs(evidence: Evidence) -> Iterator[tuple[Observed, Observed]]:
         yield run, (same_world or groups)[0]
 
 
-def match(base: Observed, run: Observed, held_to: Tolerances) -> Match:
+def match(base: RunTrace, run: RunTrace, held_to: Tolerances) -> Match:
     """Compare the examples, losses, norms and final parameters of two runs of one global batch.
 
     Steps are held to the tolerances up to the first padded one. From then on the weights differ
@@ -148,7 +148,7 @@ def match(base: Observed, run: Observed, held_to: Tolerances) -> Match:
     )
 
 
-def nearly(base: Observed, run: Observed, held_to: Tolerances) -> Match:
+def nearly(base: RunTrace, run: RunTrace, held_to: Tolerances) -> Match:
     """The same for norms that may be a little further apart.
 
     A product of fewer rows may be rounded otherwise, and a unit at a kink, as of a ReLU, falls to
@@ -160,7 +160,7 @@ def nearly(base: Observed, run: Observed, held_to: Tolerances) -> Match:
     )
 
 
-def parted(evidence: Evidence, run: Observed) -> bool:
+def parted(evidence: Evidence, run: RunTrace) -> bool:
     """Whether a run's weights may differ from the reference's by more than rounding in fp32.
 
     That is by padding, or where low precision rounds. Scores are then comparable for equal weights
@@ -201,7 +201,7 @@ def _off(
 
 
 def _same_examples(
-    first: Sequence[compare.Draw], second: Sequence[compare.Draw], run: Observed
+    first: Sequence[compare.GlobalBatch], second: Sequence[compare.GlobalBatch], run: RunTrace
 ) -> tuple[int, str, str]:
     """First padded step, what is said of padding, and the first step with other examples."""
     padded, said = 0, ""
@@ -234,7 +234,9 @@ def _same_examples(
     return padded, said, ""
 
 
-def _weightless(first: Sequence[compare.Draw], second: Sequence[compare.Draw]) -> tuple[str, str]:
+def _weightless(
+    first: Sequence[compare.GlobalBatch], second: Sequence[compare.GlobalBatch]
+) -> tuple[str, str]:
     """What is said of examples that ranks repeat, and the first step with other examples.
 
     Whether they have no weight is seen by the step's loss and norm.
@@ -258,11 +260,11 @@ def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
     if not evidence.alone.ranks[0].steps:
         return []
 
-    def orders(run: Observed) -> list[list[int | None]]:
+    def orders(run: RunTrace) -> list[list[int | None]]:
         passes = [p for p in run.ranks[0].passes if p.kind == "train" and p.end and p.end.complete]
         return [p.indices for p in passes if len(p.indices) > 3]
 
-    def repeats(run: Observed) -> bool:
+    def repeats(run: RunTrace) -> bool:
         found = orders(run)
         return any(a == b for a, b in itertools.pairwise(found))
 
@@ -272,7 +274,7 @@ def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
     return [(run.name, sentence) for run in evidence.groups if repeats(run)]
 
 
-def parameters_apart(base: Observed, run: Observed) -> float | None:
+def parameters_apart(base: RunTrace, run: RunTrace) -> float | None:
     """|a - b| / |a| over all trained parameters of two runs; None where they were not kept."""
     import numpy
 
@@ -287,7 +289,7 @@ def parameters_apart(base: Observed, run: Observed) -> float | None:
     return math.sqrt(off / size) if size else 0.0
 
 
-def _parameters(run: Observed) -> Path | None:
+def _parameters(run: RunTrace) -> Path | None:
     """Parameters after the last step, before a checkpoint was loaded over them."""
     kept = [event for event in run.ranks[0].of(Parameters) if event.file]
     last = max((event.after_step for event in kept), default=0)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from attrs import field, frozen
 
-from ..running.runner import LOG, Outcome
+from ..running.runner import LOG, RunOutcome
 from ..trace.events import Closed, Exit
 from ..trace.read import RankTrace, disagreement
 from . import trace_compare as compare
@@ -44,7 +44,7 @@ class Row:
 
 
 @frozen
-class Observed:
+class RunTrace:
     """One traced run. ``world`` is None for a script on its own, outside any process group.
 
     ``wrote`` is its output folder while it ran, ``output`` where that lies now, ``trace`` the
@@ -54,7 +54,7 @@ class Observed:
     name: str
     world: int | None
     accumulation: int
-    outcome: Outcome
+    outcome: RunOutcome
     ranks: tuple[RankTrace, ...]
     wrote: Path
     output: Path
@@ -119,28 +119,28 @@ class Evidence:
     ``flags`` is C8's row and ``patching`` C9's, which need no run.
     """
 
-    original: Observed | None
+    original: RunTrace | None
     no_original: str
-    alone: Observed
-    groups: tuple[Observed, ...]
+    alone: RunTrace
+    groups: tuple[RunTrace, ...]
     flags: Row
     patching: Row
     cut: bool = False
-    again: dict[str, Observed] = field(factory=dict)
-    finer: dict[str, Observed] = field(factory=dict)
+    again: dict[str, RunTrace] = field(factory=dict)
+    finer: dict[str, RunTrace] = field(factory=dict)
     skipped: tuple[str, ...] = ()
-    untouched: Observed | None = None
+    untouched: RunTrace | None = None
     held_to: Tolerances = FP32
     apart: str = ""
     shimmed: bool = False
     accumulates: bool = True
 
     @property
-    def reference(self) -> Observed:
+    def reference(self) -> RunTrace:
         """The run that all groups are held to."""
         return self.untouched or self.groups[0]
 
-    def reference_of(self, run: Observed) -> Observed:
+    def reference_of(self, run: RunTrace) -> RunTrace:
         """The run whose training and scores a group has to share."""
         if not self.apart or self.untouched is not None:
             return self.reference

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import trace_compare as compare
 from .check_evaluation import scores
-from .evidence import Observed, Row
+from .evidence import Row, RunTrace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +103,7 @@ def _chosen(
     return sorted(shown)
 
 
-def _evaluations(runs: Sequence[Observed]) -> Table:
+def _evaluations(runs: Sequence[RunTrace]) -> Table:
     table = _table(
         "Evaluations", "run", "number", "examples", "seen", "missing", "repeated", "in order"
     )
@@ -121,7 +121,7 @@ def _evaluations(runs: Sequence[Observed]) -> Table:
     return table
 
 
-def _writers(runs: Sequence[Observed]) -> Table:
+def _writers(runs: Sequence[RunTrace]) -> Table:
     table = _table("Writers of each file", "file", *[run.name for run in runs])
     found = [compare.writers(run.ranks, run.wrote) for run in runs]
     for name in sorted({name for files in found for name in files}):
@@ -130,7 +130,7 @@ def _writers(runs: Sequence[Observed]) -> Table:
     return table
 
 
-def _ranks(runs: Sequence[Observed]) -> Table:
+def _ranks(runs: Sequence[RunTrace]) -> Table:
     table = _table(
         "Ranks",
         *("run", "rank", "exit status", "steps", "all-reduces per step", "collectives", "scores"),
@@ -151,7 +151,7 @@ def _ranks(runs: Sequence[Observed]) -> Table:
     return table
 
 
-def _times(runs: Sequence[Observed]) -> Table:
+def _times(runs: Sequence[RunTrace]) -> Table:
     table = _table(
         "Seconds", "run", "all", "import", "set-up", "train", "eval", "rest", numbers=True
     )
@@ -200,7 +200,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _run(run: Observed) -> dict[str, Any]:
+def _run(run: RunTrace) -> dict[str, Any]:
     return {
         "name": run.name,
         "world_size": run.world,

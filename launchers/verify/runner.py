@@ -9,11 +9,11 @@ from pathlib import Path
 import attrs
 from attrs import field, frozen
 
-from ..script.arguments import given
+from ..script.arguments import parse_flags
 from ..script.flags import ScriptFlags
 from . import trace_compare as compare
-from .evidence import Observed
-from .scripts import Subject
+from .evidence import RunTrace
+from .scripts import ScriptsUnderTest
 from .tolerances import Tolerances
 from .traced_run import TRACE, Start, command
 
@@ -23,11 +23,11 @@ LAUNCHED = "environment variable RANK expected"
 
 
 @frozen
-class Stage:
+class VerifyRunner:
     """What all runs share. ``notes`` gathers what has to be said about them."""
 
     place: Path
-    subject: Subject
+    subject: ScriptsUnderTest
     arguments: tuple[str, ...]
     flags: ScriptFlags
     options: tuple[str, ...]
@@ -53,7 +53,7 @@ class Stage:
         change: Callable[[list[str]], list[str]] = lambda words: words,
         start_from: Path | None = None,
         cards: bool = False,
-    ) -> Observed:
+    ) -> RunTrace:
         """One traced run, and another where the first was aborted after the script's end.
 
         Now and then an interpreter that is shutting down is aborted by a C++ thread, whatever the
@@ -83,7 +83,7 @@ class Stage:
         change: Callable[[list[str]], list[str]],
         start_from: Path | None,
         cpu: bool,
-    ) -> Observed:
+    ) -> RunTrace:
         """All runs write to the same path, which then moves to the run's own folder."""
         wrote = self.place / "output"
         shutil.rmtree(wrote, ignore_errors=True)
@@ -115,14 +115,14 @@ class Stage:
             wrote.rename(output)
         else:
             output.mkdir()
-        seen = Observed(
+        seen = RunTrace(
             name, world, accumulation, done.outcome, done.ranks, wrote, output, own / TRACE
         )
         if not seen.ended_well:
             self.say(f"{name}: {seen.why}")
         return seen
 
-    def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> Observed:
+    def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> RunTrace:
         """The script on its own, as the user has it: dropout on, no process group.
 
         One that makes a process group whoever starts it runs in a group of one.
@@ -130,7 +130,7 @@ class Stage:
         seed = ["--seed", str(self.seed if self.seed is not None else 0)]
         shims = ["--shim-legacy"] if shim else []
 
-        def run(name: str, world: int | None) -> Observed:
+        def run(name: str, world: int | None) -> RunTrace:
             return self.run(
                 name, script, world, 1, [*seed, *shims], sealed=sealed, change=self.subject.shared
             )
@@ -141,12 +141,12 @@ class Stage:
         self.notes.append(f"{name}: makes a process group in any case; ran in a group of one")
         return attrs.evolve(run(f"{name} launched", 1), name=name)
 
-    def group(self, world: int, accumulation: int, shim: bool) -> Observed:
+    def group(self, world: int, accumulation: int, shim: bool) -> RunTrace:
         """The judged script in a process group, with nothing random but the seeds."""
         name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
         return self.run(name, self.subject.patched, world, accumulation, self.as_groups(shim))
 
-    def untouched(self, script: Path, shim: bool) -> Observed:
+    def untouched(self, script: Path, shim: bool) -> RunTrace:
         """The original on its own, with nothing random but the seeds, as groups are run."""
         name = "original without dropout" if self.alike else "original, seeded alike"
         return self.run(
@@ -167,4 +167,4 @@ class Stage:
 
 def replaced_value(arguments: Sequence[str], flag: str) -> str:
     """The value of a flag that is known to be among ``arguments``."""
-    return given(arguments)[flag] or ""
+    return parse_flags(arguments)[flag] or ""

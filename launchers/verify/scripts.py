@@ -29,7 +29,7 @@ _HIDDEN = {"__pycache__", ".git"}
 
 
 @frozen
-class Subject:
+class ScriptsUnderTest:
     """Copies to run: ``patched`` is judged, ``original`` (None where there is none) is its model.
 
     ``said`` tells in a sentence what was taken for what. ``patching`` is the row of C9. ``lacking``
@@ -62,7 +62,7 @@ def prepare(
     exact: bool = False,
     unsafe: bool = False,
     wanted: Sequence[str] = (),
-) -> Subject:
+) -> ScriptsUnderTest:
     """Copy a script and what lies beside it below ``folder``, with its original.
 
     That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
@@ -87,7 +87,7 @@ def prepare(
         return _compared(model, judged, said, patched)
     if as_is:
         said = f"judged: {script} as it is, without an original"
-        return Subject(None, judged, said, patching(judged, None, patched))
+        return ScriptsUnderTest(None, judged, said, patching(judged, None, patched))
     change = patched(judged)
     if change.refusal:
         raise InputError(f"{script}: {change.refusal}")
@@ -95,14 +95,16 @@ def prepare(
         raise InputError(f"{script}: {finding.code} cannot be added: {finding.because}")
     if not change.changes:
         said = f"{script} needs no patch, and no original is given (--original or --rev)"
-        return Subject(None, judged, said, patching(judged, None, patched))
+        return ScriptsUnderTest(None, judged, said, patching(judged, None, patched))
     model = copy(script, folder / "original")
     change.write()
     said = f"original: {script}; judged: a copy of it, patched for this run"
     return _compared(model, judged, said, patched)
 
 
-def _compared(model: Path, judged: Path, said: str, patched: Callable[[Path], Patch]) -> Subject:
+def _compared(
+    model: Path, judged: Path, said: str, patched: Callable[[Path], Patch]
+) -> ScriptsUnderTest:
     """A script and its original."""
     found = {finding.code for finding in patch(model, chosen=[*APART]).found}
     apart = next((why for code, why in APART.items() if code in found), "")
@@ -111,7 +113,7 @@ def _compared(model: Path, judged: Path, said: str, patched: Callable[[Path], Pa
         way = "--unsafe-fixes changes" if all(one.edits for one in left) else "no fix changes here"
         said += f"; its loss knows the rank's own batch only, which {way} (DF307)"
     row = patching(judged, model, patched)
-    return Subject(model, judged, said, row, _lacking(model, judged), apart)
+    return ScriptsUnderTest(model, judged, said, row, _lacking(model, judged), apart)
 
 
 def _lacking(original: Path, judged: Path) -> tuple[Flag, ...]:

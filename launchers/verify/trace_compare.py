@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ..trace.events import Backward, Batch, Collective, Exit, Step
+from ..trace.events import Backward, BatchEvent, Collective, Exit, StepEvent
 from ..trace.read import RankTrace
 
 WRITES = {"write", "append", "update", "create", "truncate"}
@@ -39,7 +39,7 @@ class Deviation:
 
 
 @frozen
-class Draw:
+class GlobalBatch:
     """The examples that went into one optimizer step of a whole run, over all ranks.
 
     ``indices`` are in the dataset, sorted, repeated as often as they were drawn; ``epochs`` are the
@@ -51,7 +51,7 @@ class Draw:
     epochs: tuple[int, ...]
     last: bool
 
-    def lacks(self, other: Draw) -> list[int]:
+    def lacks(self, other: GlobalBatch) -> list[int]:
         """What ``other`` has drawn and this has not, with repetitions."""
         return sorted((Counter(other.indices) - Counter(self.indices)).elements())
 
@@ -110,7 +110,7 @@ def deviation(
     return worst
 
 
-def draws(run: Run) -> list[Draw]:
+def draws(run: Run) -> list[GlobalBatch]:
     """What every optimizer step of a run trained on; the examples of ranks are put together."""
     per_rank = [_draws_of(trace) for trace in run]
     together = [
@@ -122,7 +122,7 @@ def draws(run: Run) -> list[Draw]:
     ]
     following = [*(epochs for _, epochs in together), ()][1:]
     return [
-        Draw(indices, epochs, last=not set(epochs[-1:]) & set(after))
+        GlobalBatch(indices, epochs, last=not set(epochs[-1:]) & set(after))
         for (indices, epochs), after in zip(together, following, strict=True)
     ]
 
@@ -136,10 +136,10 @@ def _draws_of(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
     indices: list[int] = []
     seen: set[int] = set()
     for event in trace.events:
-        if isinstance(event, Batch) and event.pass_id in epochs:
+        if isinstance(event, BatchEvent) and event.pass_id in epochs:
             indices += [index for index in event.indices if index is not None]
             seen.add(epochs[event.pass_id])
-        elif isinstance(event, Step):
+        elif isinstance(event, StepEvent):
             found.append((indices, seen))
             indices, seen = [], set()
     return found
@@ -263,7 +263,7 @@ def all_reduces_per_step(trace: RankTrace) -> list[int]:
     for event in trace.events:
         if isinstance(event, Collective) and event.op == "ddp_all_reduce":
             waiting += 1
-        elif isinstance(event, Step):
+        elif isinstance(event, StepEvent):
             counts.append(waiting)
             waiting = 0
     return counts

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from ..backends.command import STALE, STALE_PREFIXES, Command
 from ..backends.registry import starting
-from ..running.runner import LOG, Outcome, run
+from ..running.runner import LOG, RunOutcome, run
 from ..trace.read import RankTrace, read
 
 TRACE = "trace"
@@ -29,7 +29,7 @@ GROUP_OF_ONE = {
 class TracedRun:
     """A run that has ended: how, what its ranks traced, and where its files lie."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     ranks: tuple[RankTrace, ...]
     folder: Path
 

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from ...errors import InputError
 from ..gpus.nvml import inventory
 from ..planning.precision import computed
-from ..script.arguments import given
+from ..script.arguments import parse_flags
 from ..script.flags import find, without
 from . import naive
 from . import scripts as subject
@@ -22,10 +22,10 @@ from . import trace_compare as compare
 from .check_evaluation import scores_differ
 from .check_training import match, nearly, pairs, parted
 from .checks import FOREIGN, judge, warnings
-from .evidence import Evidence, Observed, Row
+from .evidence import Evidence, Row, RunTrace
 from .matrix import plan_splits
-from .runner import Say, Stage
-from .scripts import Subject
+from .runner import Say, VerifyRunner
+from .scripts import ScriptsUnderTest
 from .tolerances import FP32, TOLERANCES, Tolerances
 from .traced_run import Start, trace
 
@@ -79,7 +79,7 @@ class Verdict:
         return 1 if self.broken else (2 if self.unproven else 0)
 
     @property
-    def runs(self) -> tuple[Observed, ...]:
+    def runs(self) -> tuple[RunTrace, ...]:
         """All runs, in the order of the table's columns."""
         found = self.evidence
         single = (found.original, found.alone, found.untouched)
@@ -163,7 +163,7 @@ def verify(
             "--phase-timeout": timeout,
         }
         options = [w for name, value in limits.items() if value for w in (name, str(value))]
-        stage = Stage(
+        stage = VerifyRunner(
             place=place,
             subject=what,
             arguments=tuple(arguments),
@@ -186,14 +186,14 @@ def verify(
 
 def _tolerances(arguments: Sequence[str]) -> Tolerances:
     """Those of the precision that the arguments ask for. Raises InputError for an unknown one."""
-    name = computed(given(arguments))
+    name = computed(parse_flags(arguments))
     if name is not None and name not in TOLERANCES:
         raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
     return TOLERANCES[name or FP32.precision]
 
 
 def _collect(
-    stage: Stage,
+    stage: VerifyRunner,
     world_sizes: Sequence[int],
     accumulations: Sequence[int],
     *,
@@ -221,7 +221,7 @@ def _collect(
         apart=bool(stage.subject.apart),
         all_splits=all_splits,
     )
-    groups: list[Observed] = []
+    groups: list[RunTrace] = []
     missed: list[str] = []
     for world, accumulation in splits:
         if groups and any(trace.hang for trace in groups[-1].ranks):
@@ -249,7 +249,7 @@ def _collect(
     )
 
 
-def _original(stage: Stage) -> tuple[Observed | None, str, bool]:
+def _original(stage: VerifyRunner) -> tuple[RunTrace | None, str, bool]:
     """The original's run, why there is none, and whether it needed the legacy shims."""
     script = stage.subject.original
     if script is None:
@@ -269,9 +269,9 @@ def _original(stage: Stage) -> tuple[Observed | None, str, bool]:
     return run, "", shim
 
 
-def _finer(stage: Stage, evidence: Evidence, shim: bool) -> dict[str, Observed]:
+def _finer(stage: VerifyRunner, evidence: Evidence, shim: bool) -> dict[str, RunTrace]:
     """What to hold groups to that may be off by rounding: others with micro-batches as small."""
-    found: dict[str, Observed] = {}
+    found: dict[str, RunTrace] = {}
     if stage.exact or stage.flags.accumulation is None:
         return found
     made = list(evidence.groups)
@@ -289,12 +289,12 @@ def _finer(stage: Stage, evidence: Evidence, shim: bool) -> dict[str, Observed]:
     return found
 
 
-def _score_again(stage: Stage, evidence: Evidence) -> dict[str, Observed]:
+def _score_again(stage: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace]:
     """Groups of one that score checkpoints whose weights differ from the reference rightfully.
 
     Only so are metrics and predictions comparable there: of the same weights.
     """
-    found: dict[str, Observed] = {}
+    found: dict[str, RunTrace] = {}
     if evidence.cut or stage.exact or "--do_train" not in stage.arguments:
         return found
     for run, _ in pairs(evidence):
@@ -313,7 +313,7 @@ def _score_again(stage: Stage, evidence: Evidence) -> dict[str, Observed]:
     return found
 
 
-def _naive(what: Subject) -> Subject:
+def _naive(what: ScriptsUnderTest) -> ScriptsUnderTest:
     if what.original is None:
         raise InputError("--against-naive edits the original: give --original or --rev")
     shutil.copyfile(what.original, what.patched)
@@ -327,7 +327,7 @@ def _naive(what: Subject) -> Subject:
     )
 
 
-def _verdict(evidence: Evidence, what: Subject, notes: Sequence[str]) -> Verdict:
+def _verdict(evidence: Evidence, what: ScriptsUnderTest, notes: Sequence[str]) -> Verdict:
     hung = [run for run in evidence.groups if any(trace.hang for trace in run.ranks)]
     stacks: dict[str, list[str]] = {}
     for trace_of in hung[0].ranks if hung else ():

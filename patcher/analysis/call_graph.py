@@ -1,4 +1,4 @@
-"""What a call may run: the unit's functions that it reaches, by name."""
+"""What a call may run: the program's functions that it reaches, by name."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ast
 
 from ..source.module import Module
 from ..source.tree import Function, within
-from .program import Unit
+from .program import Program
 
 
-def called(unit: Unit, names: set[str]) -> set[Function]:
-    """Functions of the unit of these names, constructors of such classes, and all they call."""
+def called(program: Program, names: set[str]) -> set[Function]:
+    """Functions of the program of these names, constructors of such classes, and all they call."""
     by_name: dict[str, list[tuple[Module, Function]]] = {}
-    for module in unit.modules:
+    for module in program.modules:
         for function in module.all_functions:
             owner = module.parents[function]
             made = isinstance(owner, ast.ClassDef) and function.name == "__init__"

@@ -30,7 +30,7 @@ from .loaders import Loader, loader_of
 from .train_loops import is_backward
 
 if TYPE_CHECKING:
-    from .program import Unit
+    from .program import Program
 
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -274,7 +274,7 @@ def evaluating(module: Module) -> list[Function]:
     ]
 
 
-def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Evaluation]:
+def in_function(program: Program, module: Module, function: Function) -> Iterator[Evaluation]:
     """The evaluations that are all a function does: one per loop over a loader."""
     calls = within(function.body, ast.Call)
     if any(is_backward(call) for call in calls):
@@ -284,7 +284,7 @@ def in_function(unit: Unit, module: Module, function: Function) -> Iterator[Eval
     if not (modes or asked or decorated(module, function)):
         return
     for loop in within(function.body, ast.For):
-        loader = loader_of(unit, module, loop)
+        loader = loader_of(program, module, loop)
         if loader is None:
             continue
         if modes:
@@ -334,7 +334,7 @@ def opened(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         yield from opened(stmt.body) if isinstance(stmt, ast.With) else [stmt]
 
 
-def inline(unit: Unit, module: Module) -> Iterator[Evaluation]:
+def inline(program: Program, module: Module) -> Iterator[Evaluation]:
     """Evaluations among the statements that train, or at module level."""
     scopes = {module.function(call) for call in module.calls_to("backward")} | {None}
     modes = [call for call in module.calls_to("eval") if is_eval_mode(call)]
@@ -345,7 +345,7 @@ def inline(unit: Unit, module: Module) -> Iterator[Evaluation]:
         body = module.body(stmt)
         for follower in opened(body[body.index(stmt) + 1 :]):
             if isinstance(follower, ast.For):
-                loader = loader_of(unit, module, follower)
+                loader = loader_of(program, module, follower)
                 if any(is_backward(call) for call in within(follower, ast.Call)):
                     break
                 if loader is not None and loader.cycle is None:

@@ -1,4 +1,4 @@
-"""The script and the local modules it imports, read as one unit."""
+"""The script and the local modules it imports, read as one program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from ...errors import InputError
 from ..source.files import Source, decode, read_bytes
 from ..source.module import MOST_RECENT, Module
-from .program import Unit
+from .program import Program
 
 Look = Callable[[str], Source | None]
 
@@ -20,10 +20,10 @@ def look(path: str) -> Source | None:
     return decode(path, read_bytes(path)) if os.path.isfile(path) else None
 
 
-def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
-    """The unit whose script is ``path``; ``data`` stands in for the file's bytes.
+def read_program(path: str, data: bytes | None = None, look: Look = look) -> Program:
+    """The program whose script is ``path``; ``data`` stands in for the file's bytes.
 
-    Every other file is looked for with ``look``, so that a caller can tell what the unit rests on.
+    Every other file is looked for with ``look``, so that a caller knows what the program rests on.
     A sibling that cannot be parsed is left out: its own check reports it.
     Raises InputError when the script itself cannot be read or parsed.
     """
@@ -31,13 +31,13 @@ def read_unit(path: str, data: bytes | None = None, look: Look = look) -> Unit:
     return with_siblings(script, look)
 
 
-def with_siblings(script: Module, look: Look = look) -> Unit:
-    """The unit of ``script`` with the modules beside it that it imports, directly or not.
+def with_siblings(script: Module, look: Look = look) -> Program:
+    """The program of ``script`` with the modules beside it that it imports, directly or not.
 
-    A module of a library is a unit of its own.
+    A module of a library is a program of its own.
     """
     if not script.is_program:
-        return Unit(script)
+        return Program(script)
     place = os.path.realpath(script.source.name)
     folder = os.path.dirname(place)
     seen = {place}
@@ -58,14 +58,14 @@ def with_siblings(script: Module, look: Look = look) -> Unit:
                 continue
             siblings.append(module)
             pending.append(module)
-    return Unit(script, tuple(siblings))
+    return Program(script, tuple(siblings))
 
 
 @lru_cache(maxsize=MOST_RECENT)
 def module_of(source: Source) -> Module:
     """A file that several scripts import, and that is checked itself, with its tables.
 
-    No unit changes them. Raises InputError.
+    No program changes them. Raises InputError.
     """
     return Module(source)
 

@@ -22,7 +22,7 @@ from ..source.tree import (
 )
 
 if TYPE_CHECKING:
-    from .program import Unit
+    from .program import Program
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -64,36 +64,36 @@ class Loader:
         ]
 
 
-def loader_of(unit: Unit, module: Module, loop: ast.For) -> Loader | None:
+def loader_of(program: Program, module: Module, loop: ast.For) -> Loader | None:
     """The loader that a loop goes through."""
-    return trace(unit, module, loop.iter)
+    return trace(program, module, loop.iter)
 
 
-def next_loader(unit: Unit, module: Module, body: list[ast.stmt]) -> Loader | None:
+def next_loader(program: Program, module: Module, body: list[ast.stmt]) -> Loader | None:
     """The loader that the statements take ``next(loader)`` of."""
     for call in within(body, ast.Call):
         if isinstance(call.func, ast.Name) and call.func.id == "next" and call.args:
-            loader = trace(unit, module, call.args[0])
+            loader = trace(program, module, call.args[0])
             if loader is not None:
                 return loader
     return None
 
 
-def trace(unit: Unit, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
+def trace(program: Program, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
     """The loader that ``node`` is, or goes through; None where it is something else."""
     if depth > DEPTH:
         return None
     match node:
         case ast.Call():
-            return _call(unit, module, node, depth)
+            return _call(program, module, node, depth)
         case ast.Name():
-            found = _name(unit, module, node, depth)
+            found = _name(program, module, node, depth)
             return found and _known_as(module, found, node)
         case ast.Attribute(value=ast.Name(id="self")):
-            found = _attribute(unit, module, node, depth)
+            found = _attribute(program, module, node, depth)
             return found and changed(found, name=module.text(node), scope=module.function(node))
         case ast.Subscript():
-            return _element(unit, module, node.value, None, depth + 1)
+            return _element(program, module, node.value, None, depth + 1)
     return None
 
 
@@ -153,38 +153,38 @@ def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]
                 yield source
 
 
-def _call(unit: Unit, module: Module, call: ast.Call, depth: int) -> Loader | None:
+def _call(program: Program, module: Module, call: ast.Call, depth: int) -> Loader | None:
     name = module.last_name(call.func)
     if name == "DataLoader":
         return made(module, call)
     if name == "cycle" and call.args:
-        found = trace(unit, module, call.args[0], depth + 1)
+        found = trace(program, module, call.args[0], depth + 1)
         return found and changed(found, cycle=call)
     if name in SAME and call.args:
-        return trace(unit, module, call.args[0], depth + 1)
+        return trace(program, module, call.args[0], depth + 1)
     if name in CHOICE and call.args:
-        return _element(unit, module, call.args[0], None, depth + 1)
-    for where, value in results(unit, module, call, ast.Return):
-        found = _of_call(unit, where, value, module, call, depth)
+        return _element(program, module, call.args[0], None, depth + 1)
+    for where, value in results(program, module, call, ast.Return):
+        found = _of_call(program, where, value, module, call, depth)
         if found is not None:
             return found
     return None
 
 
 def results(
-    unit: Unit, module: Module, call: ast.Call, kind: type[Result]
+    program: Program, module: Module, call: ast.Call, kind: type[Result]
 ) -> list[tuple[Module, ast.expr]]:
-    """What a function of the unit returns, or yields, to this call."""
+    """What a function of the program returns, or yields, to this call."""
     if not isinstance(call.func, ast.Name):
         return []
-    for where in unit.modules:
+    for where in program.modules:
         function = where.functions.get(where_name := call.func.id)
         if function is not None and (where is module or where_name in module.aliases):
             return [(where, n.value) for n in within(function.body, kind) if n.value is not None]
     return []
 
 
-def _name(unit: Unit, module: Module, name: ast.Name, depth: int) -> Loader | None:
+def _name(program: Program, module: Module, name: ast.Name, depth: int) -> Loader | None:
     function = module.function(name)
     sites = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
     here = module.statement(name)
@@ -197,39 +197,43 @@ def _name(unit: Unit, module: Module, name: ast.Name, depth: int) -> Loader | No
             path, holder = holder.elts.index(site), module.parents[holder]
         match holder:
             case ast.Assign() if path is None:
-                return trace(unit, module, holder.value, depth + 1)
+                return trace(program, module, holder.value, depth + 1)
             case ast.AnnAssign(value=ast.expr() as value):
-                return trace(unit, module, value, depth + 1)
+                return trace(program, module, value, depth + 1)
             case ast.Assign():
-                return _unpacked(unit, module, holder.value, path or 0, depth + 1)
+                return _unpacked(program, module, holder.value, path or 0, depth + 1)
             case ast.For():
-                return _element(unit, module, holder.iter, path, depth + 1)
+                return _element(program, module, holder.iter, path, depth + 1)
             case ast.comprehension():
                 continue
         return None
     if function is not None and name.id in parameters(function):
-        return _given(unit, module, function, name.id, depth)
+        return _given(program, module, function, name.id, depth)
     if function is not None and (None, name.id) in module.stores:
         for site in reversed(module.stores[None, name.id]):
             holder = module.parents[site]
             if isinstance(holder, ast.Assign):
-                return trace(unit, module, holder.value, depth + 1)
+                return trace(program, module, holder.value, depth + 1)
     return None
 
 
-def _given(unit: Unit, module: Module, function: Function, name: str, depth: int) -> Loader | None:
+def _given(
+    program: Program, module: Module, function: Function, name: str, depth: int
+) -> Loader | None:
     """What every caller gives for a parameter; None unless all give a loader."""
     found: Loader | None = None
-    for where, call in unit.callers(function):
-        value = given(module, function, call, name)
-        loader = None if value is None else trace(unit, where, value, depth + 1)
+    for where, call in program.callers(function):
+        value = argument_for_parameter(module, function, call, name)
+        loader = None if value is None else trace(program, where, value, depth + 1)
         if loader is None:
             return None
         found = found or loader
     return found
 
 
-def given(module: Module, function: Function, call: ast.Call, name: str) -> ast.expr | None:
+def argument_for_parameter(
+    module: Module, function: Function, call: ast.Call, name: str
+) -> ast.expr | None:
     """The argument that ``call`` gives for the parameter ``name`` of ``function``."""
     names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
     if names and isinstance(module.parents.get(function), ast.ClassDef):
@@ -238,7 +242,7 @@ def given(module: Module, function: Function, call: ast.Call, name: str) -> ast.
     return argument(call, index, name)
 
 
-def _attribute(unit: Unit, module: Module, node: ast.Attribute, depth: int) -> Loader | None:
+def _attribute(program: Program, module: Module, node: ast.Attribute, depth: int) -> Loader | None:
     """``self.loader``: what a method of the class assigns to it."""
     owner = next((up for up in module.ancestors(node) if isinstance(up, ast.ClassDef)), None)
     if owner is None:
@@ -246,61 +250,63 @@ def _attribute(unit: Unit, module: Module, node: ast.Attribute, depth: int) -> L
     for stmt in everywhere(owner, ast.Assign):
         for target in stmt.targets:
             if isinstance(target, ast.Attribute) and module.text(target) == module.text(node):
-                return trace(unit, module, stmt.value, depth + 1)
+                return trace(program, module, stmt.value, depth + 1)
     return None
 
 
-def _unpacked(unit: Unit, module: Module, value: ast.expr, path: int, depth: int) -> Loader | None:
+def _unpacked(
+    program: Program, module: Module, value: ast.expr, path: int, depth: int
+) -> Loader | None:
     """Element ``path`` of what a call returns, or of ``next`` of what it yields."""
     if isinstance(value, ast.Tuple) and path < len(value.elts):
-        return trace(unit, module, value.elts[path], depth)
+        return trace(program, module, value.elts[path], depth)
     if depth > DEPTH:
         return None
     if isinstance(value, ast.Name):
         bound = module.definition(value, value)
-        return None if bound is None else _unpacked(unit, module, bound, path, depth + 1)
+        return None if bound is None else _unpacked(program, module, bound, path, depth + 1)
     if not isinstance(value, ast.Call):
         return None
     if module.dotted(value.func) == "next" and value.args:
-        return _element(unit, module, value.args[0], path, depth)
-    for where, result in results(unit, module, value, ast.Return):
+        return _element(program, module, value.args[0], path, depth)
+    for where, result in results(program, module, value, ast.Return):
         if isinstance(result, ast.Tuple) and path < len(result.elts):
-            return _of_call(unit, where, result.elts[path], module, value, depth)
+            return _of_call(program, where, result.elts[path], module, value, depth)
     return None
 
 
 def _element(
-    unit: Unit, module: Module, many: ast.expr, path: int | None, depth: int
+    program: Program, module: Module, many: ast.expr, path: int | None, depth: int
 ) -> Loader | None:
     """One of the loaders in a list, or that a generator yields, alone or in tuples."""
     if depth > DEPTH:
         return None
     match many:
         case ast.ListComp() | ast.GeneratorExp():
-            return trace(unit, module, many.elt, depth + 1)
+            return trace(program, module, many.elt, depth + 1)
         case ast.List() | ast.Tuple():
-            found = [trace(unit, module, item, depth + 1) for item in many.elts]
+            found = [trace(program, module, item, depth + 1) for item in many.elts]
             return next((loader for loader in found if loader is not None), None)
         case ast.Name():
             for value in reversed(module.alternatives(many, many)):
-                return _element(unit, module, value, path, depth + 1)
+                return _element(program, module, value, path, depth + 1)
             return None
         case ast.Call():
             name = module.last_name(many.func)
             if name in (*SAME, *CHOICE, "cycle") and many.args:
-                return _element(unit, module, many.args[0], path, depth + 1)
-            for where, value in results(unit, module, many, ast.Yield):
+                return _element(program, module, many.args[0], path, depth + 1)
+            for where, value in results(program, module, many, ast.Yield):
                 item = value
                 if path is not None:
                     if not isinstance(value, ast.Tuple) or path >= len(value.elts):
                         continue
                     item = value.elts[path]
-                return _of_call(unit, where, item, module, many, depth)
+                return _of_call(program, where, item, module, many, depth)
     return None
 
 
 def _of_call(
-    unit: Unit, where: Module, item: ast.expr, module: Module, call: ast.Call, depth: int
+    program: Program, where: Module, item: ast.expr, module: Module, call: ast.Call, depth: int
 ) -> Loader | None:
     """The loader a function makes for one call: branches that its arguments exclude left out."""
     function = where.function(item)
@@ -308,7 +314,7 @@ def _of_call(
     if function is not None and len(values) > 1:
         possible = [value for value in values if _agrees(where, function, value, call)]
         item = possible[-1] if 0 < len(possible) < len(values) else item
-    loader = trace(unit, where, item, depth + 1)
+    loader = trace(program, where, item, depth + 1)
     if loader is None or function is None:
         return loader
     taken = tuple(s for s in loader.samplers if _agrees(where, function, s, call))
@@ -338,7 +344,7 @@ def _agrees(module: Module, function: Function, node: ast.expr, call: ast.Call) 
 
 def literal(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
     """The truth of a parameter for one call; None where the call gives no literal for it."""
-    value = given(module, function, call, name) or default(function, name)
+    value = argument_for_parameter(module, function, call, name) or default(function, name)
     return bool(value.value) if isinstance(value, ast.Constant) else None
 
 

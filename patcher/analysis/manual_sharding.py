@@ -12,22 +12,22 @@ from collections.abc import Iterator
 from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import everywhere, parameters
-from .loaders import given
-from .program import Unit
+from .loaders import argument_for_parameter
+from .program import Program
 from .rank_reach import RANK, WORLD, Role, value
 
 OWNERS = (ast.FunctionDef, ast.ClassDef)
 
 
-def dealt(unit: Unit, module: Module) -> Iterator[ast.expr]:
+def dealt(program: Program, module: Module) -> Iterator[ast.expr]:
     """``i % world_size == rank`` and ``lines[rank::world_size]``, but in what patching carries."""
-    for node in kept_by_rank(unit, module):
+    for node in kept_by_rank(program, module):
         owners = [up.name for up in module.ancestors(node) if isinstance(up, OWNERS)]
         if not any(name in helper_names() for name in owners):
             yield node
 
 
-def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
+def kept_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
     if "rank" not in module.source.text and "RANK" not in module.source.text:
         return
     for side in module.nodes(ast.BinOp):
@@ -40,8 +40,8 @@ def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
         other = right if side is left else left
         if (
             side in (left, right)
-            and is_world_size(unit, module, side.right)
-            and is_rank(unit, module, other)
+            and is_world_size(program, module, side.right)
+            and is_rank(program, module, other)
         ):
             yield node
     for cut in module.nodes(ast.Slice):
@@ -50,50 +50,50 @@ def kept_by_rank(unit: Unit, module: Module) -> Iterator[ast.expr]:
             isinstance(part, ast.Subscript)
             and cut.lower is not None
             and cut.step is not None
-            and is_world_size(unit, module, cut.step)
-            and is_rank(unit, module, cut.lower)
+            and is_world_size(program, module, cut.step)
+            and is_rank(program, module, cut.lower)
         ):
             yield part
     for call in module.calls_to("range"):
         if (
             len(call.args) == 3
-            and is_rank(unit, module, call.args[0])
-            and is_world_size(unit, module, call.args[2])
+            and is_rank(program, module, call.args[0])
+            and is_world_size(program, module, call.args[2])
         ):
             yield call
 
 
-def is_rank(unit: Unit, module: Module, node: ast.expr) -> bool:
+def is_rank(program: Program, module: Module, node: ast.expr) -> bool:
     """Something that is 0 on rank 0 and 1 on rank 1."""
     names = {name.id for name in everywhere(node, ast.Name)}
     if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
-        return not is_constant(unit, module, node)
+        return not is_constant(program, module, node)
     return [value(module, node, role) for role in (Role.MAIN, Role.OTHER)] == [
         RANK[Role.MAIN],
         RANK[Role.OTHER],
     ]
 
 
-def is_world_size(unit: Unit, module: Module, node: ast.expr) -> bool:
+def is_world_size(program: Program, module: Module, node: ast.expr) -> bool:
     """The number of processes."""
     if isinstance(node, ast.Name) and node.id == "world_size":
-        return not is_constant(unit, module, node)
+        return not is_constant(program, module, node)
     return value(module, node, Role.OTHER) == WORLD[Role.OTHER] and not isinstance(
         node, ast.Constant
     )
 
 
-def is_constant(unit: Unit, module: Module, name: ast.Name) -> bool:
+def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
     """Whether all that the function, or its callers, give the name are literals."""
     function = module.function(name)
     if function is not None and name.id in parameters(function):
         values = [
-            (where, given(module, function, call, name.id))
-            for where, call in unit.callers(function)
+            (where, argument_for_parameter(module, function, call, name.id))
+            for where, call in program.callers(function)
         ]
         return bool(values) and all(
             isinstance(value, ast.Constant)
-            or (isinstance(value, ast.Name) and is_constant(unit, where, value))
+            or (isinstance(value, ast.Name) and is_constant(program, where, value))
             for where, value in values
         )
     stores = module.stores.get((module.function(name), name.id), [])

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ...record import record
-from ..source.module import Module, kept
+from ..source.module import Module, cached_per_module
 from ..source.tree import (
     Function,
     keyword,
@@ -33,7 +33,7 @@ class Option:
     dest: str
 
 
-class Unit:
+class Program:
     """A script and the local modules it imports, as one program."""
 
     def __init__(self, script: Module, siblings: tuple[Module, ...] = ()) -> None:
@@ -197,13 +197,13 @@ class Unit:
         return next((e for e in self.evaluations if e.function is function), None)
 
     def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
-        """Calls of ``function`` anywhere in the unit; of ``__init__``, of its class."""
+        """Calls of ``function`` anywhere in the program; of ``__init__``, of its class."""
         if function not in self._callers:
             self._callers[function] = list(_callers(self, function))
         return self._callers[function]
 
 
-@kept
+@cached_per_module
 def _options(module: Module) -> list[Option]:
     found = []
     for call in module.calls_to("add_argument"):
@@ -223,11 +223,11 @@ def _options(module: Module) -> list[Option]:
     return found
 
 
-def _callers(unit: Unit, function: Function) -> Iterator[tuple[Module, ast.Call]]:
-    home = next(module for module in unit.modules if function in module.parents)
+def _callers(program: Program, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+    home = next(module for module in program.modules if function in module.parents)
     owner = home.parents[function]
     if not isinstance(owner, ast.ClassDef):
-        for module in unit.modules:
+        for module in program.modules:
             for call in module.calls_to(function.name):
                 if isinstance(call.func, ast.Name) or (
                     isinstance(call.func, ast.Attribute)
@@ -237,7 +237,7 @@ def _callers(unit: Unit, function: Function) -> Iterator[tuple[Module, ast.Call]
                     yield module, call
         return
     name = owner.name if function.name == "__init__" else function.name
-    for module in unit.modules:
+    for module in program.modules:
         for call in module.calls_to(name):
             if function.name == "__init__" or _is_method_call(module, call, owner):
                 yield module, call

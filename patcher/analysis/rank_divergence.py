@@ -13,7 +13,7 @@ from ...record import record
 from ..source.module import Module
 from ..source.tree import Function, below, bound_names, place, within
 from .loaders import loader_of
-from .program import Unit
+from .program import Program
 from .train_loops import TrainLoop
 
 # Calls that answer alike on every rank, or of which only the size of the argument matters.
@@ -37,15 +37,15 @@ class Decision:
     names: frozenset[str]  # of the test, made of this rank's data outside of it
 
 
-def decisions(unit: Unit, loop: TrainLoop, agreed: set[str]) -> Iterator[Decision]:
+def decisions(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Decision]:
     """Exits that a rank takes by its own data; ``agreed`` names functions that answer alike."""
     module = loop.module
     if not exits(loop):
         return
     partial = {
-        f"{e.function.name}()" for e in unit.evaluations if e.function and e.loader.distributed
+        f"{e.function.name}()" for e in program.evaluations if e.function and e.loader.distributed
     }
-    walk = _Walk(unit, module, loop, AGREED | SHAPE | agreed, partial, {}, {}, {})
+    walk = _DivergenceWalk(program, module, loop, AGREED | SHAPE | agreed, partial, {}, {}, {})
     walk.block(module.scope_statements(loop.steps), partial, None)
     for leaving, test in walk.exits.items():
         if leaves_training(loop, leaving):
@@ -85,10 +85,10 @@ def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
 
 
 @record
-class _Walk:
+class _DivergenceWalk:
     """What is known on the way; ``made`` and ``exits`` are what the walk is for."""
 
-    unit: Unit
+    program: Program
     module: Module
     loop: TrainLoop
     agreed: set[str]
@@ -152,7 +152,7 @@ class _Walk:
         """Whether this rank goes through a part of the batches of its own."""
         if loop is self.loop.steps:
             return self.loop.loader is not None
-        found = loader_of(self.unit, self.module, loop)
+        found = loader_of(self.program, self.module, loop)
         return found is not None and bool(found.distributed)
 
     def assign(

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from ..source.module import Module, kept
+from ..source.module import Module, cached_per_module
 from ..source.tree import Function, number_of, place, within
-from .program import Unit
+from .program import Program
 
 
 class Role(Enum):
@@ -260,7 +260,7 @@ def reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
     return roles
 
 
-@kept
+@cached_per_module
 def _reaches(module: Module) -> dict[Function | None, list[Reach]]:
     """What tests say of the statements under them and behind their exits, by function."""
     found: dict[Function | None, list[Reach]] = defaultdict(list)
@@ -299,29 +299,29 @@ def _truths(wanted: bool) -> list[Any]:
     return [UNKNOWN, *([True, 1] if wanted else [False, 0, None])]
 
 
-def reached(unit: Unit, module: Module, node: ast.AST) -> frozenset[Role]:
+def reached(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` in the whole program."""
     roles = reached_in_function(module, node)
     function = module.function(node)
     if function is None:
         return roles
-    if function not in unit.entering:
-        unit.entering[function] = _entering(unit, function, frozenset({function}))
-    return roles & unit.entering[function]
+    if function not in program.entering:
+        program.entering[function] = _entering(program, function, frozenset({function}))
+    return roles & program.entering[function]
 
 
-def _entering(unit: Unit, function: Function, seen: frozenset[Function]) -> frozenset[Role]:
-    """Roles that may enter a function: all, where nobody in the unit calls it by name."""
+def _entering(program: Program, function: Function, seen: frozenset[Function]) -> frozenset[Role]:
+    """Roles that may enter a function: all, where nobody in the program calls it by name."""
     roles: frozenset[Role] = frozenset()
     called = False
-    for module, call in unit.callers(function):
+    for module, call in program.callers(function):
         caller = module.function(call)
         if caller is function:
             continue
         called = True
         some = reached_in_function(module, call)
         if caller is not None and caller not in seen:
-            some &= _entering(unit, caller, seen | {caller})
+            some &= _entering(program, caller, seen | {caller})
         roles |= some
     return roles if called else EVERYONE
 

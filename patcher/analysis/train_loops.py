@@ -20,7 +20,7 @@ from ..source.tree import (
 from .loaders import Loader, loader_of, next_loader
 
 if TYPE_CHECKING:
-    from .program import Unit
+    from .program import Program
 
 SEVERAL = ("init_process_group", "DistributedDataParallel", "DataParallel")
 THROUGH = ("tqdm", "enumerate", "epochs", "steps")  # loops as its first argument does
@@ -72,7 +72,7 @@ def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
     return None
 
 
-def train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
+def train_loops(program: Program, module: Module) -> Iterator[TrainLoop]:
     owners: dict[ast.For | ast.While, list[ast.Call]] = defaultdict(list)
     for call in module.calls_to("backward"):
         loop = loop_around(module, call)
@@ -81,13 +81,13 @@ def train_loops(unit: Unit, module: Module) -> Iterator[TrainLoop]:
     for loop, backwards in owners.items():
         test, modulo = _accumulation(module, loop)
         outer = loop_around(module, loop)
-        loader = loader_of(unit, module, loop) if isinstance(loop, ast.For) else None
+        loader = loader_of(program, module, loop) if isinstance(loop, ast.For) else None
         name, start = _step_number(module, loop)
         yield TrainLoop(
             module,
             loop,
             outer if isinstance(outer, ast.For) else None,
-            loader or next_loader(unit, module, loop.body),
+            loader or next_loader(program, module, loop.body),
             tuple(backwards),
             tuple(
                 module.statement(call)
@@ -159,22 +159,24 @@ def _accumulation(
     return None, None
 
 
-def trains_on_several(unit: Unit) -> bool:
+def trains_on_several(program: Program) -> bool:
     """Whether there is a training loop, and something by which several cards or ranks train."""
-    return bool(unit.train_loops) and any(module.calls_to(*SEVERAL) for module in unit.modules)
+    return bool(program.train_loops) and any(
+        module.calls_to(*SEVERAL) for module in program.modules
+    )
 
 
-def is_trained_on(unit: Unit, module: Module, function: Function | None) -> bool:
+def is_trained_on(program: Program, module: Module, function: Function | None) -> bool:
     """Whether a step computes it: in the loop's function, a forward, or in what the step calls."""
-    loops = unit.train_loops
+    loops = program.train_loops
     if getattr(function, "name", "") == "forward":
         return True
     if any(loop.module.function(loop.steps) is function for loop in loops):
         return True
-    if function is None or any(each.function is function for each in unit.evaluations):
+    if function is None or any(each.function is function for each in program.evaluations):
         return False
     return any(
         loop.steps in where.ancestors(call)
-        for where, call in unit.callers(function)
+        for where, call in program.callers(function)
         for loop in loops
     )

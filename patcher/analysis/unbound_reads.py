@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...record import record
-from ..source.module import Module, kept
+from ..source.module import Module, cached_per_module
 from ..source.tree import (
     Function,
     binders,
@@ -39,7 +39,7 @@ class Unbound:
     function: Function
 
 
-@kept
+@cached_per_module
 def unbound_reads(module: Module) -> list[Unbound]:
     """Reads in the functions of a module that fail on some rank and not alone."""
     tests: dict[ast.AST, list[ast.If]] = defaultdict(list)
@@ -71,7 +71,7 @@ def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> I
 
     def failing(role: Role) -> list[ast.Name]:
         found: list[ast.Name] = []
-        _Walk(module, reads, relevant, role, found).block(function.body, given)
+        _ReadWalk(module, reads, relevant, role, found).block(function.body, given)
         return found
 
     ways = list(zip(*(_ways(module, test) for test in tests), strict=True))
@@ -206,7 +206,7 @@ def _relevant(
 
 
 @record
-class _Walk:
+class _ReadWalk:
     """One role's way through a function; ``bound`` sets are passed along, never changed."""
 
     module: Module

@@ -1,10 +1,10 @@
 """What legacy scripts lack: every module in this folder adds one capability to a patched script.
 
 A capability's module has ``ORDER`` (a later one builds on what an earlier one left), ``FLAGS``, a
-docstring that is its manual, and ``findings(unit)``: places that still lack it, with the edits that
-add it; or, returned without edits or raised as a CannotError, the reason why it cannot be added. It
-is found by looking and not by registering, and asked again after each round of edits, so it
-proposes nothing that is there.
+docstring that is its manual, and ``findings(program)``: places that still lack it, with the edits
+that add it; or, returned without edits or raised as a CannotError, the reason why it cannot be
+added. It is found by looking and not by registering, and asked again after each round of edits, so
+it proposes nothing that is there.
 Every flag is off by default, and then the script computes bit for bit what it did.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...record import changed, record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..findings import Finding, Safety, Severity
 from .errors import CannotError
 from .flags import Flag
@@ -34,15 +34,15 @@ class Capability:
     manual: str
     order: int
     flags: tuple[Flag, ...]
-    run: Callable[[Unit], Iterator[Finding]]
+    run: Callable[[Program], Iterator[Finding]]
 
-    def findings(self, unit: Unit) -> Iterator[Finding]:
+    def findings(self, program: Program) -> Iterator[Finding]:
         """What the script lacks of it, under the capability's name."""
         try:
-            if not unit.train_loops:
-                first = unit.script.tree.body[0]
-                raise CannotError(unit.script, first, "the script does not train")
-            found = list(self.run(unit))
+            if not program.train_loops:
+                first = program.script.tree.body[0]
+                raise CannotError(program.script, first, "the script does not train")
+            found = list(self.run(program))
         except CannotError as error:
             found = [error.finding]
         for finding in found:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from ...record import record
-from ..analysis.loaders import given
-from ..analysis.program import Unit
+from ..analysis.loaders import argument_for_parameter
+from ..analysis.program import Program
 from ..editing.edits import Import, Insert
 from ..findings import Finding
 from ..source.module import Module
@@ -69,23 +69,23 @@ class Flag:
         )
 
 
-def lacking(unit: Unit, flags: tuple[Flag, ...]) -> list[Finding] | None:
+def lacking(program: Program, flags: tuple[Flag, ...]) -> list[Finding] | None:
     """One finding that adds the flags that the command line lacks, none where it has them all.
 
     None where nothing shows a command line that could take them.
     """
-    known = set(unit.options) | fields(unit)
+    known = set(program.options) | fields(program)
     missing = [flag for flag in flags if flag.name not in known]
     if not missing:
         return []
     imports = tuple(Import(name) for flag in missing for name in flag.imports)
-    place = last_argument_added(unit)
+    place = last_argument_added(program)
     if place is not None:
         module, stmt, parser = place
         code = "\n".join(flag.argument(parser) for flag in missing)
         because = f"no {', '.join(flag.spelling for flag in missing)}"
         return [Finding(module, stmt, because, (Insert(stmt, code, "after"), *imports))]
-    for module, owner in dataclasses_parsed(unit):
+    for module, owner in dataclasses_parsed(program):
         if "field" in module.module_names:
             code = "\n".join(flag.field() for flag in missing)
             because = f"no {', '.join(flag.spelling for flag in missing)}"
@@ -93,25 +93,25 @@ def lacking(unit: Unit, flags: tuple[Flag, ...]) -> list[Finding] | None:
     return None
 
 
-def last_argument_added(unit: Unit) -> tuple[Module, ast.stmt, str] | None:
+def last_argument_added(program: Program) -> tuple[Module, ast.stmt, str] | None:
     """The last statement that adds an option to the parser which parses, and that one's name."""
     parsers = {
         (module.function(call), module.text(call.func.value))
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to("parse_args")
-        if isinstance(call.func, ast.Attribute) and unit.is_live(module, call)
+        if isinstance(call.func, ast.Attribute) and program.is_live(module, call)
     }
     homes = {function for function, _ in parsers}
     found: list[tuple[Module, ast.stmt, str]] = []
-    for option in unit.options.values():
-        module = next(m for m in unit.modules if option.call in m.parents)
+    for option in program.options.values():
+        module = next(m for m in program.modules if option.call in m.parents)
         stmt = module.statement(option.call)
         if (
             isinstance(option.call.func, ast.Attribute)
             and isinstance(stmt, ast.Expr)
             and stmt.value is option.call
             and not is_conditional(module, stmt)
-            and unit.is_live(module, stmt)
+            and program.is_live(module, stmt)
         ):
             found.append((module, stmt, module.text(option.call.func.value)))
     # Groups and subcommands have other parsers: what parses stands in the function, or calls it.
@@ -127,13 +127,13 @@ def is_conditional(module: Module, stmt: ast.stmt) -> bool:
     return isinstance(above, ast.If) and not mentions(above.test, "__name__")
 
 
-def dataclasses_parsed(unit: Unit) -> list[tuple[Module, ast.ClassDef]]:
+def dataclasses_parsed(program: Program) -> list[tuple[Module, ast.ClassDef]]:
     """Dataclasses that are parsed into the object that the program calls its arguments."""
-    if not any(m.calls_to("parse_args_into_dataclasses") for m in unit.modules):
+    if not any(m.calls_to("parse_args_into_dataclasses") for m in program.modules):
         return []
     return [
         (module, owner)
-        for module in unit.modules
+        for module in program.modules
         for owner in module.nodes(ast.ClassDef)
         if any(
             isinstance(stmt, ast.AnnAssign)
@@ -144,71 +144,71 @@ def dataclasses_parsed(unit: Unit) -> list[tuple[Module, ast.ClassDef]]:
     ]
 
 
-def fields(unit: Unit) -> set[str]:
+def fields(program: Program) -> set[str]:
     """Names of the fields of such dataclasses."""
     return {
         stmt.target.id
-        for _, owner in dataclasses_parsed(unit)
+        for _, owner in dataclasses_parsed(program)
         for stmt in owner.body
         if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name)
     }
 
 
-def parsed_at(unit: Unit) -> list[tuple[Module, ast.Assign, str]]:
+def parsed_at(program: Program) -> list[tuple[Module, ast.Assign, str]]:
     """Statements behind which the arguments are known, and their name there.
 
     Where a function parses and returns them, the statement in the place that called it.
     """
     found: list[tuple[Module, ast.Assign, str]] = []
-    for module, stmt, args in unit.parses:
+    for module, stmt, args in program.parses:
         function = module.function(stmt)
-        if function is None or not hands_back(unit, function):
+        if function is None or not hands_back(program, function):
             found.append((module, stmt, args))
             continue
-        for where, call in unit.callers(function):
+        for where, call in program.callers(function):
             outer = where.statement(call)
             if isinstance(outer, ast.Assign) and isinstance(outer.targets[0], ast.Name):
                 found.append((where, outer, outer.targets[0].id))
     return found
 
 
-def arguments_at(unit: Unit, module: Module, node: ast.AST) -> str:
+def arguments_at(program: Program, module: Module, node: ast.AST) -> str:
     """How ``node`` names the parsed arguments; the empty string where it has no name for them."""
     function = module.function(node)
     if function is None:
-        return next(iter(sorted(parsed_names(unit, module, None))), "")
+        return next(iter(sorted(parsed_names(program, module, None))), "")
     own = bound_names(function.body)
-    for name in sorted(parsed_names(unit, module, function)):
+    for name in sorted(parsed_names(program, module, function)):
         return name
     for name in sorted(parameters(function) - own):
-        if is_given_arguments(unit, module, function, name):
+        if is_given_arguments(program, module, function, name):
             return name
     if "self" in parameters(function):
         owner = next(
             (up for up in module.ancestors(function) if isinstance(up, ast.ClassDef)), None
         )
-        kept = kept_arguments(unit, module, owner) if owner else []
+        kept = kept_arguments(program, module, owner) if owner else []
         for text in kept:
             return text
-    for name in sorted(parsed_names(unit, module, None) - own - parameters(function)):
+    for name in sorted(parsed_names(program, module, None) - own - parameters(function)):
         return name
     return ""
 
 
-def parsed_names(unit: Unit, module: Module, function: Function | None) -> set[str]:
+def parsed_names(program: Program, module: Module, function: Function | None) -> set[str]:
     """Names that a function, or the module's own level, gives to what the command line said.
 
     ``args = parser.parse_args()``, and ``args = get_args()`` of a function that parses.
     """
     found = {
         args
-        for where, stmt, args in unit.parses
+        for where, stmt, args in program.parses
         if where is module and where.function(stmt) is function
     }
-    parsers = {where.function(stmt) for where, stmt, _ in unit.parses} - {None}
+    parsers = {where.function(stmt) for where, stmt, _ in program.parses} - {None}
     for parser in parsers:
         assert parser is not None
-        for where, call in unit.callers(parser):
+        for where, call in program.callers(parser):
             stmt = where.statement(call)
             if (
                 where is module
@@ -216,49 +216,53 @@ def parsed_names(unit: Unit, module: Module, function: Function | None) -> set[s
                 and isinstance(stmt, ast.Assign)
             ):
                 target = stmt.targets[0]
-                if stmt.value is call and isinstance(target, ast.Name) and hands_back(unit, parser):
+                if (
+                    stmt.value is call
+                    and isinstance(target, ast.Name)
+                    and hands_back(program, parser)
+                ):
                     found.add(target.id)
     return found
 
 
-def hands_back(unit: Unit, parser: Function) -> bool:
+def hands_back(program: Program, parser: Function) -> bool:
     """Whether a function returns the arguments that it parses."""
-    names = {args for where, stmt, args in unit.parses if where.function(stmt) is parser}
+    names = {args for where, stmt, args in program.parses if where.function(stmt) is parser}
     returned = [out.value for out in within(parser.body, ast.Return)]
     return any(isinstance(value, ast.Name) and value.id in names for value in returned)
 
 
 def is_given_arguments(
-    unit: Unit,
+    program: Program,
     module: Module,
     function: Function,
     name: str,
     seen: frozenset[Function] = frozenset(),
 ) -> bool:
     """Whether every call of a function gives it the parsed arguments under this name."""
-    callers = [(w, call) for w, call in unit.callers(function) if unit.is_live(w, call)]
+    callers = [(w, call) for w, call in program.callers(function) if program.is_live(w, call)]
     if not callers or function in seen:
         return False
     for where, call in callers:
-        value = given(module, function, call, name)
+        value = argument_for_parameter(module, function, call, name)
         if value is None:
             return False
         text, caller = where.text(value), where.function(call)
-        if text in parsed_names(unit, where, caller) | parsed_names(unit, where, None):
+        if text in parsed_names(program, where, caller) | parsed_names(program, where, None):
             continue
         if text.startswith("self."):
             owner = next((u for u in where.ancestors(call) if isinstance(u, ast.ClassDef)), None)
-            if owner is not None and text in kept_arguments(unit, where, owner):
+            if owner is not None and text in kept_arguments(program, where, owner):
                 continue
             return False
         if caller is None or text not in parameters(caller):
             return False
-        if not is_given_arguments(unit, where, caller, text, seen | {function}):
+        if not is_given_arguments(program, where, caller, text, seen | {function}):
             return False
     return True
 
 
-def kept_arguments(unit: Unit, module: Module, owner: ast.ClassDef) -> list[str]:
+def kept_arguments(program: Program, module: Module, owner: ast.ClassDef) -> list[str]:
     """``self.args`` and the like: where the constructor of a class keeps the parsed arguments."""
     return [
         module.text(target)
@@ -267,7 +271,7 @@ def kept_arguments(unit: Unit, module: Module, owner: ast.ClassDef) -> list[str]
         for stmt in within(maker.body, ast.Assign)
         if isinstance(stmt.value, ast.Name)
         and stmt.value.id in parameters(maker)
-        and is_given_arguments(unit, module, maker, stmt.value.id)
+        and is_given_arguments(program, module, maker, stmt.value.id)
         for target in stmt.targets
         if module.text(target).startswith("self.")
     ]

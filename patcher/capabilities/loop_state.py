@@ -31,7 +31,7 @@ BARS = ("tqdm", "trange")
 
 
 @record
-class Carried:
+class LoopState:
     """Names that go from step to step, those that each epoch begins anew, and what cannot be kept.
 
     ``opaque`` are names with the statement that shows that no checkpoint can hold their values.
@@ -44,7 +44,7 @@ class Carried:
 
 def carried(
     module: Module, outer: ast.For, epochs: ast.For | None, steps: ast.For, known: set[str]
-) -> Carried:
+) -> LoopState:
     """What the loop ``outer`` carries; ``known`` are names of what is kept in other ways."""
     function = module.function(outer)
     scope = module.scope_statements(outer)
@@ -85,7 +85,7 @@ def carried(
         store = first_binding(module, function, name, steps)
         return position(store) if store is not None else (0, 0)
 
-    return Carried(
+    return LoopState(
         (*sorted(through, key=order), *texts),
         (*sorted(of_epoch, key=order), *[text for text in texts if text in counted]),
         tuple(opaque),

@@ -6,21 +6,21 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding
 from .flags import Flag, arguments_at, lacking
-from .models import Made, made, parts, transformer
+from .models import ModelConstruction, made, parts, transformer
 
 
 @record
-class Place:
+class ModelSite:
     """A statement that makes a model, and what is known behind it.
 
     ``names`` are those of the transformers models, ``args`` is that of the parsed arguments.
     """
 
-    made: Made
+    made: ModelConstruction
     names: tuple[str, ...]
     args: str
 
@@ -36,7 +36,7 @@ class Place:
 
 
 @record
-class Step:
+class ModelEdit:
     """Code that belongs behind a place, why, and what it needs."""
 
     because: str
@@ -45,21 +45,21 @@ class Step:
 
 
 def behind_models(
-    unit: Unit, flags: tuple[Flag, ...], missing: Callable[[Place], Step | None]
+    program: Program, flags: tuple[Flag, ...], missing: Callable[[ModelSite], ModelEdit | None]
 ) -> Iterator[Finding]:
     """The flags that are missing, and the step that each place lacks; or why there is no way."""
-    where, first = unit.script, unit.script.tree.body[0]
-    models = made(unit)
+    where, first = program.script, program.script.tree.body[0]
+    models = made(program)
     if not models:
         yield Finding(where, first, "nothing shows where the trained model is made")
         return
-    found = places(unit, models)
+    found = places(program, models)
     if not found:
         one = models[0]
         because = f"{one.module.text(one.call.func)}() keeps no transformers model that it is given"
         yield Finding(one.module, one.stmt, because)
         return
-    lacked = lacking(unit, flags)
+    lacked = lacking(program, flags)
     if lacked is None or not all(place.args for place in found):
         yield Finding(where, first, "no command line whose arguments reach the model")
         return
@@ -72,27 +72,27 @@ def behind_models(
             yield Finding(place.made.module, stmt, step.because, edits)
 
 
-def places(unit: Unit, models: list[Made]) -> list[Place]:
+def places(program: Program, models: list[ModelConstruction]) -> list[ModelSite]:
     """Where models are made that are transformers models, or keep some.
 
     A model that another of them is given is left out: it is one of the other's.
     """
     return [
-        Place(one, tuple(names), arguments_at(unit, one.module, one.stmt))
+        ModelSite(one, tuple(names), arguments_at(program, one.module, one.stmt))
         for one in models
-        for names in [targets(unit, one)]
-        if names and not any(is_given(other, one) and targets(unit, other) for other in models)
+        for names in [targets(program, one)]
+        if names and not any(is_given(other, one) and targets(program, other) for other in models)
     ]
 
 
-def targets(unit: Unit, one: Made) -> list[str]:
+def targets(program: Program, one: ModelConstruction) -> list[str]:
     """How the transformers models of what a statement makes are named behind it, each once."""
-    if transformer(unit, one.module, one.call, one.stmt):
+    if transformer(program, one.module, one.call, one.stmt):
         return [one.name]
-    return [f"{one.name}.{part}" for part in parts(unit, one)]
+    return [f"{one.name}.{part}" for part in parts(program, one)]
 
 
-def is_given(outer: Made, inner: Made) -> bool:
+def is_given(outer: ModelConstruction, inner: ModelConstruction) -> bool:
     """Whether a model is made of another one: ``model = Model(encoder, config)``."""
     module = outer.module
     arguments = [*outer.call.args, *(word.value for word in outer.call.keywords)]

@@ -19,7 +19,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Literal
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite, Unwrap
 from ..findings import Finding
@@ -37,7 +37,7 @@ from ..source.module import Module
 from ..source.tree import everywhere, keyword, within
 from .errors import CannotError
 from .flags import Flag, arguments_at, lacking, parsed_at
-from .models import Made, Wrapped, class_of, made, parts, wraps
+from .models import DdpWrap, ModelConstruction, class_of, made, parts, wraps
 
 ORDER = 10
 FLAGS = (
@@ -60,21 +60,21 @@ if {flag}:
 PROBABILITIES = ("BCELoss", "binary_cross_entropy")  # which torch refuses in low precision
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    first = unit.script.tree.body[0]
-    loops = [loop for loop in unit.train_loops if unit.is_live(loop.module, loop.steps)]
+def findings(program: Program) -> Iterator[Finding]:
+    first = program.script.tree.body[0]
+    loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
     if not loops:
-        raise CannotError(unit.script, first, "nothing shows a loop that trains")
-    option = unit.options.get("amp")
+        raise CannotError(program.script, first, "nothing shows a loop that trains")
+    option = program.options.get("amp")
     if option is not None and not takes_bf16(option.call):
-        module = next(m for m in unit.modules if option.call in m.parents)
+        module = next(m for m in program.modules if option.call in m.parents)
         raise CannotError(module, option.call, "--amp is a flag of the script's own")
-    flags = lacking(unit, FLAGS)
+    flags = lacking(program, FLAGS)
     if flags is None:
-        raise CannotError(unit.script, first, "no command line that could take --amp")
-    found = [*flags, *models(unit)]
+        raise CannotError(program.script, first, "no command line that could take --amp")
+    found = [*flags, *models(program)]
     for loop in loops:
-        found += scaled(unit, loop)
+        found += scaled(program, loop)
     yield from found
 
 
@@ -85,23 +85,23 @@ def takes_bf16(call: ast.Call) -> bool:
 # ---- the model
 
 
-def models(unit: Unit) -> list[Finding]:
+def models(program: Program) -> list[Finding]:
     """Hand models through the helper that gives them autocast, where they are made."""
     found: list[Finding] = []
-    every = made(unit)
+    every = made(program)
     places: list[tuple[Module, ast.stmt, str, Literal["before", "after"]]] = [
         (one.module, one.stmt, target, "after")
         for one in every
         if not any(takes(other, one) for other in every)
-        for target in targets(unit, one)
+        for target in targets(program, one)
     ]
     if not places:  # nothing shows where it is made: it is known where it is wrapped
-        places = [(w.module, beside_wraps(w), w.name, "before") for w in wraps(unit)]
+        places = [(w.module, beside_wraps(w), w.name, "before") for w in wraps(program)]
     if not places:
         because = "nothing shows where the trained model is made"
-        raise CannotError(unit.script, unit.script.tree.body[0], because)
+        raise CannotError(program.script, program.script.tree.body[0], because)
     for module, stmt, target, where in places:
-        args = arguments_at(unit, module, stmt)
+        args = arguments_at(program, module, stmt)
         if not args:
             raise CannotError(module, stmt, "the arguments do not reach the making of the model")
         done = any(
@@ -117,7 +117,7 @@ def models(unit: Unit) -> list[Finding]:
     return found
 
 
-def takes(other: Made, one: Made) -> bool:
+def takes(other: ModelConstruction, one: ModelConstruction) -> bool:
     """``model = Model(model)`` behind what makes the inner one."""
     return (
         other.module is one.module
@@ -128,12 +128,12 @@ def takes(other: Made, one: Made) -> bool:
     )
 
 
-def targets(unit: Unit, one: Made) -> list[str]:
+def targets(program: Program, one: ModelConstruction) -> list[str]:
     """The model, or its transformers models alone where it takes logarithms of probabilities."""
-    own = class_of(unit, one.module.last_name(one.call.func))
+    own = class_of(program, one.module.last_name(one.call.func))
     if own is None or not needs_float32(*own):
         return [one.name]
-    found = [f"{one.name}.{part}" for part in parts(unit, one)]
+    found = [f"{one.name}.{part}" for part in parts(program, one)]
     if not found:
         because = f"{own[1].name} takes the logarithm of a probability, 0 in low precision"
         raise CannotError(own[0], own[1], because)
@@ -148,7 +148,7 @@ def needs_float32(module: Module, owner: ast.ClassDef) -> bool:
     )
 
 
-def beside_wraps(wrap: Wrapped) -> ast.stmt:
+def beside_wraps(wrap: DdpWrap) -> ast.stmt:
     """The first of the statements that wrap a model, under their tests."""
     module = wrap.module
     found: ast.stmt = wrap.stmt
@@ -166,25 +166,25 @@ def beside_wraps(wrap: Wrapped) -> ast.stmt:
 # ---- the loop
 
 
-def scaled(unit: Unit, loop: TrainLoop) -> list[Finding]:
+def scaled(program: Program, loop: TrainLoop) -> list[Finding]:
     """The loop with a scaler; or with the one that it has, under the same flag."""
     module = loop.module
-    args = arguments_at(unit, module, loop.steps)
+    args = arguments_at(program, module, loop.steps)
     if not args:
         raise CannotError(module, loop.steps, "the arguments do not reach the loop that trains")
     own = [
         (where, call)
-        for where in unit.modules
+        for where in program.modules
         for call in where.calls_to("GradScaler", "autocast")
-        if unit.is_live(where, call) and not is_inserted(where, call)
+        if program.is_live(where, call) and not is_inserted(where, call)
     ]
     if own:
-        return unified(unit, loop, args, own)
+        return unified(program, loop, args, own)
     if is_taken(loop, SCALER):
         raise CannotError(module, loop.steps, f"{SCALER} is another thing here")
     steps = steps_of(loop)
     optimizers = [module.text(stepped(step)) for step in steps]
-    made = f"torch.amp.GradScaler({device_at(unit, args)}, enabled={args}.amp == 'fp16')"
+    made = f"torch.amp.GradScaler({device_at(program, args)}, enabled={args}.amp == 'fp16')"
     edits: list[Edit] = [
         Insert(outermost(loop), f"{SCALER} = {made}"),
         Import("torch"),
@@ -206,9 +206,9 @@ def is_inserted(module: Module, node: ast.AST) -> bool:
     return helper is not None and helper in module.ancestors(node)
 
 
-def device_at(unit: Unit, args: str) -> str:
+def device_at(program: Program, args: str) -> str:
     """Text for the kind of device, where the arguments go by the name ``args``."""
-    text = device_type(unit)
+    text = device_type(program)
     return f"{args}.device.type" if text.endswith(".device.type") else text
 
 
@@ -291,7 +291,7 @@ def tests(loop: TrainLoop, stmt: ast.stmt) -> set[tuple[str, bool]]:
 
 
 def unified(
-    unit: Unit, loop: TrainLoop, args: str, own: list[tuple[Module, ast.Call]]
+    program: Program, loop: TrainLoop, args: str, own: list[tuple[Module, ast.Call]]
 ) -> list[Finding]:
     """``--amp`` for a loop with a scaler, whose flag goes on to mean ``--amp fp16``."""
     module = loop.module
@@ -303,11 +303,11 @@ def unified(
     strange = [
         (where, call)
         for (where, call), text in flags.items()
-        if text.rpartition(".")[2] != name or name not in unit.options
+        if text.rpartition(".")[2] != name or name not in program.options
     ]
     for where, call in strange:
         raise CannotError(where, call, "mixed precision of its own, by no flag")
-    found = [*one_flag(unit, name), *kept(loop)]
+    found = [*one_flag(program, name), *kept(loop)]
     for where, call in own:
         stmt = where.statement(call)
         if isinstance(stmt, ast.With) and len(stmt.items) == 1:
@@ -332,9 +332,9 @@ def flag_of(module: Module, call: ast.Call) -> str:
     return "" if word is None else module.text(word.value)
 
 
-def one_flag(unit: Unit, name: str) -> Iterator[Finding]:
+def one_flag(program: Program, name: str) -> Iterator[Finding]:
     """Behind the command line, the script's own flag and ``--amp fp16`` each set the other."""
-    for module, stmt, args in parsed_at(unit):
+    for module, stmt, args in parsed_at(program):
         flag, amp = f"{args}.{name}", f"{args}.amp"
         sets = [
             other

@@ -15,10 +15,10 @@ Source       https://docs.pytorch.org/docs/stable/checkpoint.html;
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..findings import Finding
 from .flags import Flag
-from .transformers_models import Place, Step, behind_models
+from .transformers_models import ModelEdit, ModelSite, behind_models
 
 ORDER = 20
 FLAGS = (
@@ -32,11 +32,11 @@ FLAGS = (
 METHOD = "gradient_checkpointing_enable"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    yield from behind_models(unit, FLAGS, missing)
+def findings(program: Program) -> Iterator[Finding]:
+    yield from behind_models(program, FLAGS, missing)
 
 
-def missing(place: Place) -> Step | None:
+def missing(place: ModelSite) -> ModelEdit | None:
     module = place.made.module
     enabled = {
         module.text(call.func.value)
@@ -51,4 +51,4 @@ def missing(place: Place) -> Step | None:
         for name in names
     )
     code = "\n".join((f"if {place.args}.{FLAGS[0].name}:", *calls))
-    return Step(f"{names[0]} keeps all activations", code)
+    return ModelEdit(f"{names[0]} keeps all activations", code)

@@ -16,13 +16,13 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import differs
 from ..editing.edits import Insert
 from ..findings import Finding
 from .errors import CannotError
 from .flags import Flag, arguments_at, lacking
-from .models import Wrapped, wraps
+from .models import DdpWrap, wraps
 
 ORDER = 30
 FLAGS = (
@@ -37,9 +37,9 @@ FLAGS = (
 )
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    where, first = unit.script, unit.script.tree.body[0]
-    found = [one for one in wraps(unit) if trains(unit, one)]
+def findings(program: Program) -> Iterator[Finding]:
+    where, first = program.script, program.script.tree.body[0]
+    found = [one for one in wraps(program) if trains(program, one)]
     if not found:
         yield Finding(where, first, "no assignment wraps the trained model")
         return
@@ -47,28 +47,28 @@ def findings(unit: Unit) -> Iterator[Finding]:
         for call in one.module.calls_to("compile"):
             if one.module.dotted(call.func) == "torch.compile":
                 raise CannotError(one.module, call, "the script calls torch.compile itself")
-    flags = lacking(unit, FLAGS)
-    if flags is None or not all(arguments_at(unit, one.module, one.stmt) for one in found):
+    flags = lacking(program, FLAGS)
+    if flags is None or not all(arguments_at(program, one.module, one.stmt) for one in found):
         yield Finding(where, first, "no command line whose arguments reach the wrapping")
         return
     yield from flags
     for one in found:
         if not is_compiled(one):
-            mode = f"{arguments_at(unit, one.module, one.stmt)}.{FLAGS[0].name}"
+            mode = f"{arguments_at(program, one.module, one.stmt)}.{FLAGS[0].name}"
             code = f"if {mode}:\n    {one.name}.compile(mode={mode})"
             because = f"{one.name} is run operation by operation"
             yield Finding(one.module, one.stmt, because, (Insert(behind(one), code, "after"),))
 
 
-def trains(unit: Unit, one: Wrapped) -> bool:
+def trains(program: Program, one: DdpWrap) -> bool:
     """Whether it is not for an evaluation alone that a model is wrapped."""
     function = one.module.function(one.stmt)
-    return unit.evaluation_of(one.module, one.stmt) is None or any(
-        loop.module.function(loop.steps) is function for loop in unit.train_loops
+    return program.evaluation_of(one.module, one.stmt) is None or any(
+        loop.module.function(loop.steps) is function for loop in program.train_loops
     )
 
 
-def behind(one: Wrapped) -> ast.stmt:
+def behind(one: DdpWrap) -> ast.stmt:
     """The outermost test for ranks around a wrapping: a lone process compiles its model, too."""
     found: ast.stmt = one.stmt
     for up in one.module.ancestors(one.stmt):
@@ -78,7 +78,7 @@ def behind(one: Wrapped) -> ast.stmt:
     return found
 
 
-def is_compiled(one: Wrapped) -> bool:
+def is_compiled(one: DdpWrap) -> bool:
     return any(
         isinstance(call.func, ast.Attribute)
         and one.module.text(call.func.value) == one.name

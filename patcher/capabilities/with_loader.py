@@ -19,7 +19,7 @@ Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding
 from ..source.module import Module
@@ -59,27 +59,27 @@ if {args}.attn_implementation:
     choose_attention({model}, {args}.attn_implementation)"""
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    flags = lacking(unit, FLAGS)
+def findings(program: Program) -> Iterator[Finding]:
+    flags = lacking(program, FLAGS)
     if flags is None:
-        first = unit.script.tree.body[0]
-        yield Finding(unit.script, first, "no command line that could take its flags")
+        first = program.script.tree.body[0]
+        yield Finding(program.script, first, "no command line that could take its flags")
         return
     yield from flags
-    for module in unit.modules:
+    for module in program.modules:
         for call in module.calls_to("DataLoader"):
-            if not unit.is_live(module, call) or any(word.arg is None for word in call.keywords):
+            if not program.is_live(module, call) or any(word.arg is None for word in call.keywords):
                 continue
-            args = arguments_at(unit, module, call)
+            args = arguments_at(program, module, call)
             if args:
                 edits = tuple(from_flags(module, call, args))
                 yield Finding(module, call, "workers and pinned memory are fixed", edits)
             else:
                 because = "the arguments do not reach this loader, which keeps its options"
                 yield Finding(module, call, because)
-    yield from precision(unit)
-    yield from attention(unit)
-    yield from transfers(unit)
+    yield from precision(program)
+    yield from attention(program)
+    yield from transfers(program)
 
 
 def from_flags(module: Module, call: ast.Call, args: str) -> Iterator[Edit]:
@@ -99,11 +99,11 @@ def from_flags(module: Module, call: ast.Call, args: str) -> Iterator[Edit]:
         yield Rewrite(arguments[arguments.index(word) - 1], "", word, after=True)
 
 
-def precision(unit: Unit) -> Iterator[Finding]:
+def precision(program: Program) -> Iterator[Finding]:
     """The precision of products, set as soon as the command line is known."""
-    if any(module.calls_to("set_float32_matmul_precision") for module in unit.modules):
+    if any(module.calls_to("set_float32_matmul_precision") for module in program.modules):
         return
-    for module, stmt, args in parsed_at(unit):
+    for module, stmt, args in parsed_at(program):
         because = "float32 products never use the tensor cores"
         yield Finding(
             module,
@@ -113,14 +113,14 @@ def precision(unit: Unit) -> Iterator[Finding]:
         )
 
 
-def attention(unit: Unit) -> Iterator[Finding]:
+def attention(program: Program) -> Iterator[Finding]:
     """The attention of transformers models, chosen where they are made."""
-    found = [place for place in places(unit, made(unit)) if place.args]
+    found = [place for place in places(program, made(program)) if place.args]
     if not found:
         because = "no transformers model is seen to be made: no --attn_implementation"
-        yield Finding(unit.script, unit.script.tree.body[0], because)
+        yield Finding(program.script, program.script.tree.body[0], because)
         return
-    yield from lacking(unit, (ATTENTION,)) or []
+    yield from lacking(program, (ATTENTION,)) or []
     for place in found:
         module, stmt = place.made.module, place.made.stmt
         chosen = {module.text(call.args[0]) for call in place.calls(CHOOSE) if call.args}
@@ -132,10 +132,10 @@ def attention(unit: Unit) -> Iterator[Finding]:
                 yield Finding(module, stmt, because, edits)
 
 
-def transfers(unit: Unit) -> Iterator[Finding]:
+def transfers(program: Program) -> Iterator[Finding]:
     """``x.to(device)`` of what a loader deals: copied while the host goes on."""
-    loops = [(loop.module, loop.steps) for loop in unit.train_loops]
-    loops += [(evaluation.module, evaluation.loop) for evaluation in unit.evaluations]
+    loops = [(loop.module, loop.steps) for loop in program.train_loops]
+    loops += [(evaluation.module, evaluation.loop) for evaluation in program.evaluations]
     met: set[ast.Call] = set()  # an evaluation may stand inside of a train loop
     for module, loop in loops:
         dealt = names_dealt(module, loop)

@@ -22,11 +22,11 @@ Source       https://arxiv.org/abs/2106.09685;
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Define
 from ..findings import Finding
 from .flags import Flag
-from .transformers_models import Place, Step, behind_models
+from .transformers_models import ModelEdit, ModelSite, behind_models
 
 ORDER = 15
 FLAGS = (
@@ -37,15 +37,15 @@ FLAGS = (
 HELPER = "add_lora"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    yield from behind_models(unit, FLAGS, missing)
+def findings(program: Program) -> Iterator[Finding]:
+    yield from behind_models(program, FLAGS, missing)
 
 
-def missing(place: Place) -> Step | None:
+def missing(place: ModelSite) -> ModelEdit | None:
     module, model = place.made.module, place.made.name
     for call in place.calls(HELPER):
         if isinstance(call.func, ast.Name) and module.text(call.args[0]) == model:
             return None
     parts = ", ".join(place.names)
     code = f"if {place.args}.{FLAGS[0].name}:\n    {HELPER}({model}, [{parts}], {place.args})"
-    return Step(f"all parameters of {place.names[0]} are trained", code, (Define(HELPER),))
+    return ModelEdit(f"all parameters of {place.names[0]} are trained", code, (Define(HELPER),))

@@ -25,7 +25,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding
@@ -34,7 +34,7 @@ from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, keyword, within
 from .errors import CannotError
 from .flags import Flag, arguments_at, lacking, parsed_at
-from .loop_state import Carried, carried
+from .loop_state import LoopState, carried
 from .models import models_of
 
 ORDER = 60
@@ -56,7 +56,7 @@ LOOKS = ("exists", "isdir", "isfile", "listdir")
 
 
 @record
-class Training:
+class ResumableLoop:
     """A train loop that can be resumed.
 
     ``outer`` is its outermost loop, ``epochs`` the loop around the steps; ``parts`` are models,
@@ -71,40 +71,40 @@ class Training:
     epochs: ast.For | None
     steps: ast.For
     parts: tuple[str, ...]
-    state: Carried
+    state: LoopState
     source: str
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    where, first = unit.script, unit.script.tree.body[0]
-    loops = [loop for loop in unit.train_loops if unit.is_live(loop.module, loop.steps)]
+def findings(program: Program) -> Iterator[Finding]:
+    where, first = program.script, program.script.tree.body[0]
+    loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
     if len(loops) != 1:
         because = f"it trains in {len(loops)} loops" if loops else "nothing in it trains"
         yield Finding(where, first, because)
         return
     (loop,) = loops
     added = bool(loop.module.calls_to(HELPER))
-    training = None if added else understood(unit, loop)
-    known_flags(unit)
-    flags = lacking(unit, FLAGS)
+    training = None if added else understood(program, loop)
+    known_flags(program)
+    flags = lacking(program, FLAGS)
     if flags is None:
         yield Finding(where, first, "no command line that could take its flags")
         return
     yield from flags
-    yield from steps_chosen(unit)
+    yield from steps_chosen(program)
     if training is not None:
-        yield from makes_way(unit, training)
+        yield from makes_way(program, training)
         because = "an interrupted run cannot go on"
-        yield Finding(loop.module, training.outer, because, tuple(edits(unit, training)))
+        yield Finding(loop.module, training.outer, because, tuple(edits(program, training)))
 
 
-def known_flags(unit: Unit) -> None:
+def known_flags(program: Program) -> None:
     """Raises CannotError where --resume is a flag of the script's own."""
-    option = unit.options.get(RESUME.name)
+    option = program.options.get(RESUME.name)
     if option is not None:
         action = keyword(option.call, "action")
         if action is None or ast.unparse(action.value) != "'store_true'":
-            module = next(m for m in unit.modules if option.call in m.parents)
+            module = next(m for m in program.modules if option.call in m.parents)
             raise CannotError(
                 module, module.statement(option.call), "--resume means something else here"
             )
@@ -113,7 +113,7 @@ def known_flags(unit: Unit) -> None:
 # ---- what the script shows
 
 
-def understood(unit: Unit, loop: TrainLoop) -> Training:
+def understood(program: Program, loop: TrainLoop) -> ResumableLoop:
     """What is to be saved and gone through. Raises CannotError with what stands in the way."""
     module, steps = loop.module, loop.steps
     if not isinstance(steps, ast.For):
@@ -125,7 +125,7 @@ def understood(unit: Unit, loop: TrainLoop) -> Training:
     epochs, outer = loops_around(module, steps)
     function = module.function(steps)
     if function is not None:
-        callers = [(w, call) for w, call in unit.callers(function) if unit.is_live(w, call)]
+        callers = [(w, call) for w, call in program.callers(function) if program.is_live(w, call)]
         if len(callers) > 1:
             raise CannotError(
                 module, steps, f"{function.name}(), which trains, is called in two places"
@@ -134,15 +134,15 @@ def understood(unit: Unit, loop: TrainLoop) -> Training:
             raise CannotError(
                 module, steps, f"{function.name}(), which trains, is called in a loop"
             )
-    args = arguments_at(unit, module, steps)
-    output = next((name for name in OUTPUTS if unit.has_argument(name)), "")
+    args = arguments_at(program, module, steps)
+    output = next((name for name in OUTPUTS if program.has_argument(name)), "")
     if not (args and output):
         raise CannotError(module, steps, "no arguments with an output folder reach the loop")
     for sampler in (loop.loader.call, *loop.loader.samplers):
         for call in everywhere(sampler, ast.Call):
             if keyword(call, "generator"):
                 raise CannotError(module, steps, "the loader shuffles by a generator of its own")
-    models = models_of(unit, loop)
+    models = models_of(program, loop)
     updating = updaters(module, outer)
     if not (models and updating):
         raise CannotError(module, steps, "nothing shows which model and optimizer the loop trains")
@@ -152,7 +152,9 @@ def understood(unit: Unit, loop: TrainLoop) -> Training:
     state = without_caches(module, outer, state)
     for name, stmt in state.opaque:
         raise CannotError(module, stmt, f"the loop carries {name}, which no checkpoint can hold")
-    return Training(loop, args, output, outer, epochs, steps, (*models, *updating), state, source)
+    return ResumableLoop(
+        loop, args, output, outer, epochs, steps, (*models, *updating), state, source
+    )
 
 
 def loops_around(module: Module, steps: ast.For) -> tuple[ast.For | None, ast.For]:
@@ -237,10 +239,10 @@ def is_next(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id == "next" and bool(call.args)
 
 
-def without_caches(module: Module, outer: ast.For, state: Carried) -> Carried:
+def without_caches(module: Module, outer: ast.For, state: LoopState) -> LoopState:
     """The same without dicts that are filled once, which a resumed run fills again."""
     caches = {name for name, _, _ in filled_once(module, outer)}
-    return Carried(
+    return LoopState(
         tuple(name for name in state.through if name not in caches),
         state.of_epoch,
         tuple(item for item in state.opaque if item[0] not in caches),
@@ -271,11 +273,11 @@ def fills(module: Module, stmt: ast.stmt, name: str, key: ast.Constant) -> bool:
 # ---- what is added
 
 
-def edits(unit: Unit, training: Training) -> Iterator[Edit]:
+def edits(program: Program, training: ResumableLoop) -> Iterator[Edit]:
     """The object that saves and restores, and its calls in the loops."""
     module, loop = training.loop.module, training.loop
     yield Define(HELPER)
-    yield Insert(training.outer, beginning(unit, training))
+    yield Insert(training.outer, beginning(program, training))
     through, of_epoch = listed(training.state.through), listed(training.state.of_epoch)
     if training.epochs is not None:
         iterable = training.epochs.iter
@@ -318,10 +320,10 @@ def restored(names: tuple[str, ...], method: str) -> str:
     return f"{left} = {NAME}.{method}({line}{right})"
 
 
-def beginning(unit: Unit, training: Training) -> str:
+def beginning(program: Program, training: ResumableLoop) -> str:
     """The object's construction, and what it restores before the loops."""
     args = training.args
-    every = f"{args}.{CHOSEN if is_overwritten(unit) else EVERY.name}"
+    every = f"{args}.{CHOSEN if is_overwritten(program) else EVERY.name}"
     own = f"{args}.{training.output}, {args}.{LIMIT.name}, {every}, {args}.{RESUME.name}"
     parts = ", ".join(f"{keyed(text)}={text}" for text in training.parts)
     code = f"{NAME} = {HELPER}({own},\n{' ' * len(f'{NAME} = {HELPER}(')}{parts})"
@@ -334,7 +336,7 @@ def keyed(text: str) -> str:
     return text.removeprefix("self.").replace(".", "_")
 
 
-def counting(training: Training) -> list[str]:
+def counting(training: ResumableLoop) -> list[str]:
     """Arguments that say how batches and optimizer steps belong together."""
     module, loop = training.loop.module, training.loop
     each = [] if loop.accumulation is None else [module.text(loop.accumulation)]
@@ -359,41 +361,41 @@ def drawn_once(module: Module, outer: ast.For) -> Iterator[Edit]:
                 yield Rewrite(call, f"{NAME}.drawn({key}, lambda: {module.text(call)})")
 
 
-def is_overwritten(unit: Unit) -> bool:
+def is_overwritten(program: Program) -> bool:
     """Whether the program sets ``args.save_steps`` itself."""
-    objects = {args for _, _, args in parsed_at(unit)}
+    objects = {args for _, _, args in parsed_at(program)}
     return any(
         node.attr == EVERY.name
         and isinstance(node.ctx, ast.Store)
         and isinstance(node.value, ast.Name | ast.Attribute)
         and module.text(node.value).rpartition(".")[2] in objects | {"args"}
-        for module in unit.modules
+        for module in program.modules
         for node in module.nodes(ast.Attribute)
     )
 
 
-def steps_chosen(unit: Unit) -> Iterator[Finding]:
+def steps_chosen(program: Program) -> Iterator[Finding]:
     """Where the program overwrites --save_steps, what the user gave is kept."""
-    if not is_overwritten(unit) or any(
+    if not is_overwritten(program) or any(
         node.attr == CHOSEN and isinstance(node.ctx, ast.Store)
-        for module in unit.modules
+        for module in program.modules
         for node in module.nodes(ast.Attribute)
     ):
         return
-    for module, stmt, args in parsed_at(unit):
+    for module, stmt, args in parsed_at(program):
         code = f"{args}.{CHOSEN} = {args}.{EVERY.name}  # which is overwritten below"
         because = f"{args}.{EVERY.name} is overwritten"
         yield Finding(module, stmt, because, (Insert(stmt, code, "after"),))
 
 
-def makes_way(unit: Unit, training: Training) -> Iterator[Finding]:
+def makes_way(program: Program, training: ResumableLoop) -> Iterator[Finding]:
     """A resume of the script's own, and a refusal of what is in the output folder."""
     starts = attributes_read(training)
     ways: list[ast.If] = []
-    for module in unit.modules:
+    for module in program.modules:
         for test in module.nodes(ast.If):
-            args = arguments_at(unit, module, test)
-            if not args or not unit.is_live(module, test) or not looks(test.test):
+            args = arguments_at(program, module, test)
+            if not args or not program.is_live(module, test) or not looks(test.test):
                 continue
             if any(up in ways for up in module.ancestors(test)):
                 continue
@@ -434,7 +436,7 @@ def sets(test: ast.If, attributes: set[str]) -> bool:
     )
 
 
-def attributes_read(training: Training) -> set[str]:
+def attributes_read(training: ResumableLoop) -> set[str]:
     """Attributes that epochs and counters start from: ``start_epoch``, ``start_step``."""
     module, found = training.loop.module, set[str]()
     values = [training.outer.iter]

@@ -11,9 +11,9 @@ import libcst as cst
 from ..source.module import Module
 from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
 from .helpers import helper_code, helper_imports, helper_names
-from .libcst_editor import Editor, Plan
+from .libcst_editor import Editor, StatementEdits
 from .node_pairs import pairs
-from .regions import Piece, has_block, indentation, newline, pieces
+from .regions import Region, has_block, indentation, newline, pieces
 from .rewrites import spans, with_words
 from .top_level import with_additions
 
@@ -23,7 +23,7 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
 
     Raises RefusedError when two edits want the same thing, or a place takes no statement.
     """
-    plans: dict[ast.stmt, Plan] = defaultdict(Plan)
+    plans: dict[ast.stmt, StatementEdits] = defaultdict(StatementEdits)
     helpers: list[str] = []
     imports: list[Import] = []
     for edit in edits:
@@ -58,7 +58,7 @@ def edit_helpers(name: str) -> list[str]:
     return [*dict.fromkeys(deeper for other in needed for deeper in edit_helpers(other)), name]
 
 
-def edited(module: Module, plans: dict[ast.stmt, Plan]) -> str:
+def edited(module: Module, plans: dict[ast.stmt, StatementEdits]) -> str:
     """The module's text, each piece that ``plans`` are about as they make it."""
     removed = {stmt for stmt, plan in plans.items() if plan.removes}
     words = sorted(
@@ -85,7 +85,11 @@ def first_block(module: Module) -> list[str]:
 
 
 def edited_piece(
-    module: Module, piece: Piece, text: str, plans: dict[ast.stmt, Plan], block: list[str]
+    module: Module,
+    piece: Region,
+    text: str,
+    plans: dict[ast.stmt, StatementEdits],
+    block: list[str],
 ) -> str:
     """The ``text`` of a piece with the edits of its statements.
 

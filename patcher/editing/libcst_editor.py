@@ -25,7 +25,7 @@ BLOCKS = (
 
 
 @dataclass
-class Plan:
+class StatementEdits:
     """The edits of one statement."""
 
     before: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Editor(cst.CSTTransformer):
     def __init__(
         self,
         module: Module,
-        plans: dict[cst.CSTNode, Plan],
+        plans: dict[cst.CSTNode, StatementEdits],
         statements: dict[cst.CSTNode, ast.stmt],
         inside: set[cst.CSTNode],
     ) -> None:
@@ -120,7 +120,7 @@ class Editor(cst.CSTTransformer):
             return cst.RemoveFromParent()
         return group[0] if len(group) == 1 else cst.FlattenSentinel(group)
 
-    def filled(self, stmt: ast.stmt, node: Statement, plan: Plan) -> Statement:
+    def filled(self, stmt: ast.stmt, node: Statement, plan: StatementEdits) -> Statement:
         body = getattr(node, "body", None)
         if not isinstance(body, cst.IndentedBlock):
             raise RefusedError(

@@ -14,7 +14,7 @@ from ..source.module import Module
 
 
 @record
-class Piece:
+class Region:
     """Statements ``low`` to ``high`` of a block, in the lines ``first`` to ``last``, from 1."""
 
     block: list[ast.stmt]
@@ -29,24 +29,24 @@ class Piece:
         return self.block[self.low : self.high + 1]
 
 
-def pieces(module: Module, edited: Iterable[ast.stmt], removed: Set[ast.stmt]) -> list[Piece]:
+def pieces(module: Module, edited: Iterable[ast.stmt], removed: Set[ast.stmt]) -> list[Region]:
     """The smallest pieces that hold all ``edited`` statements, in the order of their lines.
 
     What a statement that is ``removed`` takes with it, the comments above, is only known when the
     statement before it is there, too; where there is none, the block's own statement is.
     """
-    found: list[Piece] = []
+    found: list[Region] = []
     every = [_around(module, stmt, removed) for stmt in edited]
     for piece in sorted(every, key=lambda piece: (piece.first, -piece.last)):
         if not found or found[-1].last < piece.first:
             found.append(piece)
         elif found[-1].last < piece.last:  # both are runs of one block
             low, first = found[-1].low, found[-1].first
-            found[-1] = Piece(piece.block, low, piece.high, first, piece.last)
+            found[-1] = Region(piece.block, low, piece.high, first, piece.last)
     return found
 
 
-def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Piece:
+def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Region:
     lines, block = module.lines, module.body(stmt)
     low = high = block.index(stmt)
     while low >= 0 and (block[low] in removed or not has_own_line(lines, block[low])):
@@ -54,7 +54,7 @@ def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Piece:
     if low < 0:
         above = next((up for up in module.ancestors(stmt) if isinstance(up, ast.stmt)), None)
         if above is None:
-            return Piece(module.tree.body, 0, len(module.tree.body) - 1, 1, len(lines))
+            return Region(module.tree.body, 0, len(module.tree.body) - 1, 1, len(lines))
         return _around(module, above, removed)
     while block[high + 1 :] and not has_own_line(lines, block[high + 1]):
         high += 1
@@ -62,7 +62,7 @@ def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Piece:
     assert last is not None
     if has_block(block[high]):
         last = end_of_comments(lines, last)  # which may stand in its block
-    return Piece(block, low, high, first_line(block[low]), last)
+    return Region(block, low, high, first_line(block[low]), last)
 
 
 def has_block(stmt: ast.stmt) -> bool:

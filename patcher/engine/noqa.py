@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..codes import all_codes
 from ..findings import Finding, Safety, Severity
 from ..source.comments import Comment, comments
-from ..source.module import kept
+from ..source.module import cached_per_module
 
 if TYPE_CHECKING:
     from ..source.module import Module
@@ -49,7 +49,7 @@ def noqas(module: Module) -> list[Noqa]:
     return [Noqa(comment, codes or None) for comment, codes in _told(module)]
 
 
-@kept
+@cached_per_module
 def _told(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
     text = module.source.text
     if "noqa" not in text.lower():

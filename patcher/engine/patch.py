@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...record import record
-from ..analysis.load import read_unit
-from ..analysis.program import Unit
+from ..analysis.load import read_program
+from ..analysis.program import Program
 from ..codes import selected
 from ..editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
@@ -32,7 +32,7 @@ ROUNDS = 6
 
 
 @record
-class Change:
+class FileChange:
     """One file, before and after."""
 
     source: Source
@@ -65,7 +65,7 @@ class Patch:
     path: Path
     found: tuple[Finding, ...]  # in the script as it was
     left: tuple[Finding, ...]  # in the result
-    changes: tuple[Change, ...]
+    changes: tuple[FileChange, ...]
     refusal: str = ""
     lacking: tuple[Finding, ...] = ()  # capabilities that could not be added, and why
 
@@ -93,22 +93,24 @@ def select(rules: Iterable[Rule], chosen: Sequence[str], ignored: Sequence[str])
     return [rule for rule in rules if rule.code in codes]
 
 
-def check(unit: Unit, rules: Iterable[Rule]) -> list[Finding]:
+def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
     """All findings, in order of file and line, but those that a noqa comment silences.
 
     Few rules have any outside training programs.
     """
-    rules = [rule for rule in rules if rule.anywhere or unit.is_training_program]
-    order = {module: index for index, module in enumerate(unit.modules)}
-    comments = {module: noqas(module) for module in unit.modules}
-    every = (finding for rule in rules for finding in rule.findings(unit))
-    trains = unit.is_training_program
-    live = (finding for finding in every if not trains or unit.is_live(finding.module, finding.at))
+    rules = [rule for rule in rules if rule.anywhere or program.is_training_program]
+    order = {module: index for index, module in enumerate(program.modules)}
+    comments = {module: noqas(module) for module in program.modules}
+    every = (finding for rule in rules for finding in rule.findings(program))
+    trains = program.is_training_program
+    live = (
+        finding for finding in every if not trains or program.is_live(finding.module, finding.at)
+    )
     found = audible(live, comments)
     codes = {rule.code for rule in rules}
-    if UNUSED in codes and unit.script.is_program:
+    if UNUSED in codes and program.script.is_program:
         # Another script may need the comments of a module that both import.
-        found += audible(unused(unit.script, comments[unit.script], codes), comments)
+        found += audible(unused(program.script, comments[program.script], codes), comments)
     return sorted(found, key=lambda f: (order[f.module], f.line, f.column, f.code))
 
 
@@ -133,48 +135,48 @@ def patch(
     Raises InputError when the script cannot be read or parsed.
     """
     rules = select(all_rules(), chosen, ignored)
-    unit = read_unit(str(path), data)
-    first = unit.modules
-    found = check(unit, rules)
+    program = read_program(str(path), data)
+    first = program.modules
+    found = check(program, rules)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     texts: dict[str, str] = {}
-    findings, checked = found, unit
+    findings, checked = found, program
     try:
         if exact:
             from ..fixes.exact import shared_out, weighed
 
-            unit = checked = all_rounds(unit, shared_out, texts)
-            findings = check(unit, rules)
+            program = checked = all_rounds(program, shared_out, texts)
+            findings = check(program, rules)
         for _ in range(ROUNDS):
             fixable = [f for f in findings if f.edits and f.safety in allowed]
             if not fixable:
                 break
-            unit = checked = one_round(unit, fixable, texts)
-            findings = check(unit, rules)
+            program = checked = one_round(program, fixable, texts)
+            findings = check(program, rules)
         else:
             return refused(path, found, findings, fixable, "the edits do not settle")
         if exact:
-            unit = all_rounds(unit, weighed, texts)
+            program = all_rounds(program, weighed, texts)
     except RefusedError as error:
         return Patch(path, tuple(found), tuple(findings), (), f"not patched: {error}")
     lacking: list[Finding] = []
     for capability in capabilities:
-        unit, texts, reasons = with_capability(unit, capability, rules, allowed, texts)
+        program, texts, reasons = with_capability(program, capability, rules, allowed, texts)
         lacking += reasons
-    if unit is not checked:
-        findings = check(unit, rules)  # in the lines of the result
+    if program is not checked:
+        findings = check(program, rules)  # in the lines of the result
     changes = tuple(
-        Change(module.source, texts[module.source.name])
+        FileChange(module.source, texts[module.source.name])
         for module in first
         if module.source.name in texts and texts[module.source.name] != module.source.text
     )
-    for before, after in zip(first, unit.modules, strict=True):
+    for before, after in zip(first, program.modules, strict=True):
         undefined = sorted(after.unbound - before.unbound)
         if undefined:
             reason = f"not patched: the edits would leave {', '.join(undefined)} undefined"
             return Patch(path, tuple(found), tuple(findings), (), reason)
     if changes:
-        left = findings if len(rules) == len(all_rules()) else check(unit, all_rules())
+        left = findings if len(rules) == len(all_rules()) else check(program, all_rules())
         errors = [f for f in left if f.severity is Severity.ERROR]
         if errors:
             return refused(path, found, findings, errors, "errors would be left")
@@ -182,44 +184,44 @@ def patch(
 
 
 def with_capability(
-    unit: Unit,
+    program: Program,
     capability: Capability,
     rules: Sequence[Rule],
     allowed: set[Safety],
     texts: dict[str, str],
-) -> tuple[Unit, dict[str, str], list[Finding]]:
-    """The unit and its new texts with a capability, or as they were, and why it is not added.
+) -> tuple[Program, dict[str, str], list[Finding]]:
+    """The program and its new texts with a capability, or as they were, and why it is not added.
 
     It is not, where an edit cannot be carried out or leaves something that a rule would repair.
     """
-    before, new = unit, dict(texts)
-    findings = list(capability.findings(unit))
+    before, new = program, dict(texts)
+    findings = list(capability.findings(program))
     try:
         for _ in range(ROUNDS):
             wanted = [finding for finding in findings if finding.edits]
             if not wanted:
                 break
-            unit = one_round(unit, wanted, new)
-            findings = list(capability.findings(unit))
+            program = one_round(program, wanted, new)
+            findings = list(capability.findings(program))
         else:
             return before, texts, [not_added(before, capability, "its edits do not settle")]
     except RefusedError as error:
         return before, texts, [not_added(before, capability, str(error))]
-    if unit is before:
+    if program is before:
         return before, texts, findings
-    for finding in check(unit, rules):
+    for finding in check(program, rules):
         fixable = finding.edits and finding.safety in allowed
         if fixable or finding.severity is Severity.ERROR:
             because = f"{finding.code} would be left in line {finding.line} ({finding.because})"
             return before, texts, [not_added(before, capability, because)]
-    return unit, new, findings
+    return program, new, findings
 
 
-def not_added(unit: Unit, capability: Capability, because: str) -> Finding:
+def not_added(program: Program, capability: Capability, because: str) -> Finding:
     """Why a capability is not added."""
-    first = unit.script.tree.body[0]
+    first = program.script.tree.body[0]
     return Finding(
-        unit.script,
+        program.script,
         first,
         because,
         code=capability.name,
@@ -237,21 +239,21 @@ def refused(
 
 
 def all_rounds(
-    unit: Unit, edits_of: Callable[[Unit], Iterable[Finding]], texts: dict[str, str]
-) -> Unit:
-    """The unit once ``edits_of`` asks for nothing more."""
-    while findings := list(edits_of(unit)):
-        unit = one_round(unit, findings, texts)
-    return unit
+    program: Program, edits_of: Callable[[Program], Iterable[Finding]], texts: dict[str, str]
+) -> Program:
+    """The program once ``edits_of`` asks for nothing more."""
+    while findings := list(edits_of(program)):
+        program = one_round(program, findings, texts)
+    return program
 
 
-def one_round(unit: Unit, findings: list[Finding], texts: dict[str, str]) -> Unit:
-    """The unit after one round of edits; ``texts`` collects the new texts."""
+def one_round(program: Program, findings: list[Finding], texts: dict[str, str]) -> Program:
+    """The program after one round of edits; ``texts`` collects the new texts."""
     from ..editing.apply import apply_edits  # libcst costs more to import than all rules to run
 
     chosen = compatible(findings)
     modules: list[Module] = []
-    for module in unit.modules:
+    for module in program.modules:
         edits = [edit for f in chosen if f.module is module for edit in f.edits]
         if not edits:
             modules.append(module)
@@ -260,7 +262,7 @@ def one_round(unit: Unit, findings: list[Finding], texts: dict[str, str]) -> Uni
         text = apply_edits(module, edits)
         texts[source.name] = text
         modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
-    return Unit(modules[0], tuple(modules[1:]))
+    return Program(modules[0], tuple(modules[1:]))
 
 
 def compatible(findings: list[Finding]) -> list[Finding]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from ..analysis.in_batch_negatives import is_own_number, masked, products
 from ..analysis.loaders import Loader, literal, trace
 from ..analysis.manual_sharding import is_constant
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Rewrite
 from ..editing.helpers import helper_names
@@ -40,14 +40,14 @@ LOSS = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
 AMOUNT = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
 
 
-def shared_out(unit: Unit) -> Iterator[Finding]:
+def shared_out(program: Program) -> Iterator[Finding]:
     """Edits that deal the batches of every training loader out, before any rule's edits.
 
     Raises RefusedError where the facts do not prove what is needed, naming the place.
     """
     pending: dict[ast.Call, TrainLoop] = {}
-    for loop in unit.train_loops:
-        loader = known_loader(unit, loop)
+    for loop in program.train_loops:
+        loader = known_loader(program, loop)
         for call in loop.backwards:
             if call.args:
                 raise refusal(loop.module, call, "backward() is given something but the loss")
@@ -56,11 +56,11 @@ def shared_out(unit: Unit) -> Iterator[Finding]:
         if not is_shared(loader):
             pending.setdefault(loader.call, loop)
     if pending:
-        refuse_the_unequal(unit)
+        refuse_the_unequal(program)
     for loop in pending.values():
-        loader = known_loader(unit, loop)
+        loader = known_loader(program, loop)
         sampler, edits = lone_sampler(loader)
-        test = test_of_others(unit, loader)
+        test = test_of_others(program, loader)
         edits += [fork(loader, sampler, test)] if test else [*batches(loader, sampler)]
         edits += [*told_epochs(loader.module, loader.call, loader)]
         if loader.module is loop.module:
@@ -75,12 +75,12 @@ def shared_out(unit: Unit) -> Iterator[Finding]:
         )
 
 
-def weighed(unit: Unit) -> Iterator[Finding]:
+def weighed(program: Program) -> Iterator[Finding]:
     """Edits that weigh every loss, behind all rules' edits: by then a scaler may hold it."""
-    if unit.train_loops:
-        refuse_divisions(unit)  # those of data dealt by hand are undone by now
-    for loop in unit.train_loops:
-        module, loader = loop.module, known_loader(unit, loop)
+    if program.train_loops:
+        refuse_divisions(program)  # those of data dealt by hand are undone by now
+    for loop in program.train_loops:
+        module, loader = loop.module, known_loader(program, loop)
         backwards = [call for call in loop.backwards if not is_weighed(call)]
         if not backwards:
             continue
@@ -138,12 +138,12 @@ def counted(loop: TrainLoop) -> list[Edit]:
     ]
 
 
-def known_loader(unit: Unit, loop: TrainLoop) -> Loader:
+def known_loader(program: Program, loop: TrainLoop) -> Loader:
     """The loader that the loop goes through, or takes the next batch of a cycle of."""
     loader, module, steps = loop.loader, loop.module, loop.steps
     if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
         raise refusal(module, steps, "no one DataLoader that it goes through is known")
-    if others(unit, loader) and not test_of_others(unit, loader):
+    if others(program, loader) and not test_of_others(program, loader):
         raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
     here = loader.module is module and module.function(loader.call) is module.function(steps)
     if is_one_of_cycles(loader):
@@ -152,32 +152,32 @@ def known_loader(unit: Unit, loop: TrainLoop) -> Loader:
     elif loader.cycle is not None:
         if not (here and loop.step_name and isinstance(module.statement(loader.call), ast.Assign)):
             raise refusal(module, steps, "nothing counts the batches of its cycle")
-    elif not isinstance(steps, ast.For) or trace(unit, module, steps.iter) is None:
+    elif not isinstance(steps, ast.For) or trace(program, module, steps.iter) is None:
         raise refusal(module, steps, "it takes its batches one by one from an iterator")
     elif not loader.name or loader.scope is not module.function(steps):
         raise refusal(module, steps, "its DataLoader has no name here")
     return loader
 
 
-def others(unit: Unit, loader: Loader) -> list[Loader]:
+def others(program: Program, loader: Loader) -> list[Loader]:
     """Loaders of evaluations that are made by the same construction."""
-    return [e.loader for e in unit.evaluations if e.loader.call is loader.call]
+    return [e.loader for e in program.evaluations if e.loader.call is loader.call]
 
 
-def test_of_others(unit: Unit, loader: Loader) -> str:
+def test_of_others(program: Program, loader: Loader) -> str:
     """A test that holds where a function makes a loader for no training; empty where none does.
 
     A parameter tells, if all callers give it a literal, and one of its two values is never given
     but for a loader that is trained on.
     """
     module, function = loader.module, loader.module.function(loader.call)
-    loops = [loop.loader for loop in unit.train_loops if loop.loader is not None]
+    loops = [loop.loader for loop in program.train_loops if loop.loader is not None]
     asked = [each.asked for each in loops if each.call is loader.call]
     trained = [call for call in asked if call is not None]
-    if function is None or len(trained) < len(asked) or not others(unit, loader):
+    if function is None or len(trained) < len(asked) or not others(program, loader):
         return ""
     for arg in everywhere(function.args, ast.arg):
-        told = {c: literal(module, function, c, arg.arg) for _, c in unit.callers(function)}
+        told = {c: literal(module, function, c, arg.arg) for _, c in program.callers(function)}
         values = {told.get(call) for call in trained}
         if (
             len(values) == 1
@@ -196,19 +196,19 @@ def has_modulo(node: ast.AST) -> bool:
     )
 
 
-def refuse_the_unequal(unit: Unit) -> None:
+def refuse_the_unequal(program: Program) -> None:
     """Raise RefusedError for what makes an example's loss depend on those that a rank holds."""
-    for module in unit.modules:
+    for module in program.modules:
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
-        for loss in contrasts(unit, module):
+        for loss in contrasts(program, module):
             why = "the loss compares each example with its whole batch, of which a rank has a part"
             raise refusal(module, loss, why)
 
 
-def contrasts(unit: Unit, module: Module) -> Iterator[ast.expr]:
+def contrasts(program: Program, module: Module) -> Iterator[ast.expr]:
     """Losses that score examples against all of their batch: with their own numbers for labels."""
-    evaluating = {evaluation.function for evaluation in unit.evaluations} - {None}
+    evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
         scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
         if scores is None or labels is None or module.function(call) in evaluating:
@@ -221,16 +221,16 @@ def contrasts(unit: Unit, module: Module) -> Iterator[ast.expr]:
         yield product.node
 
 
-def refuse_divisions(unit: Unit) -> None:
+def refuse_divisions(program: Program) -> None:
     """Raise RefusedError where a batch or number of steps is made to depend on the ranks."""
-    evaluating = {evaluation.function for evaluation in unit.evaluations}
-    for module in unit.modules:
+    evaluating = {evaluation.function for evaluation in program.evaluations}
+    for module in program.modules:
         for whole, amount, parts in divisions(module):
             function = module.function(whole)
             worlds = [n for n in everywhere(parts, ast.Name) if n.id == "world_size"]
             if (
                 (
-                    any(not is_constant(unit, module, name) for name in worlds)
+                    any(not is_constant(program, module, name) for name in worlds)
                     or any(n.attr == "world_size" for n in everywhere(parts, ast.Attribute))
                     or mentions(parts, "get_world_size")
                 )

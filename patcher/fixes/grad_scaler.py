@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite
 from ..source.module import Module
@@ -69,19 +69,19 @@ def scaled_step(module: Module, step: ast.Expr, optimizer: str) -> Iterator[Edit
     yield Insert(step, f"{SCALER}.update()", "after")
 
 
-def device_type(unit: Unit) -> str:
+def device_type(program: Program) -> str:
     """Text for the kind of device that the process computes on."""
-    cuda = on_cuda(unit)
+    cuda = on_cuda(program)
     return cuda.partition(" ")[0] if " == " in cuda else f"'cuda' if {cuda} else 'cpu'"
 
 
 def new_scaler(
-    unit: Unit, loop: TrainLoop, old: ast.stmt, flag: str, instead: str = ""
+    program: Program, loop: TrainLoop, old: ast.stmt, flag: str, instead: str = ""
 ) -> Iterator[Edit]:
     """A scaler behind what stands ``instead`` of ``old``; where that is in another function than
     the loop, before the loop.
     """
-    made = f"{SCALER} = torch.amp.GradScaler({device_type(unit)}, enabled={flag})"
+    made = f"{SCALER} = torch.amp.GradScaler({device_type(program)}, enabled={flag})"
     if loop.module.function(old) is loop.module.function(loop.steps):
         yield Replace(old, f"{instead}{made}")
     else:
@@ -120,7 +120,7 @@ def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[a
 
 
 def in_autocast(
-    unit: Unit, module: Module, forward: tuple[ast.stmt, ...], flag: str
+    program: Program, module: Module, forward: tuple[ast.stmt, ...], flag: str
 ) -> Iterator[Edit]:
     """The statements of a forward pass under autocast."""
     first, *rest = forward
@@ -128,7 +128,9 @@ def in_autocast(
     lines = [module.line(number) for number in range(first.lineno, last + 1)]
     margin = module.margin(first)
     inner = "".join(f"    {ln.removeprefix(margin)}" if ln.strip() else "\n" for ln in lines)
-    yield Replace(first, f"with torch.amp.autocast({device_type(unit)}, enabled={flag}):\n{inner}")
+    yield Replace(
+        first, f"with torch.amp.autocast({device_type(program)}, enabled={flag}):\n{inner}"
+    )
     yield from (Replace(stmt, "") for stmt in rest)
 
 

@@ -6,7 +6,7 @@ import ast
 
 from ..analysis.evaluations import Evaluation
 from ..analysis.loaders import Loader
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Guard, Insert
 from ..source.module import Module
@@ -55,9 +55,9 @@ if {group}:
     {model} = torch.nn.parallel.DistributedDataParallel({model}, {options})"""
 
 
-def arguments_name(unit: Unit) -> str:
+def arguments_name(program: Program) -> str:
     """The name that the parsed command line goes by; the empty string when nothing parses one."""
-    return unit.parses[0][2] if unit.parses else ""
+    return program.parses[0][2] if program.parses else ""
 
 
 def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
@@ -68,63 +68,63 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
     return name in parameters(function) | bound_names(function.body) | module.module_names
 
 
-def is_alone(unit: Unit, module: Module, node: ast.AST) -> str:
+def is_alone(program: Program, module: Module, node: ast.AST) -> str:
     """A test at ``node`` that holds for a process without a group."""
-    args = arguments_name(unit)
-    if args and unit.has_argument("local_rank") and is_in_scope(module, node, args):
+    args = arguments_name(program)
+    if args and program.has_argument("local_rank") and is_in_scope(module, node, args):
         return f"{args}.local_rank == -1"
     return "not torch.distributed.is_initialized()"
 
 
-def use_cuda(unit: Unit, args: str) -> str:
+def use_cuda(program: Program, args: str) -> str:
     """An expression that tells whether ranks are to compute on cards."""
     test = "torch.cuda.is_available()"
-    return f"{test} and not {args}.no_cuda" if unit.has_argument("no_cuda") else test
+    return f"{test} and not {args}.no_cuda" if program.has_argument("no_cuda") else test
 
 
-def on_cuda(unit: Unit) -> str:
+def on_cuda(program: Program) -> str:
     """An expression that tells whether this process computes on a card."""
-    for _, _, args in unit.parses:
+    for _, _, args in program.parses:
         if any(
             isinstance(target.ctx, ast.Store)
             and isinstance(where.parents[target], ast.Assign)
             and where.text(target) == f"{args}.device"
-            and unit.is_live(where, target)
-            for where in unit.modules
+            and program.is_live(where, target)
+            for where in program.modules
             for target in where.attributes("device")
         ):
             return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"
 
 
-def card_and_group(unit: Unit, module: Module, node: ast.AST) -> tuple[str, str]:
+def card_and_group(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:
     """How ``node`` can name this rank's card, and a test there that holds in a process group."""
     function = module.function(node)
     names = [
-        arguments_name(unit),
+        arguments_name(program),
         *(["self.args"] if function and "self" in parameters(function) else []),
     ]
     for args in filter(None, names):
         root = args.partition(".")[0]
-        known = unit.has_argument("local_rank") and is_in_scope(module, node, root)
+        known = program.has_argument("local_rank") and is_in_scope(module, node, root)
         if known and (root == args or args.partition(".")[2] in module.attribute_values):
             return f"{args}.local_rank", f"{args}.local_rank != -1"
     return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
 
 
-def ddp_options(unit: Unit, card: str) -> str:
+def ddp_options(program: Program, card: str) -> str:
     """Arguments of DistributedDataParallel behind the model.
 
     Unused parameters are looked for, as torch stops at the second step where there are any (a
     RoBERTa's pooler) and whether there are cannot be told from the text. That search takes what
     another forward of the same step uses for unused; a static graph counts over the whole step.
     """
-    args, test = arguments_name(unit), on_cuda(unit)
+    args, test = arguments_name(program), on_cuda(program)
     if "local_rank" not in card:
         test = "torch.cuda.is_available()"
     elif test.startswith(f"{args}."):
         test = card.rpartition(".")[0] + test.removeprefix(args)
-    several = any(forwards_several_times(loop) for loop in unit.train_loops)
+    several = any(forwards_several_times(loop) for loop in program.train_loops)
     looks = "static_graph" if several else "find_unused_parameters"
     return f"device_ids=[{card}] if {test} else None, {looks}=True"
 
@@ -157,7 +157,7 @@ def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
     return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
 
 
-def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
+def share_of(program: Program, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
     """A sampler's text for this rank's share, and the edits that gather what all shares keep.
 
     None where the accumulators are not proven, also those of another evaluation that goes through
@@ -169,7 +169,7 @@ def share_of(unit: Unit, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]]
         return None
     if any(is_bound_late(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
-    users = [e for e in unit.evaluations if e.loader.shares_with(loader)]
+    users = [e for e in program.evaluations if e.loader.shares_with(loader)]
     if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
         return None
     if any(e.module is not module for e in users) or is_used_for_more(module, loader, users):

@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int, int]
 
 
 @record
-class Record:
+class CacheEntry:
     """What was found in one script, and what that rests on.
 
     ``found`` are diagnostics' values, as marshal writes them, most being only passed on.
@@ -43,7 +43,7 @@ class Record:
     error: str
 
 
-NOTHING = Record("", (), (), "")
+NOTHING = CacheEntry("", (), (), "")
 
 
 def fingerprint(data: bytes) -> str:
@@ -76,7 +76,7 @@ class Cache:
         self.file = file
         self.version = version
         self.stamps: dict[str, tuple[Stamp, str, bool]] = {}
-        self.records: dict[str, list[Record]] = {}
+        self.records: dict[str, list[CacheEntry]] = {}
         self.seen: dict[str, tuple[str, bool] | None] = {}  # of this run
         self.contents: dict[str, bytes] = {}
         self.sources: dict[str, Source] = {}
@@ -129,7 +129,7 @@ class Cache:
             return None
         return f"{os.path.basename(path)} {digest[0]}" if digest[1] else ""
 
-    def recall(self, path: str, key: str) -> Record | None:
+    def recall(self, path: str, key: str) -> CacheEntry | None:
         """What is known of a script whose neighbours are what they were, wherever it stands."""
         folder = folder_of(path)
         for known in self.records.get(key, ()):
@@ -146,7 +146,7 @@ class Cache:
         digest = self.digest(os.path.join(folder, name))
         return digest and digest[0]
 
-    def remember(self, record: Record) -> None:
+    def remember(self, record: CacheEntry) -> None:
         """Keep a record for its key."""
         known = self.records.setdefault(record.key, [])
         others = [old for old in known if old.probes != record.probes]
@@ -163,7 +163,7 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for known in (Record(*each) for each in records):
+        for known in (CacheEntry(*each) for each in records):
             self.records.setdefault(known.key, []).append(known)
 
     def save(self) -> None:

@@ -17,13 +17,13 @@ from ..source.files import folder_of
 from .cache import (
     NOTHING,
     Cache,
-    Record,
+    CacheEntry,
     is_of_interest,
 )
 from .diagnostics import Diagnostic
 
 if TYPE_CHECKING:
-    from ..analysis.program import Unit
+    from ..analysis.program import Program
     from ..rules import Rule
     from ..source.files import Source
 
@@ -32,21 +32,21 @@ PARTS = 8  # that the work of a process is shared out in
 
 
 @record
-class Outcome:
+class ScriptResult:
     """One script's diagnostics, or why it cannot be checked."""
 
     found: tuple[Diagnostic, ...]
     error: str
 
 
-CLEAN = Outcome((), "")
+CLEAN = ScriptResult((), "")
 
 
 def check_files(
     paths: Sequence[str], codes: tuple[str, ...], known: Cache, jobs: int | None
-) -> Iterator[Outcome]:
+) -> Iterator[ScriptResult]:
     """Outcomes of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
-    records: dict[str, Record] = {}
+    records: dict[str, CacheEntry] = {}
     pending = list(dict.fromkeys(paths))
     while pending:
         first: dict[str, str] = {}
@@ -70,7 +70,7 @@ def check_files(
         yield shown(path, records[path])
 
 
-def shown(path: str, record: Record) -> Outcome:
+def shown(path: str, record: CacheEntry) -> ScriptResult:
     """A record as the user named the script."""
     if not record.found and not record.error:
         return CLEAN
@@ -78,12 +78,12 @@ def shown(path: str, record: Record) -> Outcome:
     for name in {item[0] for item in record.found} - {""}:
         paths[name] = os.path.join(folder_of(path), name)
     found = tuple([Diagnostic(paths[item[0]], *item[1:]) for item in record.found])
-    return Outcome(found, record.error and f"{path}{record.error}")
+    return ScriptResult(found, record.error and f"{path}{record.error}")
 
 
 def examine_all(
     paths: list[str], codes: tuple[str, ...], known: Cache, jobs: int | None
-) -> Iterator[Record]:
+) -> Iterator[CacheEntry]:
     """Records of scripts, in their order. Raises InputError where a worker process was killed."""
     workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // FEW)
     if workers < 2:
@@ -116,19 +116,19 @@ def begin_worker(*shared: object) -> None:
     worker[:] = shared
 
 
-def examine_in_worker(path: str) -> Record:
+def examine_in_worker(path: str) -> CacheEntry:
     """Check one script in a worker process."""
     return examine(path, *worker)
 
 
-def rows(unit: Unit, codes: tuple[str, ...], folder: str) -> list[tuple[object, ...]]:
-    """What is found in a unit; files are named from its folder on, "" is the script."""
+def rows(program: Program, codes: tuple[str, ...], folder: str) -> list[tuple[object, ...]]:
+    """What is found in a program; files are named from its folder on, "" is the script."""
     from ..engine.patch import check
     from .diagnostics import row
 
     found = []
-    for finding in check(unit, rules_of(codes)):
-        own = finding.module is unit.script
+    for finding in check(program, rules_of(codes)):
+        own = finding.module is program.script
         name = "" if own else finding.module.source.name.removeprefix(f"{folder}/")
         found.append(row(finding, name))
     return found
@@ -142,9 +142,11 @@ def rules_of(codes: tuple[str, ...]) -> list[Rule]:
     return [rule for rule in all_rules() if rule.code in codes]
 
 
-def examine(path: str, codes: tuple[str, ...], known: Cache, data: bytes | None = None) -> Record:
+def examine(
+    path: str, codes: tuple[str, ...], known: Cache, data: bytes | None = None
+) -> CacheEntry:
     """Check one script; ``data`` stands in for the file's bytes."""
-    from ..analysis.load import read_unit  # of no use where all is recalled
+    from ..analysis.load import read_program  # of no use where all is recalled
 
     folder = os.path.dirname(os.path.realpath(path))
     probes: dict[str, str | None] = {}
@@ -161,10 +163,12 @@ def examine(path: str, codes: tuple[str, ...], known: Cache, data: bytes | None 
             key = known.key(path) or ""
         if not key and not is_of_interest(data):
             return NOTHING
-        unit = read_unit(path, data, recorded)
-        found = rows(unit, codes, folder)
+        program = read_program(path, data, recorded)
+        found = rows(program, codes, folder)
     except InputError as error:
-        return Record(key, tuple(probes.items()), (), str(error).removeprefix(path))
+        return CacheEntry(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:
-        return Record(key, tuple(probes.items()), (), ": nested too deeply to be checked; split it")
-    return Record(key, tuple(probes.items()), tuple(found), "")
+        return CacheEntry(
+            key, tuple(probes.items()), (), ": nested too deeply to be checked; split it"
+        )
+    return CacheEntry(key, tuple(probes.items()), tuple(found), "")

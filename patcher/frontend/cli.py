@@ -18,7 +18,7 @@ from .request import Request
 
 if TYPE_CHECKING:  # what check has no use for is imported where it is used
     from ..capabilities import Capability
-    from ..engine.patch import Change, Patch
+    from ..engine.patch import FileChange, Patch
     from .config import Config
 
 
@@ -232,15 +232,15 @@ def chosen_capabilities(
 
 def marks_of(
     paths: Sequence[Path], codes: tuple[str, ...], texts: dict[Path, bytes]
-) -> list[Change]:
+) -> list[FileChange]:
     """Changes that mark what is left, ``texts`` standing in for the bytes of files.
 
     A module that a script imports gets its marks; marks go only from files that are named, for
     another script may need those of a module.
     """
-    from ..analysis.load import look, read_unit
+    from ..analysis.load import look, read_program
     from ..engine.marks import marked
-    from ..engine.patch import Change, check
+    from ..engine.patch import FileChange, check
     from ..findings import Severity
     from ..source.files import Source, decode
     from .checker import rules_of
@@ -253,32 +253,32 @@ def marks_of(
     wanted: dict[Path, dict[int, set[str]]] = {}
     for path in paths:
         try:
-            unit = read_unit(str(path), texts.get(path.resolve()), current)
+            program = read_program(str(path), texts.get(path.resolve()), current)
         except InputError:
             continue  # patching it has told
-        for module in unit.modules:
+        for module in program.modules:
             place = module.source.path.resolve()
             sources.setdefault(place, module.source)
-        for finding in check(unit, rules_of(codes)):
+        for finding in check(program, rules_of(codes)):
             if finding.severity is not Severity.NOTE:
                 lines = wanted.setdefault(finding.module.source.path.resolve(), {})
                 lines.setdefault(finding.line, set()).add(finding.code)
     named = {path.resolve() for path in paths}
     changes = [
-        Change(source, marked(source.text, wanted.get(place, {}), others_go=place in named))
+        FileChange(source, marked(source.text, wanted.get(place, {}), others_go=place in named))
         for place, source in sources.items()
     ]
     return [change for change in changes if change.text != change.source.text]
 
 
-def write(changes: Sequence[Change]) -> None:
+def write(changes: Sequence[FileChange]) -> None:
     """Replace all files, or none. Raises InputError."""
     from ..source.files import replace_all
 
     replace_all([(change.source, change.text) for change in changes])
 
 
-def send(script: Path, data: bytes, changes: Sequence[Change]) -> list[str]:
+def send(script: Path, data: bytes, changes: Sequence[FileChange]) -> list[str]:
     """Put the script's new text on stdout; why not, where other files change with it."""
     others = sorted({c.source.file for c in changes if c.source.path != script})
     if others:

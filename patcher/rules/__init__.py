@@ -1,7 +1,7 @@
 """The rules: every module in this folder is one, found by looking and not by registering.
 
 A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its manual, and
-``findings(unit)``. ``ANYWHERE = True`` runs it on modules of libraries too.
+``findings(program)``. ``ANYWHERE = True`` runs it on modules of libraries too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..codes import rule_files
 from ..findings import Finding, Safety, Severity
 
@@ -29,7 +29,7 @@ class Rule:
     severity: Severity
     safety: Safety
     anywhere: bool
-    run: Callable[[Unit], Iterator[Finding]]
+    run: Callable[[Program], Iterator[Finding]]
 
     def section(self, name: str) -> str:
         """One paragraph of the manual, its lines joined."""
@@ -44,9 +44,9 @@ class Rule:
                 lines.append(line.strip())
         return " ".join(lines)
 
-    def findings(self, unit: Unit) -> Iterator[Finding]:
+    def findings(self, program: Program) -> Iterator[Finding]:
         """The rule's findings, carrying its code, severity and safety."""
-        for finding in self.run(unit):
+        for finding in self.run(program):
             own = vars(finding)  # filled in, as nobody else has it yet: there are hundreds
             own["safety"] = (finding.safety or self.safety) if finding.edits else Safety.REPORT
             own["severity"] = finding.severity or self.severity

@@ -11,13 +11,13 @@ Source       https://docs.astral.sh/ruff/rules/unused-noqa/ does the same for it
 
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF100", Severity.NOTE, Safety.REPORT
 ANYWHERE = True
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     # What a comment silences is known when all other rules have run: noqa.unused reports it.
     return iter(())

@@ -15,7 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import READ_RANK
@@ -23,9 +23,9 @@ from ..fixes.process_group import READ_RANK
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    option = unit.options.get("local_rank")
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    option = program.options.get("local_rank")
+    for module in program.modules:
         if option is None or option.call not in module.parents:
             continue
         if "--local-rank" not in option.spellings:
@@ -37,27 +37,27 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 (Rewrite(last, ", '--local-rank'", after=True),),
                 severity=Severity.DEGRADED,
             )
-    asking = (m for m in unit.modules if "LOCAL_RANK" in m.source.text)
+    asking = (m for m in program.modules if "LOCAL_RANK" in m.source.text)
     if any(node.value == "LOCAL_RANK" for m in asking for node in m.nodes(ast.Constant)):
         return
-    for module, stmt, args in unit.parses:
-        if option is not None or unit.has_argument("local_rank"):
+    for module, stmt, args in program.parses:
+        if option is not None or program.has_argument("local_rank"):
             yield Finding(
                 module,
                 stmt,
                 f"{args}.local_rank keeps its default under torchrun and accelerate launch",
                 (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
             )
-    if not unit.parses:
-        yield from asked_of_nobody(unit)
+    if not program.parses:
+        yield from asked_of_nobody(program)
 
 
-def asked_of_nobody(unit: Unit) -> Iterator[Finding]:
+def asked_of_nobody(program: Program) -> Iterator[Finding]:
     """``x.local_rank`` where no statement shows how ``x`` came to it."""
-    for module in unit.modules:
+    for module in program.modules:
         if any(name.endswith("TrainingArguments") for name in module.aliases.values()):
             return  # transformers' own reads the environment
-    for module in unit.modules:
+    for module in program.modules:
         for node in module.attributes("local_rank"):
             if isinstance(node.ctx, ast.Load):
                 yield Finding(module, node, "nothing in the script shows where it is set")

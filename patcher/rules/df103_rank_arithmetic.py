@@ -16,7 +16,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANK, Role, reached, value
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -29,24 +29,24 @@ PER_NODE = ("gpu_per_node", "gpus_per_node", "n_gpu_per_node", "ngpus_per_node",
 NODE = ("node_index", "node_rank", *PER_NODE)
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not any(module.calls_to("init_process_group") for module in program.modules):
         return
-    for module in unit.modules:
+    for module in program.modules:
         for add in module.nodes(ast.AugAssign):
             if isinstance(add.op, ast.Add) and is_rank(module, add.target):
                 yield Finding(
                     module,
                     add,
                     f"{module.text(add)} renumbers the ranks",
-                    removed(unit, module, add),
+                    removed(program, module, add),
                 )
         per_node = any(mentions(module.tree, name) for name in NODE)
         for node in module.nodes(ast.BinOp):
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
                 if not is_fallback(module, node):
                     because = f"{module.text(node)} is no rank of a launcher's"
-                    yield Finding(module, node, because, read(unit, module, node))
+                    yield Finding(module, node, because, read(program, module, node))
             elif per_node and isinstance(node.op, ast.Add) and is_numbered_by_node(module, node):
                 because = f"{module.text(node)} is no rank of a launcher's"
                 yield Finding(module, node, because, asked(module, node))
@@ -76,18 +76,18 @@ def is_fallback(module: Module, node: ast.BinOp) -> bool:
     )
 
 
-def removed(unit: Unit, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
+def removed(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
     """The launcher's local rank stays as it was read."""
-    alone = Role.SINGLE in reached(unit, module, add)
+    alone = Role.SINGLE in reached(program, module, add)
     whole = isinstance(module.body(add), list) and len(module.body(add)) > 1
     return () if alone or not whole else (Replace(add, ""),)
 
 
-def read(unit: Unit, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+def read(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
     """A local rank needs no modulo; what get_rank() gives is turned into the launcher's own."""
     text = module.text(node.left)
     if isinstance(node.left, ast.Attribute) and node.left.attr == "local_rank":
-        alone = Role.SINGLE in reached(unit, module, node)
+        alone = Role.SINGLE in reached(program, module, node)
         return () if alone else (Rewrite(node, text),)
     if isinstance(node.left, ast.Call):
         inner = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.call_graph import called
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import Role, gates, value, values
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -34,21 +34,21 @@ QUIET = {
 Place = tuple[Module, Function | None]
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not any(module.calls_to("init_process_group") for module in program.modules):
         return
-    if any(is_global(module) for module in unit.modules):
+    if any(is_global(module) for module in program.modules):
         return
-    tests = [(m, test, gate) for m in unit.modules for test, gate in main_tests(m)]
+    tests = [(m, test, gate) for m in program.modules for test, gate in main_tests(m)]
     if not tests:
         return
     evaluating = {
         gate
-        for evaluation in unit.evaluations
-        for module, call in unit.entries(evaluation)
+        for evaluation in program.evaluations
+        for module, call in program.entries(evaluation)
         for gate in gates(module, call)
     }  # those are DF501's
-    lines, early = before_the_group(unit)
+    lines, early = before_the_group(program)
     for module, test, gate in tests:
         place = module, module.function(test)
         started = test.lineno > lines[place] if place in lines else place[1] not in early
@@ -121,11 +121,11 @@ def goes_by_node(module: Module, gate: ast.If) -> bool:
     return not leaves and all(talk)
 
 
-def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[Function]]:
+def before_the_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
     """Up to which line functions have no process group yet, and the functions called above."""
     lines: dict[Place, int] = {}
     early: set[Function] = set()
-    pending = [(m, call) for m in unit.modules for call in m.calls_to("init_process_group")]
+    pending = [(m, call) for m in program.modules for call in m.calls_to("init_process_group")]
     while pending:
         module, call = pending.pop()
         function = module.function(call)
@@ -134,7 +134,7 @@ def before_the_group(unit: Unit) -> tuple[dict[Place, int], set[Function]]:
         lines[module, function] = call.lineno
         above = [c for c in within(module.scope_statements(call), ast.Call)
                  if c.lineno < call.lineno]  # fmt: skip
-        early |= called(unit, {module.last_name(c.func) for c in above})
+        early |= called(program, {module.last_name(c.func) for c in above})
         if function is not None:
-            pending += unit.callers(function)
+            pending += program.callers(function)
     return lines, early

@@ -15,7 +15,7 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import LAUNCHED, READ_RANK, SET_UP, use_cuda
@@ -25,27 +25,27 @@ from ..source.tree import mentions, within
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not unit.train_loops or any(m.calls_to("init_process_group") for m in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.train_loops or any(m.calls_to("init_process_group") for m in program.modules):
         return
-    edits = set_up(unit)
-    for module in unit.modules:
+    edits = set_up(program)
+    for module in program.modules:
         for call in module.calls_to("DataParallel"):
             yield Finding(module, call, "this script never makes a process group", edits)
             edits = ()  # once
 
 
-def set_up(unit: Unit) -> tuple[Edit, ...]:
+def set_up(program: Program) -> tuple[Edit, ...]:
     """Edits that make a group; none where it is not plain where they go."""
-    return with_arguments(unit) or by_launcher(unit)
+    return with_arguments(program) or by_launcher(program)
 
 
-def with_arguments(unit: Unit) -> tuple[Edit, ...]:
+def with_arguments(program: Program) -> tuple[Edit, ...]:
     """Behind the choice of the device, where the arguments are parsed in the same block."""
-    if len(unit.parses) != 1:
+    if len(program.parses) != 1:
         return ()
-    module, parse, args = unit.parses[0]
-    if module is not unit.script:
+    module, parse, args = program.parses[0]
+    if module is not program.script:
         return ()
     block = module.body(parse)
     behind = block[block.index(parse) + 1 :]
@@ -55,27 +55,27 @@ def with_arguments(unit: Unit) -> tuple[Edit, ...]:
         return ()
     names = dict.fromkeys(module.text(target) for stmt in devices for target in targets(stmt))
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
-    code = SET_UP.format(args=args, use_cuda=use_cuda(unit, args), device=" = ".join(names))
-    if "local_rank" not in unit.options:  # else DF101 reads it
+    code = SET_UP.format(args=args, use_cuda=use_cuda(program, args), device=" = ".join(names))
+    if "local_rank" not in program.options:  # else DF101 reads it
         code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
     return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
 
 
-def by_launcher(unit: Unit) -> tuple[Edit, ...]:
+def by_launcher(program: Program) -> tuple[Edit, ...]:
     """Behind the arguments, or where the program starts: "cuda" is then this rank's card."""
-    script, code = unit.script, LAUNCHED
+    script, code = program.script, LAUNCHED
     start: Insert | None = None
-    for module, parse, args in unit.parses:
+    for module, parse, args in program.parses:
         if module is script and start is None:
-            if unit.has_argument("local_rank"):
+            if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
             start = Insert(parse, code, "after")
     for stmt in script.tree.body:
         if start is None and isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
             start = Insert(stmt, code, "first")
-    named = any(map(names_card, unit.modules))
+    named = any(map(names_card, program.modules))
     counts = [stmt for stmt in script.nodes(ast.Assign) if counts_cards(script, stmt)]
-    elsewhere = [m for m in unit.modules[1:] for s in m.nodes(ast.Assign) if counts_cards(m, s)]
+    elsewhere = [m for m in program.modules[1:] for s in m.nodes(ast.Assign) if counts_cards(m, s)]
     if start is None or named or elsewhere:
         return ()
     lone = [

@@ -15,7 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/distributed.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -30,23 +30,23 @@ if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()"""
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     has_group = False
-    for module in unit.modules:
+    for module in program.modules:
         for call in module.calls_to("init_process_group"):
             has_group = True
             yield from skipped_set_up(module, call)
-            yield from back_end(unit, module, call)
+            yield from back_end(program, module, call)
             yield from no_time_out(module, call)
     if not has_group:
         return
-    yield from card_by_number(unit)
-    for module in unit.modules:
+    yield from card_by_number(program)
+    for module in program.modules:
         yield from tensors_of_cards(module)
-    for module in unit.modules:
-        yield from ddp_on_cpu(unit, module)
-    if not any(module.calls_to("destroy_process_group") for module in unit.modules):
-        yield from never_destroyed(unit.script)
+    for module in program.modules:
+        yield from ddp_on_cpu(program, module)
+    if not any(module.calls_to("destroy_process_group") for module in program.modules):
+        yield from never_destroyed(program.script)
 
 
 def skipped_set_up(module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def skipped_set_up(module: Module, call: ast.Call) -> Iterator[Finding]:
             )
 
 
-def back_end(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
+def back_end(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
     """A literal nccl, with the card chosen in the same block."""
     word = keyword(call, "backend")
     backend = word.value if word else call.args[0] if call.args else None
@@ -83,8 +83,8 @@ def back_end(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
             text = f"{module.text(stmt.value)} if use_cuda else torch.device('cpu')"
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=lambda s: s.lineno)
-    args = next((name for where, _, name in unit.parses if where is module), "args")
-    edits.append(Insert(first, f"use_cuda = {use_cuda(unit, args)}"))
+    args = next((name for where, _, name in program.parses if where is module), "args")
+    edits.append(Insert(first, f"use_cuda = {use_cuda(program, args)}"))
     yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
 
 
@@ -114,14 +114,14 @@ def no_time_out(module: Module, call: ast.Call) -> Iterator[Finding]:
         )
 
 
-def ddp_on_cpu(unit: Unit, module: Module) -> Iterator[Finding]:
+def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
     """``device_ids`` and ``output_device`` are refused by DDP for a module on the CPU."""
     for call in module.calls_to("DistributedDataParallel"):
         ids, output = keyword(call, "device_ids"), keyword(call, "output_device")
         if ids is None or not isinstance(ids.value, ast.List):
             continue
         edits: list[Edit] = [
-            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda(unit)} else None")
+            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda(program)} else None")
         ]
         if output is not None:
             words = call.keywords
@@ -135,9 +135,9 @@ def ddp_on_cpu(unit: Unit, module: Module) -> Iterator[Finding]:
         )
 
 
-def card_by_number(unit: Unit) -> Iterator[Finding]:
+def card_by_number(program: Program) -> Iterator[Finding]:
     """``local_rank = 0`` and ``x.to(local_rank)`` in an evaluation that every rank will run."""
-    for evaluation in unit.evaluations:
+    for evaluation in program.evaluations:
         module, function = evaluation.module, evaluation.function
         for call in within(evaluation.loop if function is None else function.body, ast.Call):
             if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):

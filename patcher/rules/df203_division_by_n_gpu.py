@@ -11,15 +11,15 @@ Source       torch.cuda.device_count
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         for divisor in module.spelled("n_gpu"):
             node = module.parents[divisor]
             if (

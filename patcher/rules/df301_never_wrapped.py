@@ -15,8 +15,8 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import given
-from ..analysis.program import Unit
+from ..analysis.loaders import argument_for_parameter
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached_in_function
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -27,42 +27,42 @@ from ..source.tree import bound_names, parameters, within
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    groups = [(m, call) for m in unit.modules for call in m.calls_to("init_process_group")]
-    if not groups or not unit.train_loops:
+def findings(program: Program) -> Iterator[Finding]:
+    groups = [(m, call) for m in program.modules for call in m.calls_to("init_process_group")]
+    if not groups or not program.train_loops:
         return
-    wraps = [(m, call) for m in unit.modules for call in m.calls_to("DistributedDataParallel")]
+    wraps = [(m, call) for m in program.modules for call in m.calls_to("DistributedDataParallel")]
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         return
     for module, call in wraps:
-        yield Finding(module, call, "the only wrapper is apex's", native(unit, module, call))
+        yield Finding(module, call, "the only wrapper is apex's", native(program, module, call))
     if not wraps:
         module, call = groups[0]
-        places = data_parallel(unit)
+        places = data_parallel(program)
         models = [
             module.text(stmt.targets[0]) for module, stmt in places if isinstance(stmt, ast.Assign)
         ]
         for place, stmt in places:
             twice = len(set(models)) < len(places)
             yield Finding(
-                place, stmt, "ranks get no wrapper", () if twice else wrap(unit, place, stmt)
+                place, stmt, "ranks get no wrapper", () if twice else wrap(program, place, stmt)
             )
         if not places:
             yield Finding(module, call, "no model is wrapped after it")
 
 
-def data_parallel(unit: Unit) -> list[tuple[Module, ast.stmt]]:
+def data_parallel(program: Program) -> list[tuple[Module, ast.stmt]]:
     """Where a lone process wraps a model in DataParallel to train it."""
     return [
         (module, stmt)
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to("DataParallel")
         for stmt in [module.statement(call)]
-        if unit.evaluation_of(module, call) is None and unit.is_live(module, call)
+        if program.evaluation_of(module, call) is None and program.is_live(module, call)
     ]
 
 
-def wrap(unit: Unit, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+def wrap(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
     """DDP for a rank behind DataParallel for a lone process."""
     gate = module.parents[stmt]
     if not (
@@ -75,10 +75,10 @@ def wrap(unit: Unit, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
     ):
         return ()
     model = module.text(stmt.targets[0])
-    if not is_moved(unit, module, stmt, model):
+    if not is_moved(program, module, stmt, model):
         return ()
-    card, group = card_and_group(unit, module, stmt)
-    code = WRAP.format(group=group, model=model, options=ddp_options(unit, card))
+    card, group = card_and_group(program, module, stmt)
+    code = WRAP.format(group=group, model=model, options=ddp_options(program, card))
     imports = [] if "args" in group else [Import("torch")]
     return (Insert(gate, code, "after"), *imports)
 
@@ -93,7 +93,11 @@ def is_wrap(module: Module, stmt: ast.stmt) -> bool:
 
 
 def is_moved(
-    unit: Unit, module: Module, node: ast.AST, model: str, seen: frozenset[ast.AST] = frozenset()
+    program: Program,
+    module: Module,
+    node: ast.AST,
+    model: str,
+    seen: frozenset[ast.AST] = frozenset(),
 ) -> bool:
     """Whether the model goes to its device above ``node``, or above every call of the function."""
     if any(
@@ -107,10 +111,13 @@ def is_moved(
     function = module.function(node)
     if function is None or function in seen or model not in parameters(function):
         return False
-    callers = unit.callers(function)
-    given_models = [(where, call, given(module, function, call, model)) for where, call in callers]
+    callers = program.callers(function)
+    given_models = [
+        (where, call, argument_for_parameter(module, function, call, model))
+        for where, call in callers
+    ]
     return bool(callers) and all(
-        value is not None and is_moved(unit, where, call, where.text(value), seen | {function})
+        value is not None and is_moved(program, where, call, where.text(value), seen | {function})
         for where, call, value in given_models
     )
 
@@ -127,9 +134,9 @@ def is_made_there(module: Module, node: ast.AST, model: str) -> bool:
     )
 
 
-def native(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+def native(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Torch's class in the place of apex's, import and call."""
-    card, _ = card_and_group(unit, module, call)
+    card, _ = card_and_group(program, module, call)
     local = module.text(call.func)
     imports = [
         stmt
@@ -148,5 +155,5 @@ def native(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
         target = place
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
-    options = f", {ddp_options(unit, card)}"
+    options = f", {ddp_options(program, card)}"
     return (Replace(target, line), Rewrite(call.args[0], options, after=True))

@@ -15,7 +15,7 @@ Source       torch.nn.parallel.DistributedDataParallel (find_unused_parameters)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import forwards_several_times
@@ -35,10 +35,10 @@ POOLED = {
 }
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     wraps = [
         (module, call)
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.")
         and not any(word.arg in HANDLED for word in call.keywords)
@@ -46,12 +46,12 @@ def findings(unit: Unit) -> Iterator[Finding]:
     ]
     if not wraps:
         return
-    evidence = uncalled_layer(unit)
+    evidence = uncalled_layer(program)
     severity = None if evidence else Severity.DEGRADED
-    evidence = evidence or unread_pooler(unit)
+    evidence = evidence or unread_pooler(program)
     if not evidence:
         return
-    several = any(forwards_several_times(loop) for loop in unit.train_loops)
+    several = any(forwards_several_times(loop) for loop in program.train_loops)
     looks = "static_graph" if several else "find_unused_parameters"
     for module, call in wraps:
         last = last_argument(call)
@@ -60,23 +60,23 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield Finding(module, call, evidence, (edit,), severity=severity)
 
 
-def uncalled_layer(unit: Unit) -> str:
-    """A layer that a model of the unit makes and nothing reads."""
+def uncalled_layer(program: Program) -> str:
+    """A layer that a model of the program makes and nothing reads."""
     read = {
         node.attr
-        for module in unit.modules
+        for module in program.modules
         for node in module.nodes(ast.Attribute)
         if isinstance(node.ctx, ast.Load)
     }
     if read & {"children", "modules", "named_children", "_modules"}:
         return ""  # called without its name
-    for module in unit.modules:
+    for module in program.modules:
         for owner in module.nodes(ast.ClassDef):
-            if not any(m.calls_to(owner.name) for m in unit.modules):
+            if not any(m.calls_to(owner.name) for m in program.modules):
                 continue
             for name in layers(module, owner):
                 if name not in read and not any(
-                    node.value == name for m in unit.modules for node in m.nodes(ast.Constant)
+                    node.value == name for m in program.modules for node in m.nodes(ast.Constant)
                 ):
                     return f"{owner.name}.{name} is made and never called"
     return ""
@@ -100,15 +100,15 @@ def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
                 yield target.attr
 
 
-def unread_pooler(unit: Unit) -> str:
+def unread_pooler(program: Program) -> str:
     """A model of transformers with a pooler, of which nothing asks for the pooler's output."""
     used = {
         name.rpartition(".")[2]
-        for module in unit.modules
+        for module in program.modules
         for name in module.aliases.values()
         if name.startswith("transformers.")
     } & POOLED
-    if not used or any(asks_pooler(module) for module in unit.modules):
+    if not used or any(asks_pooler(module) for module in program.modules):
         return ""
     return f"nothing reads the pooler of {', '.join(sorted(used))}"
 

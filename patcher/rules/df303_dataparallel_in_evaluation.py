@@ -14,7 +14,7 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached_in_function
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -26,12 +26,12 @@ CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 ALONE = "not torch.distributed.is_initialized()"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    grouped = any(module.calls_to("init_process_group") for module in unit.modules)
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    grouped = any(module.calls_to("init_process_group") for module in program.modules)
+    for module in program.modules:
         for call in module.calls_to("DataParallel"):
             stmt = module.statement(call)
-            if unit.evaluation_of(module, call) is not None and unit.has_ranks:
+            if program.evaluation_of(module, call) is not None and program.has_ranks:
                 gate = module.parents[stmt]
                 alone = isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse
                 target = gate if alone else stmt

@@ -15,7 +15,7 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, value
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -32,20 +32,20 @@ ONLY_OF_THE_MODEL = {  # what transformers' models have and wrappers lack
 }
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not unit.train_loops or not any(module.calls_to(*WRAPPERS) for module in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.train_loops or not any(module.calls_to(*WRAPPERS) for module in program.modules):
         return
-    for module in unit.modules:
+    for module in program.modules:
         yield from asked_for_one_wrapper(module)
         counted = list(counted_cards(module))
-        if counted and not has_own_module(unit):
+        if counted and not has_own_module(program):
             yield from counted
         for name in used_wrapped(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
             if use.attr in ONLY_OF_THE_MODEL:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
-            elif use.attr == "load_state_dict" and not any(map(saved_wrapped, unit.modules)):
+            elif use.attr == "load_state_dict" and not any(map(saved_wrapped, program.modules)):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             else:
                 continue
@@ -142,11 +142,11 @@ def about_wrapper(test: ast.expr) -> bool:
     return any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu", "local_rank"))
 
 
-def has_own_module(unit: Unit) -> bool:
+def has_own_module(program: Program) -> bool:
     """Whether some class binds an attribute of that name itself."""
     return any(
         isinstance(node.ctx, ast.Store)
-        for module in unit.modules
+        for module in program.modules
         for node in module.attributes("module")
     )
 

@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.in_batch_negatives import is_own_number, masked, products
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import is_trained_on, trains_on_several
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
@@ -38,10 +38,10 @@ GATHERING = ("gather", VECTORS.lower())
 DEEPEST = 5  # names that one and the same vectors go by
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not trains_on_several(unit):
+def findings(program: Program) -> Iterator[Finding]:
+    if not trains_on_several(program):
         return
-    for module in unit.modules:
+    for module in program.modules:
         edited: set[Function | None] = set()
         for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
             scores = call.args[0] if len(call.args) == 2 else None
@@ -49,7 +49,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 continue
             function = module.function(call)
             product = next(products(module, scores), None)
-            if product is None or not is_trained_on(unit, module, function):
+            if product is None or not is_trained_on(program, module, function):
                 continue
             if is_of_all_ranks(module, product.columns):
                 continue

@@ -23,7 +23,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -50,20 +50,22 @@ class Switch:
     on: bool | None
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     wraps = [
         (module, call)
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.") and call.args
     ]
-    sites = list(switches(unit)) if wraps else []
-    epochs = loops(unit) if sites else set()
-    thawing = [s for s in sites if s.on is not False and comes_to(unit, epochs, s.module, s.stmt)]
+    sites = list(switches(program)) if wraps else []
+    epochs = loops(program) if sites else set()
+    thawing = [
+        s for s in sites if s.on is not False and comes_to(program, epochs, s.module, s.stmt)
+    ]
     freezing = [s for s in sites if s.on is not True]
     if not thawing or not freezing:
         return
-    early = not all(comes_to(unit, epochs, s.module, s.stmt, alone=True) for s in freezing)
+    early = not all(comes_to(program, epochs, s.module, s.stmt, alone=True) for s in freezing)
     for module, call in wraps:
         edits = [*looking(call)]
         late = early and not is_thawed(module, module.statement(call))
@@ -76,9 +78,9 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield Finding(module, call, because, tuple(edits))
 
 
-def switches(unit: Unit) -> Iterator[Switch]:
+def switches(program: Program) -> Iterator[Switch]:
     """Every line that says of parameters whether they are trained."""
-    for module in unit.modules:
+    for module in program.modules:
         for node in module.attributes("requires_grad"):
             stmt = module.parents[node]
             if isinstance(stmt, ast.Assign) and is_of_parameters(module, node.value):
@@ -109,19 +111,19 @@ def is_of_parameters(module: Module, node: ast.expr) -> bool:
     )
 
 
-def loops(unit: Unit) -> set[ast.AST]:
+def loops(program: Program) -> set[ast.AST]:
     """Loops that train, and those over epochs around them, also in a function that calls theirs."""
     found: set[ast.AST] = set()
-    for loop in unit.train_loops:
+    for loop in program.train_loops:
         found |= {loop.steps, loop.epochs or loop.steps}
         function = loop.module.function(loop.steps)
-        for where, call in unit.callers(function) if function is not None else ():
+        for where, call in program.callers(function) if function is not None else ():
             found |= {up for up in where.ancestors(call) if isinstance(up, ast.For | ast.While)}
     return found
 
 
 def comes_to(
-    unit: Unit,
+    program: Program,
     epochs: set[ast.AST],
     module: Module,
     node: ast.AST,
@@ -133,9 +135,10 @@ def comes_to(
     if not epochs.isdisjoint(module.ancestors(node)):
         return True
     function = module.function(node)
-    callers = unit.callers(function) if function is not None and depth < DEEPEST else []
+    callers = program.callers(function) if function is not None and depth < DEEPEST else []
     each = (
-        comes_to(unit, epochs, where, call, alone=alone, depth=depth + 1) for where, call in callers
+        comes_to(program, epochs, where, call, alone=alone, depth=depth + 1)
+        for where, call in callers
     )
     return bool(callers) and (all(each) if alone else any(each))
 

@@ -27,7 +27,7 @@ import itertools
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import EVERYONE, RANKS, Role, reached_in_function
 from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
@@ -42,7 +42,7 @@ HARMLESS = ("parameters", "requires_grad_")  # calls that are the same on either
 
 
 @record
-class Twice:
+class WrapAndCompile:
     """A model's wrapping for ranks and its compiling, two statements of one function."""
 
     module: Module
@@ -55,9 +55,9 @@ class Twice:
         return self.compiling.lineno < self.wrap.lineno
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for twice in wrapped_twice(unit):
-        found = taken_off_first(unit) if twice.wraps_last else kept_on(unit)
+def findings(program: Program) -> Iterator[Finding]:
+    for twice in wrapped_twice(program):
+        found = taken_off_first(program) if twice.wraps_last else kept_on(program)
         if found is not None:
             where, node = found
             file = "" if where is twice.module else f"{where.source.file} "
@@ -66,9 +66,9 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield Finding(twice.module, twice.wrap, because, exchanged(twice))
 
 
-def wrapped_twice(unit: Unit) -> Iterator[Twice]:
+def wrapped_twice(program: Program) -> Iterator[WrapAndCompile]:
     """Models that ranks alone wrap, and that are compiled in the same function."""
-    for module in unit.modules:
+    for module in program.modules:
         compilings = [
             stmt
             for call in module.calls_to("compile")
@@ -84,7 +84,7 @@ def wrapped_twice(unit: Unit) -> Iterator[Twice]:
         ]
         for wrap, compiling in itertools.product(wraps, compilings):
             if is_same_model(module, wrap, compiling):
-                yield Twice(module, wrap, compiling)
+                yield WrapAndCompile(module, wrap, compiling)
 
 
 def again(module: Module, call: ast.Call) -> Iterator[ast.Assign]:
@@ -100,9 +100,9 @@ def is_same_model(module: Module, one: ast.Assign, other: ast.Assign) -> bool:
     return first == second and module.function(one) is module.function(other)
 
 
-def taken_off_first(unit: Unit) -> tuple[Module, ast.expr] | None:
+def taken_off_first(program: Program) -> tuple[Module, ast.expr] | None:
     """Where a function asks for ``_orig_mod`` before ``module``, but in a loop for both."""
-    for module in unit.modules:
+    for module in program.modules:
         seen = set()
         for node in asked(module):
             function = module.function(node)
@@ -113,22 +113,22 @@ def taken_off_first(unit: Unit) -> tuple[Module, ast.expr] | None:
     return None
 
 
-def kept_on(unit: Unit) -> tuple[Module, ast.expr] | None:
+def kept_on(program: Program) -> tuple[Module, ast.expr] | None:
     """Where ``module`` is asked for, in a script that reads a state and never says _orig_mod."""
-    for module in unit.modules:
+    for module in program.modules:
         strings = (str(node.value) for node in module.nodes(ast.Constant))
         if module.attributes(COMPILED) or any(COMPILED in text for text in strings):
             return None
         if any(isinstance(node.ctx, ast.Store) for node in module.attributes(WRAPPED)):
             return None  # a class has one of its own
-    if not any(module.attributes(name) for module in unit.modules for name in STATE):
+    if not any(module.attributes(name) for module in program.modules for name in STATE):
         return None
     return next(
         (
             (module, node)
-            for module in unit.modules
+            for module in program.modules
             for node in asked(module)
-            if unit.evaluation_of(module, node) is None
+            if program.evaluation_of(module, node) is None
         ),
         None,
     )
@@ -153,7 +153,7 @@ def spelled(node: ast.Attribute | ast.Constant) -> object:
     return node.attr if isinstance(node, ast.Attribute) else node.value
 
 
-def exchanged(twice: Twice) -> tuple[Edit, ...]:
+def exchanged(twice: WrapAndCompile) -> tuple[Edit, ...]:
     """Edits that wrap on the other side; none where ranks would do more than that otherwise."""
     module = twice.module
     wrap, compiling = gate_of_wrap(module, twice.wrap), gate(module, twice.compiling)

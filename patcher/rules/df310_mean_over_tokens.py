@@ -20,7 +20,7 @@ Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.Distribute
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import is_trained_on, trains_on_several
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
@@ -36,12 +36,14 @@ SHARED = "SharedBatchSampler"  # of --exact
 WEIGH = "weighed_by_tokens"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not trains_on_several(unit):
+def findings(program: Program) -> Iterator[Finding]:
+    if not trains_on_several(program):
         return
-    if any(node.name == SHARED for module in unit.modules for node in module.nodes(ast.ClassDef)):
+    if any(
+        node.name == SHARED for module in program.modules for node in module.nodes(ast.ClassDef)
+    ):
         return
-    for module in unit.modules:
+    for module in program.modules:
         if not module.calls_to(*LOSSES, *FUNCTIONS):
             continue
         weighed = {module.function(call) for call in module.calls_to(WEIGH)}
@@ -53,11 +55,13 @@ def findings(unit: Unit) -> Iterator[Finding]:
             function = module.function(stmt)
             if counted is None or function in weighed:
                 continue
-            if is_trained_on(unit, module, function) and not is_evaluated(unit, module, stmt):
+            if is_trained_on(program, module, function) and not is_evaluated(program, module, stmt):
                 labels, ignored = counted
                 tokens = f"{module.text(labels)}.ne({ignored}).sum()"
                 names = {name.id for name in everywhere(labels, ast.Name)}
-                edits = () if target.id in names else share(unit, module, stmt, target.id, tokens)
+                edits = (
+                    () if target.id in names else share(program, module, stmt, target.id, tokens)
+                )
                 yield Finding(module, call, f"the mean is over {tokens} tokens", edits)
 
 
@@ -90,17 +94,19 @@ def is_picked(labels: ast.expr) -> bool:
     return isinstance(labels, ast.Subscript) and isinstance(labels.slice, ast.Name)
 
 
-def is_evaluated(unit: Unit, module: Module, stmt: ast.stmt) -> bool:
+def is_evaluated(program: Program, module: Module, stmt: ast.stmt) -> bool:
     """Whether it stands in an evaluation's loop."""
-    return any(evaluation.loop in module.ancestors(stmt) for evaluation in unit.evaluations)
+    return any(evaluation.loop in module.ancestors(stmt) for evaluation in program.evaluations)
 
 
-def share(unit: Unit, module: Module, stmt: ast.stmt, loss: str, tokens: str) -> tuple[Edit, ...]:
+def share(
+    program: Program, module: Module, stmt: ast.stmt, loss: str, tokens: str
+) -> tuple[Edit, ...]:
     """Edits that weigh the loss in training, none where that is not proven."""
     weigh = f"{loss} = {WEIGH}({loss}, {tokens})"
-    if any(loop.steps in module.ancestors(stmt) for loop in unit.train_loops):
+    if any(loop.steps in module.ancestors(stmt) for loop in program.train_loops):
         return Insert(stmt, weigh, "after"), Define(WEIGH)
-    quiet = all(evaluation.mode is not evaluation.loop for evaluation in unit.evaluations)
+    quiet = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)
     if quiet and is_forward(module.function(stmt)):
         return Insert(stmt, f"if self.training:\n    {weigh}", "after"), Define(WEIGH)
     return ()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ..analysis.loaders import Loader
 from ..analysis.manual_sharding import dealt as hand_dealt
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -26,26 +26,26 @@ from ..source.tree import keyword, last_argument
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not any(module.calls_to("init_process_group") for module in program.modules):
         return
-    for loop in unit.train_loops:
+    for loop in program.train_loops:
         if loop.loader is None:
-            if not any(module.calls_to("DistributedSampler") for module in unit.modules):
+            if not any(module.calls_to("DistributedSampler") for module in program.modules):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
         elif not loop.loader.distributed and not is_shared(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
-            yield Finding(loop.loader.module, loop.loader.call, because, dealt(unit, loop))
+            yield Finding(loop.loader.module, loop.loader.call, because, dealt(program, loop))
 
 
-def dealt(unit: Unit, loop: TrainLoop) -> tuple[Edit, ...]:
+def dealt(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
     """A DistributedSampler beside the RandomSampler, or beside the loader's own shuffling."""
     loader = loop.loader
     assert loader is not None
     module = loader.module
-    if any(True for where in unit.modules for _ in hand_dealt(unit, where)):
+    if any(True for where in program.modules for _ in hand_dealt(program, where)):
         return ()
-    alone = is_alone(unit, module, loader.call)
+    alone = is_alone(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))

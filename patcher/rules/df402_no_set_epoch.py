@@ -11,8 +11,8 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import given
-from ..analysis.program import Unit
+from ..analysis.loaders import argument_for_parameter
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
@@ -25,8 +25,8 @@ CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 Counting = tuple[ast.For, str]
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for loop in unit.train_loops:
+def findings(program: Program) -> Iterator[Finding]:
+    for loop in program.train_loops:
         if calls_set_epoch(loop.module, loop.scope):
             continue
         if loop.loader is not None and loop.loader.cycle is not None:
@@ -37,7 +37,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 severity=Severity.NOTE,
             )
             continue
-        loader, place = loop.loader, epoch_loop(unit, loop)
+        loader, place = loop.loader, epoch_loop(program, loop)
         if loader is None or place is None:
             if (loader and loader.distributed) or loop.module.calls_to("DistributedSampler"):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
@@ -69,7 +69,7 @@ def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
     return any(node.attr == "set_epoch" for node in within(body, ast.Attribute))
 
 
-def epoch_loop(unit: Unit, loop: TrainLoop) -> tuple[Module, Counting, str] | None:
+def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, Counting, str] | None:
     """The loop that counts epochs, around the steps or around the one call of their function.
 
     With its module, and the name that the loader has there.
@@ -83,12 +83,12 @@ def epoch_loop(unit: Unit, loop: TrainLoop) -> tuple[Module, Counting, str] | No
         return module, here, loader.name
     if function is None:
         return None
-    callers = unit.callers(function)
+    callers = program.callers(function)
     if len(callers) != 1:
         return None
     where, call = callers[0]
     around = counting(where, call)
-    value = given(module, function, call, loader.name)
+    value = argument_for_parameter(module, function, call, loader.name)
     if around is None or not (value is not None or loader.name.startswith("self.")):
         return None
     return where, around, loader.name if value is None else where.text(value)

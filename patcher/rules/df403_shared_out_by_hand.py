@@ -15,20 +15,20 @@ Source       torch.utils.data.distributed.DistributedSampler; hazards counted in
 from collections.abc import Iterator
 
 from ..analysis.manual_sharding import dealt, forks
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Unwrap
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not unit.train_loops and not unit.evaluations:
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.train_loops and not program.evaluations:
         return
-    shares = [(module, node) for module in unit.modules for node in dealt(unit, module)]
+    shares = [(module, node) for module in program.modules for node in dealt(program, module)]
     if not shares:
         return
-    branches = [(module, stmt) for module in unit.modules for stmt in forks(module)]
+    branches = [(module, stmt) for module in program.modules for stmt in forks(module)]
     for module, stmt in branches:
         where = ", ".join(sorted({str(node.lineno) for m, node in shares if m is shares[0][0]}))
         because = f"line {where} of {shares[0][0].source.file} keeps this rank's share only"

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.call_graph import called
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, reached
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -34,16 +34,19 @@ OF_A_RANK = (*RANK_NAMES, "get_rank")
 SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     draws = [
-        (m, call) for m in unit.modules for call in drawn(m) if reached(unit, m, call) >= RANKS
+        (m, call)
+        for m in program.modules
+        for call in drawn(m)
+        if reached(program, m, call) >= RANKS
     ]
     if not draws:
         return
-    own = list(seeds_of_their_own(unit))
+    own = list(seeds_of_their_own(program))
     for module, call in draws:
         name = module.dotted(call.func)
-        offset = next((s for m, s in own if comes_first(unit, m, s, module, call)), None)
+        offset = next((s for m, s in own if comes_first(program, m, s, module, call)), None)
         if offset is None:
             yield Finding(module, call, f"{name} is the same on all ranks only under one seed")
         else:
@@ -65,9 +68,9 @@ def drawn(module: Module) -> Iterator[ast.Call]:
             yield call
 
 
-def seeds_of_their_own(unit: Unit) -> Iterator[tuple[Module, ast.stmt]]:
+def seeds_of_their_own(program: Program) -> Iterator[tuple[Module, ast.stmt]]:
     """``set_seed(args.seed + rank)``, ``args.seed += rank``."""
-    for module in unit.modules:
+    for module in program.modules:
         for call in module.calls_to(*SEEDS):
             if any(of_a_rank(arg) for arg in call.args):
                 yield module, module.statement(call)
@@ -86,7 +89,7 @@ def of_a_rank(node: ast.expr) -> bool:
 
 
 def comes_first(
-    unit: Unit, seeding: Module, seed: ast.stmt, drawing: Module, draw: ast.Call
+    program: Program, seeding: Module, seed: ast.stmt, drawing: Module, draw: ast.Call
 ) -> bool:
     """Whether a seed is set above the draw, or above a call that leads to it."""
     scope = seeding.function(seed)
@@ -97,4 +100,4 @@ def comes_first(
         for call in within(seeding.scope_statements(seed), ast.Call)
         if call.lineno > seed.lineno
     }
-    return drawing.function(draw) in called(unit, behind)
+    return drawing.function(draw) in called(program, behind)

@@ -12,7 +12,7 @@ Source       multiprocessing.pool.Pool; https://docs.pytorch.org/docs/stable/ela
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.tree import argument, everywhere
@@ -22,8 +22,8 @@ CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
 ORDERLESS = ("imap_unordered", "apply_async")
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         for call in module.calls_to("Pool"):
             if not module.dotted(call.func).startswith("multiprocessing"):
                 continue

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.manual_sharding import is_constant
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, reached
 from ..editing.edits import Define, Edit, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -30,8 +30,8 @@ CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 READS = ("load", "open", "read_bytes")
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         for call, path, edits in writes(module):
             function = module.function(call)
             reads = [
@@ -41,11 +41,11 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 and module.function(read) is function
                 and not is_for_writing(read)
                 and any(same(part, path) for part in (*read.args, owner(read)))
-                and Role.OTHER in reached(unit, module, read)
+                and Role.OTHER in reached(program, module, read)
             ]
-            if not reads or tells_ranks_apart(unit, module, path):
+            if not reads or tells_ranks_apart(program, module, path):
                 continue
-            if reached(unit, module, call) & RANKS and not in_order(unit, module, reads[0]):
+            if reached(program, module, call) & RANKS and not in_order(program, module, reads[0]):
                 line = reads[0].lineno
                 yield Finding(module, call, f"another rank looks for it in line {line}", edits)
 
@@ -105,27 +105,27 @@ def opened(
     yield call, path, edits if plain else ()
 
 
-def tells_ranks_apart(unit: Unit, module: Module, path: ast.expr) -> bool:
+def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:
     """Whether the name of the file holds a rank, and one that is not the same for all."""
     for value in (path, *module.alternatives(path, path)):
         if any(node.attr in (*RANK_NAMES, "get_rank") for node in everywhere(value, ast.Attribute)):
             return True
         for name in everywhere(value, ast.Name):
-            if name.id in (*RANK_NAMES, "get_rank") and not is_constant(unit, module, name):
+            if name.id in (*RANK_NAMES, "get_rank") and not is_constant(program, module, name):
                 return True
     return False
 
 
-def in_order(unit: Unit, module: Module, read: ast.Call) -> bool:
+def in_order(program: Program, module: Module, read: ast.Call) -> bool:
     """Whether the other ranks wait for rank 0 before they look, here or wherever it is called."""
-    if waits_above(unit, module, read):
+    if waits_above(program, module, read):
         return True
     function = module.function(read)
-    callers = unit.callers(function) if function is not None else []
-    return bool(callers) and all(waits_above(unit, where, call) for where, call in callers)
+    callers = program.callers(function) if function is not None else []
+    return bool(callers) and all(waits_above(program, where, call) for where, call in callers)
 
 
-def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
+def waits_above(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
     barriers = module.calls_to("barrier")
     if not barriers:
@@ -136,7 +136,7 @@ def waits_above(unit: Unit, module: Module, node: ast.expr) -> bool:
     return any(
         barrier.lineno < node.lineno
         and module.function(barrier) is module.function(node)
-        and reached(unit, module, barrier) & RANKS == {Role.OTHER}
+        and reached(program, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
         for barrier in barriers
     )

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import Role, gates, is_rank_test, value
 from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
@@ -24,10 +24,10 @@ from ..source.module import Module
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     opened: set[ast.If] = set()
-    for evaluation in unit.evaluations:
-        for module, call in unit.entries(evaluation):
+    for evaluation in program.evaluations:
+        for module, call in program.entries(evaluation):
             for gate in gates(module, call):
                 if gate in opened:
                     continue

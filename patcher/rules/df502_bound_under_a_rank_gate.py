@@ -13,7 +13,7 @@ Source       definite assignment, walked once for rank 0 and once for the other 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import gates
 from ..analysis.unbound_reads import Unbound, unbound_reads
 from ..editing.edits import Edit
@@ -25,8 +25,8 @@ from ..source.tree import Function, names_within
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         guarded: set[ast.stmt] = set()
         for unbound in unbound_reads(module):
             stmt = module.statement(unbound.name)

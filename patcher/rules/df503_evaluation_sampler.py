@@ -14,7 +14,7 @@ Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last
 from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import Role, reached_in_function
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -23,10 +23,10 @@ from ..fixes.process_group import share_of
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for evaluation in unit.evaluations:
+def findings(program: Program) -> Iterator[Finding]:
+    for evaluation in program.evaluations:
         loader = evaluation.loader
-        if not loader.distributed or unit.is_trained_on(loader):
+        if not loader.distributed or program.is_trained_on(loader):
             continue
         module = loader.module
         yield Finding(
@@ -36,13 +36,13 @@ def findings(unit: Unit) -> Iterator[Finding]:
             + (
                 "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
             ),
-            sharded(unit, evaluation) or whole(evaluation),
+            sharded(program, evaluation) or whole(evaluation),
         )
 
 
-def sharded(unit: Unit, evaluation: Evaluation) -> tuple[Edit, ...]:
+def sharded(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    loader, share = evaluation.loader, share_of(unit, evaluation)
+    loader, share = evaluation.loader, share_of(program, evaluation)
     if share is None:
         return ()
     if any(

@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.tree import bound_names, mentions, names_within, parameters, within
@@ -25,11 +25,11 @@ BARE = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(module.calls_to(*WRAPPERS) for module in unit.modules) or not unit.has_ranks:
+def findings(program: Program) -> Iterator[Finding]:
+    if not any(module.calls_to(*WRAPPERS) for module in program.modules) or not program.has_ranks:
         return
     told: set[ast.stmt] = set()  # a function with two loops is put in eval mode once
-    for evaluation in unit.evaluations:
+    for evaluation in program.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
         if function is not None and model in parameters(function):
             if evaluation.mode not in told and not is_unwrapped(evaluation):

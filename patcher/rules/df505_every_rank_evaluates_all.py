@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
 from ..analysis.loaders import Loader
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -25,18 +25,18 @@ from ..source.tree import argument, keyword, last_argument
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not any(module.calls_to("init_process_group") for module in program.modules):
         return
-    for evaluation in unit.evaluations:
+    for evaluation in program.evaluations:
         loader = evaluation.loader
-        everyone = reached(unit, evaluation.module, evaluation.loop) >= RANKS
-        if everyone and is_in_order(loader) and not unit.is_trained_on(loader):
+        everyone = reached(program, evaluation.module, evaluation.loop) >= RANKS
+        if everyone and is_in_order(loader) and not program.is_trained_on(loader):
             yield Finding(
                 loader.module,
                 loader.samplers[0] if loader.samplers else loader.call,
                 f"{evaluation.name} runs in full on every rank",
-                shared(unit, evaluation),
+                shared(program, evaluation),
             )
 
 
@@ -54,13 +54,13 @@ def is_in_order(loader: Loader) -> bool:
     return plain and not any(keyword(loader.call, name) for name in ("batch_sampler", "sampler"))
 
 
-def shared(unit: Unit, evaluation: Evaluation) -> tuple[Edit, ...]:
+def shared(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
-    share, loader = share_of(unit, evaluation), evaluation.loader
+    share, loader = share_of(program, evaluation), evaluation.loader
     if share is None:
         return ()
     deal, gather = share
-    alone = is_alone(unit, evaluation.module, loader.call)
+    alone = is_alone(program, evaluation.module, loader.call)
     if loader.samplers:
         return (Rewrite(loader.samplers[0], f" if {alone} else {deal}", after=True), *gather)
     last = last_argument(loader.call)

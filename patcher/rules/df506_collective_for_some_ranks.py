@@ -19,7 +19,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_divergence import Decision, decisions, exits, in_lock_step, is_number_test
 from ..analysis.rank_reach import RANKS, Role, is_rank_test, reached, reached_in_function, value
 from ..analysis.train_loops import TrainLoop
@@ -46,21 +46,22 @@ COLLECTIVES = (
 )
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    carriers = collective_functions(unit)
-    for module in unit.modules:
-        yield from lonely_calls(unit, module, carriers)
+def findings(program: Program) -> Iterator[Finding]:
+    carriers = collective_functions(program)
+    for module in program.modules:
+        yield from lonely_calls(program, module, carriers)
     if any(
-        module.calls_to("init_process_group", "DistributedDataParallel") for module in unit.modules
+        module.calls_to("init_process_group", "DistributedDataParallel")
+        for module in program.modules
     ):
-        for loop in unit.train_loops:
-            yield from lonely_training(unit, loop)
-            yield from lonely_exits(unit, loop)
-            for decision in decisions(unit, loop, carriers):
-                yield own_decision(unit, decision)
+        for loop in program.train_loops:
+            yield from lonely_training(program, loop)
+            yield from lonely_exits(program, loop)
+            for decision in decisions(program, loop, carriers):
+                yield own_decision(program, decision)
 
 
-def lonely_calls(unit: Unit, module: Module, carriers: set[str]) -> Iterator[Finding]:
+def lonely_calls(program: Program, module: Module, carriers: set[str]) -> Iterator[Finding]:
     """Collectives that one kind of rank reaches."""
     per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
     for call in collective_calls(module, carriers):
@@ -71,10 +72,10 @@ def lonely_calls(unit: Unit, module: Module, carriers: set[str]) -> Iterator[Fin
             call
             for call in calls
             if scope is None
-            or not unit.callers(scope)
+            or not program.callers(scope)
             or not reached_in_function(module, call) >= RANKS
         ]
-        everyone = {call: reached(unit, module, call) & RANKS for call in calls}
+        everyone = {call: reached(program, module, call) & RANKS for call in calls}
         lonely = {call: next(iter(roles)) for call, roles in everyone.items() if len(roles) == 1}
         barriers = {c: r for c, r in lonely.items() if module.dotted(c.func).endswith("barrier")}
         paired = pairs(module, barriers)
@@ -84,7 +85,7 @@ def lonely_calls(unit: Unit, module: Module, carriers: set[str]) -> Iterator[Fin
                     module,
                     call,
                     f"only {role.value} can reach it",
-                    for_everyone(unit, module, call) if call in barriers else (),
+                    for_everyone(program, module, call) if call in barriers else (),
                 )
 
 
@@ -105,7 +106,7 @@ def pairs(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
     return met
 
 
-def for_everyone(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+def for_everyone(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that let all ranks pass a barrier under a rank test which a lone process fails."""
     gate = module.parents[module.statement(call)]
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -116,22 +117,22 @@ def for_everyone(unit: Unit, module: Module, call: ast.Call) -> tuple[Edit, ...]
         or len(gate.body) > 1
         or not is_rank_test(module, gate.test)
         or value(module, gate.test, Role.SINGLE)
-        or not reached(unit, module, gate) >= RANKS
+        or not reached(program, module, gate) >= RANKS
         or any(isinstance(up, ast.For | ast.While | ast.Try) for up in module.ancestors(gate))
     ):
         return ()
     return (Rewrite(gate.test, f"{module.text(owner)}.is_initialized()"),)
 
 
-def lonely_training(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+def lonely_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """A loop whose gradients all ranks average, entered by some."""
-    roles = reached(unit, loop.module, loop.steps) & RANKS
+    roles = reached(program, loop.module, loop.steps) & RANKS
     if len(roles) == 1:
         (role,) = roles
         yield Finding(loop.module, loop.steps, f"only {role.value} can reach the training loop")
 
 
-def lonely_exits(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+def lonely_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """An exit from the training loop that one kind of rank takes."""
     module = loop.module
     leaving = {stmt: reached_in_function(module, stmt) & RANKS for stmt in exits(loop)}
@@ -144,17 +145,17 @@ def lonely_exits(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
         if any(up in module.ancestors(way) for way in ways for up in chain(module, gate)):
             continue
         (role,) = roles
-        provable = in_lock_step(loop, gate) and not evaluates(unit, module, gate)
+        provable = in_lock_step(loop, gate) and not evaluates(program, module, gate)
         edits = also_for_others(module, gate, stmt) if provable else ()
         yield Finding(module, stmt, f"only {role.value} can leave the training loop here", edits)
 
 
-def evaluates(unit: Unit, module: Module, gate: ast.If) -> bool:
+def evaluates(program: Program, module: Module, gate: ast.If) -> bool:
     """Whether the gate keeps an evaluation to rank 0: DF501 opens it, and with it the exit."""
     return any(
         where is module and gate in module.ancestors(call)
-        for evaluation in unit.evaluations
-        for where, call in unit.entries(evaluation)
+        for evaluation in program.evaluations
+        for where, call in program.entries(evaluation)
     )
 
 
@@ -193,14 +194,14 @@ def also_for_others(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Ed
     return (Replace(leaving, ""), Insert(gate, behind, "after"))
 
 
-def own_decision(unit: Unit, decision: Decision) -> Finding:
+def own_decision(program: Program, decision: Decision) -> Finding:
     """An exit that each rank takes by its own data."""
     loop, test = decision.loop, decision.test
     module = loop.module
     names = ", ".join(sorted(decision.names)) or "what it has seen"
     # First every evaluation is made whole: it may be all that the decision hangs on.
-    partial = any(e.loader and e.loader.distributed for e in unit.evaluations)
-    provable = in_lock_step(loop, test) and reached(unit, module, test) >= RANKS
+    partial = any(e.loader and e.loader.distributed for e in program.evaluations)
+    provable = in_lock_step(loop, test) and reached(program, module, test) >= RANKS
     edits: tuple[Edit, ...] = ()
     if provable and decision.names and not partial:
         back = {name for call in loop.backwards for name in decision.names if mentions(call, name)}
@@ -230,13 +231,13 @@ def collective_calls(module: Module, carriers: set[str]) -> list[ast.Call]:
     return direct + [call for call in module.calls_to(*carriers) if isinstance(call.func, ast.Name)]
 
 
-def collective_functions(unit: Unit) -> set[str]:
+def collective_functions(program: Program) -> set[str]:
     """Functions in which every rank of a group reaches a collective, found to a fixed point."""
     carriers: set[str] = set()
     while True:
         found = {
             function.name
-            for module in unit.modules
+            for module in program.modules
             for call in collective_calls(module, carriers)
             for function in [module.function(call)]
             if function is not None

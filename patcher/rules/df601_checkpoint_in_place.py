@@ -13,7 +13,7 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import Role, reached
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -24,9 +24,9 @@ from ..source.tree import argument, keyword, within
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
-        yield from pretrained(unit, module)
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
+        yield from pretrained(program, module)
         for call in module.calls_to("save"):
             if module.dotted(call.func) != "torch.save":
                 continue
@@ -34,7 +34,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             if function is not None and function.name == "save_on_main":
                 continue
             path = argument(call, 1, "f")
-            everyone = Role.OTHER in reached(unit, module, call)
+            everyone = Role.OTHER in reached(program, module, call)
             because = "every rank writes it" if everyone else "written in place"
             named = keyword(call, "obj") or keyword(call, "f")
             if path is None or named or len(call.args) != 2 or is_opened(module, path):
@@ -54,10 +54,10 @@ def is_opened(module: Module, path: ast.expr) -> bool:
     )
 
 
-def pretrained(unit: Unit, module: Module) -> Iterator[Finding]:
+def pretrained(program: Program, module: Module) -> Iterator[Finding]:
     """``model.save_pretrained(folder)`` where every rank arrives."""
     for call in module.calls_to("save_pretrained"):
-        if Role.OTHER not in reached(unit, module, call):
+        if Role.OTHER not in reached(program, module, call):
             continue
         stmt = module.statement(call)
         alone = isinstance(stmt, ast.Expr) and stmt.value is call

@@ -15,7 +15,7 @@ Source       os.makedirs, logging.handlers
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANK_NAMES,
     RANKS,
@@ -47,8 +47,8 @@ HANDLERS = ("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "W
 CHANGING = ("append", "extend", "update", "add", "insert", "pop", "remove", "setdefault", "clear")
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         for call in module.calls_to("makedirs"):
             if keyword(call, "exist_ok") is None and module.dotted(call.func) == "os.makedirs":
                 last = last_argument(call)
@@ -62,18 +62,18 @@ def findings(unit: Unit) -> Iterator[Finding]:
         for call in module.calls_to("open"):
             if not is_for_writing(module, call) or is_elsewhere(module, call):
                 continue
-            if everyone_writes(unit, module, call):
-                yield from one_writer(unit, module, call)
-        yield from handlers(unit, module)
+            if everyone_writes(program, module, call):
+                yield from one_writer(program, module, call)
+        yield from handlers(program, module)
 
 
-def handlers(unit: Unit, module: Module) -> Iterator[Finding]:
+def handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
-    groups = [call for one in unit.modules for call in one.calls_to("init_process_group")]
+    groups = [call for one in program.modules for call in one.calls_to("init_process_group")]
     for call in module.calls_to(*HANDLERS):
         if not groups or not call.args or is_elsewhere(module, call):
             continue
-        if reached(unit, module, call) < RANKS:
+        if reached(program, module, call) < RANKS:
             continue
         function = module.function(call)
         if any(module.function(one) is function and one.lineno > call.lineno for one in groups):
@@ -98,14 +98,14 @@ def is_elsewhere(module: Module, call: ast.Call) -> bool:
     return isinstance(path, ast.IfExp) and is_rank_test(module, path.test)
 
 
-def everyone_writes(unit: Unit, module: Module, call: ast.Call) -> bool:
+def everyone_writes(program: Program, module: Module, call: ast.Call) -> bool:
     """Reached by all ranks, now or once every rank evaluates."""
-    if unit.evaluation_of(module, call) is not None:
+    if program.evaluation_of(module, call) is not None:
         return Role.OTHER in reached_in_function(module, call)
-    return Role.OTHER in reached(unit, module, call)
+    return Role.OTHER in reached(program, module, call)
 
 
-def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
+def one_writer(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
     """Guard the statement; where others need what it binds or fills, only the file is rank 0's."""
     stmt = module.statement(call)
     because = "every rank writes it"
@@ -115,7 +115,7 @@ def one_writer(unit: Unit, module: Module, call: ast.Call) -> Iterator[Finding]:
     wait: tuple[Edit, ...] = ()
     if is_read_behind(module, stmt, call):
         because += " and reads it"
-        if not in_lock_step(unit, module, stmt):
+        if not in_lock_step(program, module, stmt):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         wait = (Insert(stmt, WAIT, "after"),)
@@ -170,14 +170,14 @@ def is_read_outside(module: Module, stmt: ast.stmt, names: set[str]) -> bool:
     )
 
 
-def in_lock_step(unit: Unit, module: Module, stmt: ast.stmt) -> bool:
+def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     """Whether all ranks pass ``stmt`` equally often, so that a barrier may stand behind it.
 
     They do in the training loop, which deals as many batches to each, and in a loop over what is
     the same on every rank.
     """
-    training = [loop for train in unit.train_loops for loop in (train.steps, train.epochs)]
-    return reached(unit, module, stmt) >= RANKS and all(
+    training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
+    return reached(program, module, stmt) >= RANKS and all(
         up in training or (isinstance(up, ast.For) and is_alike(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)

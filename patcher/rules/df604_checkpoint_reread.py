@@ -13,7 +13,7 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -24,10 +24,10 @@ from ..source.tree import Function, bound_names, keyword, last_argument, positio
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    savers = saving_functions(unit)
-    folders = saved_folders(unit)
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    savers = saving_functions(program)
+    folders = saved_folders(program)
+    for module in program.modules:
         saves = saving_calls(module, savers)
         for call in module.calls_to("load"):
             if module.dotted(call.func) != "torch.load":
@@ -45,7 +45,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             saved = last_above(module, stmt, saves)
             if saved is None or not is_load(module, call, folders):
                 continue
-            if not reached(unit, module, call) >= RANKS or waits_between(module, saved, stmt):
+            if not reached(program, module, call) >= RANKS or waits_between(module, saved, stmt):
                 continue
             yield Finding(
                 module,
@@ -70,21 +70,21 @@ def is_load(module: Module, call: ast.Call, folders: set[str]) -> bool:
     return looped or module.text(path) in folders
 
 
-def saved_folders(unit: Unit) -> set[str]:
+def saved_folders(program: Program) -> set[str]:
     """What ``save_pretrained`` is given, as it is spelled."""
     return {
         module.text(save.args[0])
-        for module in unit.modules
+        for module in program.modules
         for save in module.calls_to("save_pretrained")
         if save.args
     }
 
 
-def saving_functions(unit: Unit) -> set[str]:
+def saving_functions(program: Program) -> set[str]:
     """Functions that write a checkpoint."""
     return {
         function.name
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to("save", "save_on_main", "save_pretrained")
         for function in [module.function(call)]
         if function is not None and function.name != "save_on_main"

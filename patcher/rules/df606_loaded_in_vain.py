@@ -15,7 +15,7 @@ Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretra
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -31,16 +31,16 @@ OF_A_MODEL = ("eval", "generate", "parameters", "train")
 Save = tuple[Module, ast.expr, ast.expr]  # where, what, and into which file
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    saves = list(saves_of(unit))
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    saves = list(saves_of(program))
+    for module in program.modules:
         yield from files_for_folders(module)
         for call in module.calls_to("load"):
             user = module.parents[call]
             state = isinstance(user, ast.Call) and mentions(user.func, "load_state_dict")
             if state or module.dotted(call.func) != "torch.load" or keyword(call, "weights_only"):
                 continue
-            yield from objects(unit, module, call, saves)
+            yield from objects(program, module, call, saves)
 
 
 def files_for_folders(module: Module) -> Iterator[Finding]:
@@ -65,9 +65,9 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
         )
 
 
-def saves_of(unit: Unit) -> Iterator[Save]:
+def saves_of(program: Program) -> Iterator[Save]:
     """``torch.save``, as it is and as DF601 leaves it."""
-    for module in unit.modules:
+    for module in program.modules:
         for call in module.calls_to("save", "save_on_main"):
             value = argument(call, 0, "obj")
             target = argument(call, 1, "f") or argument(call, 1, "path")
@@ -76,7 +76,9 @@ def saves_of(unit: Unit) -> Iterator[Save]:
                 yield module, value, target
 
 
-def objects(unit: Unit, module: Module, call: ast.Call, saves: list[Save]) -> Iterator[Finding]:
+def objects(
+    program: Program, module: Module, call: ast.Call, saves: list[Save]
+) -> Iterator[Finding]:
     """``torch.load`` of what is no state_dict."""
     path, last = argument(call, 0, "f"), last_argument(call)
     if path is None or last is None:
@@ -87,7 +89,7 @@ def objects(unit: Unit, module: Module, call: ast.Call, saves: list[Save]) -> It
         for home, value, target in saves
         if is_same_file(module, path, names, home, target)
     ]
-    if any(is_state(home, value) and not kind_of(unit, home, value) for home, value in saved):
+    if any(is_state(home, value) and not kind_of(program, home, value) for home, value in saved):
         return
     if not saved:
         used = used_as(module, call)
@@ -96,7 +98,7 @@ def objects(unit: Unit, module: Module, call: ast.Call, saves: list[Save]) -> It
             yield Finding(module, call, because, severity=Severity.NOTE)
         return
     home, value = saved[0]
-    kind = kind_of(unit, home, value)
+    kind = kind_of(program, home, value)
     tried = any(isinstance(up, ast.Try) for up in module.ancestors(call))
     because = f"line {value.lineno} saves {home.text(value)}{f', {kind}' if kind else ''}"
     yield Finding(
@@ -132,20 +134,20 @@ def is_state(module: Module, value: ast.expr) -> bool:
     return mentions(module.definition(value, value) or value, "state_dict")
 
 
-def kind_of(unit: Unit, module: Module, value: ast.expr) -> str:
+def kind_of(program: Program, module: Module, value: ast.expr) -> str:
     """What weights_only refuses; the empty string where it may take the object."""
-    if isinstance(value, ast.Name) and any(value.id == name for _, _, name in unit.parses):
+    if isinstance(value, ast.Name) and any(value.id == name for _, _, name in program.parses):
         return "the parsed arguments"
     made = module.definition(value, value) or value
     if isinstance(made, ast.Dict):
-        return next(filter(None, (kind_of(unit, module, part) for part in made.values)), "")
+        return next(filter(None, (kind_of(program, module, part) for part in made.values)), "")
     if isinstance(made, ast.Call):
         name = module.last_name(made.func)
         if name == "from_pretrained":
             return "a whole model"
         if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY:
             return "a NumPy array"
-        own = any(c.name == name for m in unit.modules for c in m.nodes(ast.ClassDef))
+        own = any(c.name == name for m in program.modules for c in m.nodes(ast.ClassDef))
         if name.endswith("Dataset") or own:
             return f"a {name}"
     return ""

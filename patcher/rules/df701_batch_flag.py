@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.loaders import Loader
-from ..analysis.program import Option, Unit
+from ..analysis.program import Option, Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
@@ -28,23 +28,23 @@ CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 RANKS = 4  # of the example
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     seen: set[ast.expr] = set()
-    for loop in unit.train_loops:
+    for loop in program.train_loops:
         loader = loop.loader
         if loader is None or loader.batch_size is None or loader.batch_size in seen:
             continue
         seen.add(loader.batch_size)
-        values = chain(unit, loader)
+        values = chain(program, loader)
         names = words(values)
-        flags = [option for name, option in unit.options.items() if name in names]
+        flags = [option for name, option in program.options.items() if name in names]
         flags = [option for option in flags if "batch" in option.dest]
         if not flags or any(word in name for name in names for word in ("world", "num_processes")):
             continue
         yield Finding(loader.module, loader.batch_size, meaning(flags[0], values))
 
 
-def chain(unit: Unit, loader: Loader) -> list[ast.expr]:
+def chain(program: Program, loader: Loader) -> list[ast.expr]:
     """The batch size and what the names in it were made of, through attributes and variables."""
     assert loader.batch_size is not None
     found: list[ast.expr] = []
@@ -55,7 +55,9 @@ def chain(unit: Unit, loader: Loader) -> list[ast.expr]:
             continue
         found.append(value)
         for node in everywhere(value, ast.Attribute):
-            pending += [(m, v) for m in unit.modules for v in m.attribute_values.get(node.attr, [])]
+            pending += [
+                (m, v) for m in program.modules for v in m.attribute_values.get(node.attr, [])
+            ]
         for name in everywhere(value, ast.Name):
             made = module.definition(name, value)
             pending += [(module, made)] if made is not None else []

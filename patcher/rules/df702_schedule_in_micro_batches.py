@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.loaders import trace
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, WORLD, value
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Rewrite
@@ -39,14 +39,14 @@ CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 STEPS = "steps_per_epoch"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for loop in unit.train_loops:
+def findings(program: Program) -> Iterator[Finding]:
+    for loop in program.train_loops:
         yield from counted_by_example(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
         for scope in scopes(loop):
-            yield from counted_by_batch(unit, loop, scope, quantities)
+            yield from counted_by_batch(program, loop, scope, quantities)
 
 
 def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
@@ -60,7 +60,7 @@ def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
 
 
 def counted_by_batch(
-    unit: Unit, loop: TrainLoop, scope: list[ast.stmt], quantities: set[str]
+    program: Program, loop: TrainLoop, scope: list[ast.stmt], quantities: set[str]
 ) -> Iterator[Finding]:
     """What is made of the loader's length and compared with steps."""
     module = loop.module
@@ -71,7 +71,7 @@ def counted_by_batch(
         scheduler = is_schedule(module, stmt.value)
         if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
             continue
-        counted = loader_lengths(unit, loop, stmt.value)
+        counted = loader_lengths(program, loop, stmt.value)
         if counted is None:
             continue
         length, accumulation, changes = counted
@@ -201,7 +201,7 @@ def makes_schedule(name: str) -> bool:
 
 
 def loader_lengths(
-    unit: Unit, loop: TrainLoop, value: ast.expr
+    program: Program, loop: TrainLoop, value: ast.expr
 ) -> tuple[str, str, list[tuple[ast.expr, str]]] | None:
     """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it or of its
     product; and what it becomes. First come the loader's length and the accumulation as they are
@@ -211,7 +211,9 @@ def loader_lengths(
     """
     module = loop.module
     lengths = [
-        node for node in below(value) if isinstance(node, ast.expr) and is_length(unit, loop, node)
+        node
+        for node in below(value)
+        if isinstance(node, ast.expr) and is_length(program, loop, node)
     ]
     if not lengths:
         return None
@@ -272,7 +274,7 @@ def product(module: Module, node: ast.expr, length: ast.expr) -> str:
     return " * ".join(texts)
 
 
-def is_length(unit: Unit, loop: TrainLoop, node: ast.expr) -> bool:
+def is_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
     """``len(loader)``, also by another name that the loader has."""
     assert loop.loader is not None
     if not (
@@ -284,5 +286,5 @@ def is_length(unit: Unit, loop: TrainLoop, node: ast.expr) -> bool:
         return False
     if loop.module.text(node.args[0]) == loop.loader.name:
         return True
-    known = trace(unit, loop.module, node.args[0])
+    known = trace(program, loop.module, node.args[0])
     return known is not None and known.call is loop.loader.call

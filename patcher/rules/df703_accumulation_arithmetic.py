@@ -17,8 +17,8 @@ Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the s
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import given
-from ..analysis.program import Unit
+from ..analysis.loaders import argument_for_parameter
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -32,8 +32,8 @@ NUMBER = "micro_step"  # of the batch in its pass over the loader, from 0
 TOTAL = "micro_steps"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for loop in unit.train_loops:
+def findings(program: Program) -> Iterator[Finding]:
+    for loop in program.train_loops:
         test = loop.step_test
         if test is None or loop.accumulation is None:
             continue
@@ -51,7 +51,7 @@ def findings(unit: Unit) -> Iterator[Finding]:
             yield from clips(loop, test, module.text(test.test))
         if not is_numbered(loop):
             continue
-        yield from synchronisation(unit, loop)
+        yield from synchronisation(program, loop)
         for divided in divisions(loop):
             assert loop.loader is not None
             share = f"loss_share({number(loop)}, {loop.loader.name}, {text(loop)})"
@@ -283,7 +283,7 @@ def range_of(loop: TrainLoop) -> ast.expr | None:
     return None
 
 
-def synchronisation(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+def synchronisation(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """All-reduce on the last micro-batch only, once the loop has a name for it."""
     module = loop.module
     if not names_last(loop):
@@ -292,14 +292,14 @@ def synchronisation(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
     handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
     if not named or handled & {"require_backward_grad_sync", "no_sync"}:
         return
-    for model in wrapped_models(unit, loop):
+    for model in wrapped_models(program, loop):
         code = f"{model}.require_backward_grad_sync = {LAST}"
         yield Finding(
             module, loop.steps, "an all-reduce per micro-batch", (Insert(named[0], code, "after"),)
         )
 
 
-def wrapped_models(unit: Unit, loop: TrainLoop) -> list[str]:
+def wrapped_models(program: Program, loop: TrainLoop) -> list[str]:
     """Models that DDP wraps, as the function of the loop calls them."""
     module = loop.module
     function = module.function(loop.steps)
@@ -309,10 +309,10 @@ def wrapped_models(unit: Unit, loop: TrainLoop) -> list[str]:
     for method in module.all_functions:
         found |= {name for name in wrapped(module, method) if name.startswith("self.")} & used
     if function is not None:
-        for where, call in unit.callers(function):
+        for where, call in program.callers(function):
             names = wrapped(where, where.function(call))
             for parameter in parameters(function) & {n.id for n in within(loop.steps, ast.Name)}:
-                value = given(module, function, call, parameter)
+                value = argument_for_parameter(module, function, call, parameter)
                 if value is not None and where.text(value) in names:
                     found.add(parameter)
     return sorted(found)

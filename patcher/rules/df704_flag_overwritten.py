@@ -14,7 +14,7 @@ Source       counted in 53 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -23,13 +23,13 @@ from ..source.tree import everywhere, position
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    names = {args for _, _, args in unit.parses}
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    names = {args for _, _, args in program.parses}
+    for module in program.modules:
         assigned = module.attribute_values
         statements = {
             stmt
-            for name in unit.options.keys() & assigned.keys()
+            for name in program.options.keys() & assigned.keys()
             for value in assigned[name]
             if isinstance(stmt := module.parents[value], ast.Assign)
         }
@@ -39,24 +39,24 @@ def findings(unit: Unit) -> Iterator[Finding]:
                     isinstance(target, ast.Attribute)
                     and isinstance(target.value, ast.Name)
                     and target.value.id in names
-                    and target.attr in unit.options
+                    and target.attr in program.options
                     and target.attr not in RANK_NAMES
-                    and not goes_back(unit, stmt.value, target.attr)
+                    and not goes_back(program, stmt.value, target.attr)
                     and not is_conditional(module, stmt)
                 ):
-                    spelling = unit.options[target.attr].spellings[0]
+                    spelling = program.options[target.attr].spellings[0]
                     because = f"{spelling} has no effect: it becomes {module.text(stmt.value)}"
                     yield Finding(module, stmt, because)
 
 
-def goes_back(unit: Unit, value: ast.expr, name: str, depth: int = 0) -> bool:
+def goes_back(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:
     """Whether ``value`` is made of the attribute ``name``, also through other attributes."""
     if depth > 4:
         return True
     read = {node.attr for node in everywhere(value, ast.Attribute)}
     return name in read or any(
-        goes_back(unit, other, name, depth + 1)
-        for module in unit.modules
+        goes_back(program, other, name, depth + 1)
+        for module in program.modules
         for attribute in read
         for other in module.attribute_values.get(attribute, ())
         if other is not value

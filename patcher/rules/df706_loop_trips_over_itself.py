@@ -17,8 +17,8 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.loaders import given
-from ..analysis.program import Unit
+from ..analysis.loaders import argument_for_parameter
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -27,11 +27,11 @@ from ..source.tree import bound_names, inside, parameters, within
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for loop in unit.train_loops:
+def findings(program: Program) -> Iterator[Finding]:
+    for loop in program.train_loops:
         yield from closed(loop)
         yield from read_early(loop)
-        yield from left_in_eval(unit, loop)
+        yield from left_in_eval(program, loop)
 
 
 def closed(loop: TrainLoop) -> Iterator[Finding]:
@@ -79,10 +79,10 @@ def read_early(loop: TrainLoop) -> Iterator[Finding]:
             yield Finding(module, call, because, (Rewrite(call, f"{name}.mean().item()"),))
 
 
-def left_in_eval(unit: Unit, loop: TrainLoop) -> Iterator[Finding]:
+def left_in_eval(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """Evaluations in the loop, or between its epochs, that training goes on behind."""
     module = loop.module
-    for stmt, model in evaluating(unit, loop):
+    for stmt, model in evaluating(program, loop):
         if is_called(loop, model) and not is_put_back(loop, stmt, model):
             yield Finding(
                 module,
@@ -100,11 +100,11 @@ def is_called(loop: TrainLoop, model: str) -> bool:
     return any(isinstance(call.func, ast.Name) and call.func.id == model for call in calls)
 
 
-def evaluating(unit: Unit, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
+def evaluating(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
     """Statements of the loop that evaluate, and the model that they leave in eval mode."""
     module = loop.module
     outer = loop.epochs or loop.steps
-    for evaluation in unit.evaluations:
+    for evaluation in program.evaluations:
         function = evaluation.function
         if function is None:
             if evaluation.module is module and outer in module.ancestors(evaluation.loop):
@@ -113,10 +113,10 @@ def evaluating(unit: Unit, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
         train = inside(function.body, evaluation.module.calls_to("train"))
         if any(isinstance(call.func, ast.Attribute) for call in train):
             continue  # it puts the model back itself
-        for where, call in unit.callers(function):
+        for where, call in program.callers(function):
             if where is not module or outer not in module.ancestors(call):
                 continue
-            value = given(module, function, call, evaluation.model)
+            value = argument_for_parameter(module, function, call, evaluation.model)
             stmt = module.statement(call)
             ends = any(isinstance(item, ast.Return) for item in module.body(stmt))
             if isinstance(value, ast.Name) and isinstance(stmt, ast.Assign | ast.Expr) and not ends:

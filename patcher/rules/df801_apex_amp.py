@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -32,7 +32,7 @@ FLOAT32 = "O0"  # apex's name for a run that it leaves as it is
 
 
 @record
-class Shape:
+class ApexLoop:
     """The places where a script and its training loop meet apex."""
 
     loop: TrainLoop
@@ -49,25 +49,25 @@ class Shape:
     states: tuple[ast.Call, ...]  # of apex's loss scale, saved and loaded
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     calls = [
         (module, call)
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to("initialize", "scale_loss", "FP16_Optimizer")
         if module.dotted(call.func).startswith("apex.")
     ]
     if not any(module.dotted(call.func).startswith("apex.amp.") for module, call in calls):
         return
-    shape = shape_of(unit, calls)
+    shape = shape_of(program, calls)
     module, call = calls[0]
     because = f"{module.text(call.func)}() is apex's"
     if shape is None:
         yield Finding(module, call, because)
         return
-    yield Finding(module, call, because, tuple(torch_amp(unit, shape)))
+    yield Finding(module, call, because, tuple(torch_amp(program, shape)))
 
 
-def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
+def shape_of(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
     """The whole shape, or None where a part of it is missing or there is more than it."""
     starts = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.initialize"]
     scales = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
@@ -75,7 +75,7 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
         return None
     home, start = starts[0]
     module, scaled = scales[0]
-    loops = [loop for loop in unit.train_loops if loop.steps in module.ancestors(scaled)]
+    loops = [loop for loop in program.train_loops if loop.steps in module.ancestors(scaled)]
     initialize = home.parents[home.statement(start)]
     scale = module.statement(scaled)
     branch = module.parents[scale]
@@ -126,7 +126,7 @@ def shape_of(unit: Unit, calls: list[tuple[Module, ast.Call]]) -> Shape | None:
     )
     if more or len(clips) + inside > 1:  # gradients are unscaled once
         return None
-    return Shape(
+    return ApexLoop(
         loops[0],
         initialize,
         level,
@@ -196,13 +196,13 @@ def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
     return None
 
 
-def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
+def torch_amp(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     """The same with torch.amp."""
     module = shape.loop.module
     flag = module.text(shape.branch.test)
-    yield from without_half(unit, shape, flag)
-    yield from new_scaler(unit, shape.loop, shape.initialize, flag)
-    yield from in_autocast(unit, module, shape.forward, flag)
+    yield from without_half(program, shape, flag)
+    yield from new_scaler(program, shape.loop, shape.initialize, flag)
+    yield from in_autocast(program, module, shape.forward, flag)
     unscaled = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
         clip = clipping(module, stmt)
@@ -224,10 +224,10 @@ def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
     yield from scaled_step(module, shape.step, shape.optimizer)
 
 
-def without_half(unit: Unit, shape: Shape, flag: str) -> Iterator[Edit]:
+def without_half(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:
     """Take back the flag at the opt level that is float32, where the command line gives both."""
     module = shape.loop.module
-    for where, stmt, args in unit.parses:
+    for where, stmt, args in program.parses:
         level = "" if shape.level is None else module.text(shape.level)
         if where is module and all(text.startswith(f"{args}.") for text in (flag, level)):
             yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")

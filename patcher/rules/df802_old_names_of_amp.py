@@ -12,7 +12,7 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -30,8 +30,8 @@ OLD = (
 AUTOCAST = ("enabled", "dtype", "cache_enabled")  # what the old one takes by position
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         found = [
             call
             for call in module.calls_to("autocast", "GradScaler")

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Replace
 from ..findings import Finding, Safety, Severity
@@ -32,7 +32,7 @@ WRAPPER = "FP16_Optimizer"
 
 
 @record
-class Shape:
+class Fp16Loop:
     """The places where a script and its training loop meet FP16_Optimizer."""
 
     loop: TrainLoop
@@ -48,24 +48,24 @@ class Shape:
     dropped: tuple[ast.If, ...]  # what is done under the flag alone
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(program: Program) -> Iterator[Finding]:
     calls = [
         (module, call)
-        for module in unit.modules
+        for module in program.modules
         for call in module.calls_to(WRAPPER)
         if module.dotted(call.func).startswith("apex.")
     ]
-    if not calls or any(m.calls_to("scale_loss") for m in unit.modules):
+    if not calls or any(m.calls_to("scale_loss") for m in program.modules):
         return
     module, call = calls[0]
     shapes = [
-        s for loop in unit.train_loops if loop.module is module for s in shapes_of(loop, calls)
+        s for loop in program.train_loops if loop.module is module for s in shapes_of(loop, calls)
     ]
-    edits = tuple(torch_amp(unit, shapes[0])) if len(shapes) == 1 else ()
+    edits = tuple(torch_amp(program, shapes[0])) if len(shapes) == 1 else ()
     yield Finding(module, call, f"{module.text(call.func)}() is apex's", edits)
 
 
-def shapes_of(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator[Shape]:
+def shapes_of(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator[Fp16Loop]:
     """The whole shape, where no part of it is missing and there is no more than it."""
     module = loop.module
     makings = [
@@ -97,7 +97,7 @@ def _shape(
     backward: ast.Expr,
     optimizer: str,
     loss: str,
-) -> Iterator[Shape]:
+) -> Iterator[Fp16Loop]:
     module = loop.module
     branch = module.parents[backward]
     steps = [
@@ -152,7 +152,7 @@ def _shape(
     if gone & kept or halves or not forward:
         return
     assert clip is None or isinstance(clip, ast.Expr)
-    yield Shape(
+    yield Fp16Loop(
         loop,
         making,
         optimizer,
@@ -244,12 +244,12 @@ def otherwise(module: Module, test: ast.If) -> str:
     return dedent("".join(map(module.line, range(first, last + 1))))
 
 
-def torch_amp(unit: Unit, shape: Shape) -> Iterator[Edit]:
+def torch_amp(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
     """The same with torch.amp."""
     loop, making = shape.loop, shape.making
     module, flag = loop.module, loop.module.text(making.test)
-    yield from new_scaler(unit, loop, making, flag, otherwise(module, making))
-    yield from in_autocast(unit, module, shape.forward, flag)
+    yield from new_scaler(program, loop, making, flag, otherwise(module, making))
+    yield from in_autocast(program, module, shape.forward, flag)
     yield Replace(shape.backward, f"{SCALER}.scale({shape.loss}).backward()")
     if shape.clip is not None:
         assert isinstance(shape.clip.value, ast.Call)

@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -184,8 +184,8 @@ FAMILIES = (  # starts of dotted names, what is in them, ends, and what to do
 STILL_THERE = "transformers.ZOEDEPTH_"  # the last list of that family
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         if not any(root.startswith(OLD_ROOTS) for root in module.roots):
             continue
         for stmt in module.nodes(ast.ImportFrom):

@@ -19,7 +19,7 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -35,11 +35,11 @@ SHAPED = {"expand", "reshape", "view"}
 CACHE = Import("transformers", "DynamicCache")
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    if not any("transformers" in module.roots for module in unit.modules):
+def findings(program: Program) -> Iterator[Finding]:
+    if not any("transformers" in module.roots for module in program.modules):
         return
-    passed = PASSED.keys() - own_forwards(unit)
-    for module in unit.modules:
+    passed = PASSED.keys() - own_forwards(program)
+    for module in program.modules:
         yield from torchscript(module)
         if module.attributes("past_key_values"):
             yield from layers(module)
@@ -49,11 +49,11 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 yield from PASSED[word.arg](module, call, word)
 
 
-def own_forwards(unit: Unit) -> set[str]:
+def own_forwards(program: Program) -> set[str]:
     """What forward functions of the script's own take: theirs need not be as transformers' are."""
     return {
         name
-        for module in unit.modules
+        for module in program.modules
         for function in module.nodes(ast.FunctionDef)
         if function.name == "forward"
         for name in parameters(function)

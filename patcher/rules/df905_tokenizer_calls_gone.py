@@ -19,7 +19,7 @@ Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -49,10 +49,10 @@ ASKED = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
 TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    own = {f.name for module in unit.modules for f in module.nodes(ast.FunctionDef)}
-    roots = {root for module in unit.modules for root in module.roots}
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    own = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
+    roots = {root for module in program.modules for root in module.roots}
+    for module in program.modules:
         if "transformers" in roots:
             yield from attributes(module, own)
             yield from padding(module)

@@ -14,7 +14,7 @@ Source       torch.nn.BCELoss; torch.nn.functional.binary_cross_entropy
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -27,8 +27,8 @@ KEEP_SHAPE = {"Dropout", "Identity", "LeakyReLU", "LogSigmoid", "ReLU", "Sigmoid
 CASTS = {"cuda", "double", "float", "half", "to", "type", "type_as"}
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         for call in (*of_losses(module), *module.calls_to(FUNCTION)):
             scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
             if scores is None or labels is None:

@@ -15,7 +15,7 @@ Source       transformers.PreTrainedModel.from_pretrained, which copies config
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Unit
+from ..analysis.program import Program
 from ..editing.edits import Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -24,8 +24,8 @@ from ..source.tree import keyword, number_of, place, within
 CODE, SEVERITY, SAFETY = "DF907", Severity.DEGRADED, Safety.SAFE
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
-    for module in unit.modules:
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
         for call in module.calls_to("resize_token_embeddings"):
             stmt = module.parents[call]
             model = call.func.value if isinstance(call.func, ast.Attribute) else None

@@ -47,7 +47,7 @@ def parsed(text: str) -> tuple[ast.Module, Preorder]:
     return tree, Preorder(tree)
 
 
-def kept(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
+def cached_per_module(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
     """Ask a question about a module's text once; modules of one text share the answer."""
 
     def asked(module: Module) -> Answer:

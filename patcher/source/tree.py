@@ -26,7 +26,7 @@ PLAIN = {"identifier", "string", "int", "constant"}
 PLAIN |= {"expr_context", "operator", "boolop", "unaryop", "cmpop"}
 
 
-class Parts(dict[type[ast.AST], tuple[tuple[str, bool], ...]]):
+class NodeFields(dict[type[ast.AST], tuple[tuple[str, bool], ...]]):
     """Fields of each type of node that hold nodes of the tree, and whether they hold several.
 
     As the type's own text has its grammar: ``Assign(expr* targets, expr value, string? ...)``.
@@ -41,7 +41,7 @@ class Parts(dict[type[ast.AST], tuple[tuple[str, bool], ...]]):
         return self[kind]
 
 
-PARTS = Parts()
+PARTS = NodeFields()
 # By names of their own: two look-ups for each node are a tenth of the numbering.
 NAME, CONSTANT, ATTRIBUTE, CALL, LOAD = ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.Load
 KEYWORD, EXPR = ast.keyword, ast.Expr
