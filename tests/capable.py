@@ -9,7 +9,8 @@ from cases import module
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.capabilities import Capability, chosen
-from ddpfix.patcher.engine.patch import one_round, patch
+from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.engine.rounds import one_round
 from forked import Forge, Job, Run
 
 

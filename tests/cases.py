@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.engine.patch import one_round
+from ddpfix.patcher.engine.rounds import one_round
 from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.source.files import Source

@@ -22,7 +22,8 @@ from ddpfix.patcher.capabilities import chosen
 from ddpfix.patcher.capabilities.helper_code import Resumable
 from ddpfix.patcher.editing.edits import Insert, Rewrite
 from ddpfix.patcher.editing.helper_code import save_on_main
-from ddpfix.patcher.engine.patch import one_round, patch
+from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.engine.rounds import one_round
 from ddpfix.patcher.findings import Finding
 from forked import Forge, Job, Run
 from test_shapes import SHAPES, copies, files, files_below

@@ -33,7 +33,7 @@ def examined(paths: list[str], jobs: int) -> list[CacheEntry]:
 
 def test_records_come_in_the_order_of_the_paths_from_several_processes(scripts: list[str]) -> None:
     alone, shared = examined(scripts, 1), examined(scripts, 3)
-    assert [record.found[0][7] for record in shared] == [
+    assert [record.found[0].text for record in shared] == [
         f"x = batch // args.n_gpu  # {n}" for n in range(MANY)
     ]
     assert shared == alone

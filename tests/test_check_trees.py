@@ -56,7 +56,7 @@ def test_a_module_that_two_scripts_import_is_parsed_once(tmp_path: Path, parsed:
     found = [checked(tmp_path / name).found for name in ("steps.py", "a.py", "b.py")]
     assert parsed.count(MODULE) == 1
     assert len(parsed) == 3
-    assert "steps.py" in {row[0] for row in found[1]}
+    assert "steps.py" in {item.path for item in found[1]}
     assert found[1] == found[2]
 
 
@@ -81,7 +81,7 @@ def test_a_program_that_others_import_is_whole_for_all_of_them(tmp_path: Path) -
     paths = [base, user, copy, base, user, copy]
     found = [checked(path).found for path in paths]
     assert found[:3] == found[3:]
-    assert "base.py" in {row[0] for row in found[1]}
+    assert "base.py" in {item.path for item in found[1]}
     assert found[0] == found[2]
 
 

@@ -18,7 +18,8 @@ from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.verifier import verify
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.edits import RefusedError
-from ddpfix.patcher.engine.patch import one_round, patch
+from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.engine.rounds import one_round
 from ddpfix.patcher.fixes.exact import shared_out, weighed
 from ddpfix.patcher.fixes.process_group import share_of
 from ddpfix.recipes.model import load

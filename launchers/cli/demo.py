@@ -14,10 +14,8 @@ import click
 from attrs import frozen
 
 from ...fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ...patcher.engine.patch import Patch
-from ...patcher.engine.patch import patch as patch_script
-from ...patcher.frontend.diagnostics import diagnose
-from ...patcher.frontend.output import concise
+from ...patcher.api import Patch, concise, diagnose
+from ...patcher.api import patch as patch_script
 from ...recipes.model import load
 from ..backends import command as commands
 from ..planning.plan import solve

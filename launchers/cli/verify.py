@@ -120,7 +120,7 @@ def verify(
     """
     from rich.console import Console
 
-    from ...patcher.codes import split
+    from ...patcher.api import split
     from ..verify.verifier import verify as judge
 
     if (original is not None) + (rev is not None) + options["as_is"] > 1:

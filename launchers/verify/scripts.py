@@ -11,11 +11,15 @@ from pathlib import Path
 from attrs import frozen
 
 from ...errors import InputError
-from ...patcher.capabilities import all_capabilities, chosen
-from ...patcher.capabilities.flags import Flag
-from ...patcher.engine.patch import Patch, patch
-from ...patcher.findings import Severity
-from ...patcher.source.files import decode
+from ...patcher.api import (
+    Flag,
+    Patch,
+    Severity,
+    all_capabilities,
+    choose_capabilities,
+    decode,
+    patch,
+)
 from ..script.flags import without
 from ..script.source import declared
 from .evidence import Row
@@ -73,7 +77,7 @@ def prepare(
     Raises InputError when a script cannot be read, is refused by the patcher, or git has none, or
     when a capability is unknown or cannot be added.
     """
-    patched = partial(patch, exact=exact, unsafe=unsafe, capabilities=chosen(wanted))
+    patched = partial(patch, exact=exact, unsafe=unsafe, capabilities=choose_capabilities(wanted))
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy(script, folder / "patched")

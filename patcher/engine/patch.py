@@ -1,34 +1,28 @@
-"""Select rules, apply their edits in rounds, prove the result stable, or refuse.
+"""Repair a script: apply edits in rounds, prove the result stable, or refuse.
 
-A round applies every edit that does not meet another one's; what an applied edit brings to light
-(an evaluation that every rank reaches now writes its file on every rank) is the next round's work.
 The result is written only when it parses, a further round changes nothing, and no error is left.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterable, Sequence
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...record import record
 from ..analysis.load import read_program
 from ..analysis.program import Program
-from ..codes import selected
-from ..editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
+from ..capabilities import Capability
+from ..editing.edits import RefusedError
 from ..findings import Finding, Safety, Severity
+from ..fixes.exact import shared_out, weighed
 from ..rules import Rule, all_rules
 from ..source.files import Source, replace_all
-from ..source.module import Module
-from ..source.tree import below
-from .noqa import UNUSED, audible, noqas, unused
+from .check import check, select
+from .rounds import all_rounds, one_round
 
-if TYPE_CHECKING:
-    from ..capabilities import Capability
-
-ROUNDS = 6
+ROUNDS = 6  # after which edits that still ask for more do not settle
 
 
 @record
@@ -45,8 +39,6 @@ class FileChange:
 
     def diff(self) -> str:
         """A unified diff, empty when nothing changed."""
-        import difflib  # check has no use for it
-
         path = self.source.name
         return "".join(
             difflib.unified_diff(
@@ -86,34 +78,6 @@ class Patch:
             replace_all([(change.source, change.text) for change in self.changes])
 
 
-def select(rules: Iterable[Rule], chosen: Sequence[str], ignored: Sequence[str]) -> list[Rule]:
-    """Rules by prefix of their code. Raises InputError for a prefix that fits none."""
-    rules = list(rules)
-    codes = selected([rule.code for rule in rules], chosen, ignored)
-    return [rule for rule in rules if rule.code in codes]
-
-
-def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
-    """All findings, in order of file and line, but those that a noqa comment silences.
-
-    Few rules have any outside training programs.
-    """
-    rules = [rule for rule in rules if rule.anywhere or program.is_training_program]
-    order = {module: index for index, module in enumerate(program.modules)}
-    comments = {module: noqas(module) for module in program.modules}
-    every = (finding for rule in rules for finding in rule.findings(program))
-    trains = program.is_training_program
-    live = (
-        finding for finding in every if not trains or program.is_live(finding.module, finding.at)
-    )
-    found = audible(live, comments)
-    codes = {rule.code for rule in rules}
-    if UNUSED in codes and program.script.is_program:
-        # Another script may need the comments of a module that both import.
-        found += audible(unused(program.script, comments[program.script], codes), comments)
-    return sorted(found, key=lambda f: (order[f.module], f.line, f.column, f.code))
-
-
 def patch(
     path: Path,
     *,
@@ -127,60 +91,75 @@ def patch(
     """Patch the script ``path`` and what it imports beside it. Writes nothing.
 
     ``chosen`` and ``ignored`` are prefixes of rule codes; ``data`` stands in for the file's bytes.
-    ``exact``: ranks train on a lone process's batches, in its order; refused where the facts do not
-    prove how.
-    ``capabilities`` are added behind the repairs, each whole or not at all.
+    ``exact``: ranks train on one process's batches, in its order; refused where the facts do not
+    prove how. ``capabilities`` are added after the repairs, each whole or not at all.
     The patch is refused, as a whole, when errors of any rule would be left, or when an edit cannot
     be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
     rules = select(all_rules(), chosen, ignored)
-    program = read_program(str(path), data)
-    first = program.modules
-    found = check(program, rules)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
+    before = read_program(str(path), data)
+    found = tuple(check(before, rules))
     texts: dict[str, str] = {}
-    findings, checked = found, program
+    left = found
     try:
+        program = all_rounds(before, shared_out, texts) if exact else before
         if exact:
-            from ..fixes.exact import shared_out, weighed
-
-            program = checked = all_rounds(program, shared_out, texts)
-            findings = check(program, rules)
+            left = tuple(check(program, rules))
         for _ in range(ROUNDS):
-            fixable = [f for f in findings if f.edits and f.safety in allowed]
+            fixable = [f for f in left if f.edits and f.safety in allowed]
             if not fixable:
                 break
-            program = checked = one_round(program, fixable, texts)
-            findings = check(program, rules)
+            program = one_round(program, fixable, texts)
+            left = tuple(check(program, rules))
         else:
-            return refused(path, found, findings, fixable, "the edits do not settle")
+            return Patch(path, found, left, (), standing("the edits do not settle", fixable))
+        repaired = program
         if exact:
             program = all_rounds(program, weighed, texts)
     except RefusedError as error:
-        return Patch(path, tuple(found), tuple(findings), (), f"not patched: {error}")
+        return Patch(path, found, left, (), f"not patched: {error}")
     lacking: list[Finding] = []
     for capability in capabilities:
         program, texts, reasons = with_capability(program, capability, rules, allowed, texts)
         lacking += reasons
-    if program is not checked:
-        findings = check(program, rules)  # in the lines of the result
+    if program is not repaired:
+        left = tuple(check(program, rules))  # in the lines of the result
     changes = tuple(
         FileChange(module.source, texts[module.source.name])
-        for module in first
+        for module in before.modules
         if module.source.name in texts and texts[module.source.name] != module.source.text
     )
-    for before, after in zip(first, program.modules, strict=True):
-        undefined = sorted(after.unbound - before.unbound)
-        if undefined:
-            reason = f"not patched: the edits would leave {', '.join(undefined)} undefined"
-            return Patch(path, tuple(found), tuple(findings), (), reason)
+    if refusal := objection(before, program, changes, left, rules):
+        return Patch(path, found, left, (), refusal)
+    return Patch(path, found, left, changes, lacking=tuple(lacking))
+
+
+def objection(
+    before: Program,
+    after: Program,
+    changes: Sequence[FileChange],
+    left: Sequence[Finding],
+    rules: Sequence[Rule],
+) -> str:
+    """Why the result must not be written: names it leaves undefined, or errors; "" if it may."""
+    for old, new in zip(before.modules, after.modules, strict=True):
+        if undefined := sorted(new.unbound - old.unbound):
+            return f"not patched: the edits would leave {', '.join(undefined)} undefined"
     if changes:
-        left = findings if len(rules) == len(all_rules()) else check(program, all_rules())
-        errors = [f for f in left if f.severity is Severity.ERROR]
+        every = all_rules()
+        findings = left if len(rules) == len(every) else check(after, every)
+        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         if errors:
-            return refused(path, found, findings, errors, "errors would be left")
-    return Patch(path, tuple(found), tuple(findings), changes, lacking=tuple(lacking))
+            return standing("errors would be left", errors)
+    return ""
+
+
+def standing(text: str, findings: Sequence[Finding]) -> str:
+    """A refusal that names the findings in its way."""
+    places = ", ".join(f"{f.code} line {f.line} ({f.because})" for f in findings[:4])
+    return f"not patched: {text}: {places}"
 
 
 def with_capability(
@@ -227,95 +206,4 @@ def not_added(program: Program, capability: Capability, because: str) -> Finding
         code=capability.name,
         severity=Severity.NOTE,
         safety=Safety.REPORT,
-    )
-
-
-def refused(
-    path: Path, found: list[Finding], left: list[Finding], why: list[Finding], text: str
-) -> Patch:
-    """A patch that does nothing, and says which findings stand in its way."""
-    places = ", ".join(f"{f.code} line {f.line} ({f.because})" for f in why[:4])
-    return Patch(path, tuple(found), tuple(left), (), f"not patched: {text}: {places}")
-
-
-def all_rounds(
-    program: Program, edits_of: Callable[[Program], Iterable[Finding]], texts: dict[str, str]
-) -> Program:
-    """The program once ``edits_of`` asks for nothing more."""
-    while findings := list(edits_of(program)):
-        program = one_round(program, findings, texts)
-    return program
-
-
-def one_round(program: Program, findings: list[Finding], texts: dict[str, str]) -> Program:
-    """The program after one round of edits; ``texts`` collects the new texts."""
-    from ..editing.apply import apply_edits  # libcst costs more to import than all rules to run
-
-    chosen = compatible(findings)
-    modules: list[Module] = []
-    for module in program.modules:
-        edits = [edit for f in chosen if f.module is module for edit in f.edits]
-        if not edits:
-            modules.append(module)
-            continue
-        source = module.source
-        text = apply_edits(module, edits)
-        texts[source.name] = text
-        modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
-    return Program(modules[0], tuple(modules[1:]))
-
-
-def compatible(findings: list[Finding]) -> list[Finding]:
-    """Findings whose edits do not meet an earlier one's: the rest waits for the next round.
-
-    A statement that is replaced, guarded or unwrapped takes no other edit inside it.
-    """
-    taken: list[tuple[Module, ast.stmt]] = []
-    touched: list[tuple[Module, ast.stmt]] = []
-    spans: list[ast.AST] = []
-    chosen: list[Finding] = []
-    for finding in findings:
-        module = finding.module
-        whole, parts, words = reach_of(module, finding.edits)
-        clash = any(
-            m is module and overlaps(module, s, t) for m, t in taken for s in (*whole, *parts)
-        )
-        clash |= any(m is module and overlaps(module, s, t) for m, t in touched for s in whole)
-        clash |= any(word in spans for word in words)
-        if clash:
-            continue
-        chosen.append(finding)
-        taken += [(module, stmt) for stmt in whole]
-        touched += [(module, stmt) for stmt in parts]
-        spans += words
-    return chosen
-
-
-def reach_of(
-    module: Module, edits: tuple[Edit, ...]
-) -> tuple[list[ast.stmt], list[ast.stmt], list[ast.AST]]:
-    """Statements that edits take whole, statements they only touch, and words they rewrite."""
-    whole: list[ast.stmt] = []
-    parts: list[ast.stmt] = []
-    words: list[ast.AST] = []
-    for edit in edits:
-        match edit:
-            case Replace(anchor=anchor):
-                whole.append(anchor)
-            case Guard(anchor=anchor) | Unwrap(anchor=anchor) | Insert(anchor=anchor):
-                parts.append(anchor)
-            case Rewrite(first=first, last=last, after=after, before=before):
-                parts.append(module.statement(first))
-                taken = [] if after else [first]
-                taken += [last] if last is not None and not before else []
-                words += [w for node in taken for w in below(node) if isinstance(w, ast.expr)]
-    return whole, parts, words
-
-
-def overlaps(module: Module, stmt: ast.stmt, other: ast.stmt) -> bool:
-    """Whether one statement is, or stands inside, the other."""
-    return (
-        stmt is other
-        or any(up is other for up in module.ancestors(stmt))
-        or any(up is stmt for up in module.ancestors(other))
     )

@@ -14,15 +14,16 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from ... import __version__
 from ...record import record, values
 from ..source.files import Source, decode, folder_of, read_bytes
+from .diagnostics import Diagnostic
 
 SETTLED = 2_000_000_000  # ns after which a change must show in a file's times
 MOST_RECORDS = 15  # of one script beside other neighbours
 MOST_FILES = 50_000  # remembered of one project; above, only those of the last run
+PATCHER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SUFFIX = ".ddpfix-cache"
 LONG = 60 * 60 * 24 * 30  # seconds after which an unused project's cache goes
 
@@ -33,13 +34,12 @@ Stamp = tuple[int, int, int, int]
 class CacheEntry:
     """What was found in one script, and what that rests on.
 
-    ``found`` are diagnostics' values, as marshal writes them, most being only passed on.
     ``error`` lacks the path in front; paths are relative to the script's folder, "" is the script.
     """
 
     key: str
     probes: tuple[tuple[str, str | None], ...]  # modules looked for, digests of those there are
-    found: tuple[tuple[Any, ...], ...]
+    found: tuple[Diagnostic, ...]
     error: str
 
 
@@ -163,8 +163,9 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for known in (CacheEntry(*each) for each in records):
-            self.records.setdefault(known.key, []).append(known)
+        for key, probes, found, error in records:
+            known = CacheEntry(key, probes, tuple(Diagnostic(*item) for item in found), error)
+            self.records.setdefault(key, []).append(known)
 
     def save(self) -> None:
         """Leave everything for the next run, or nothing where the folder cannot be written."""
@@ -175,7 +176,10 @@ class Cache:
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
         live |= {self.key(path) or "" for path in self.seen}
         records = [
-            values(record) for key, known in self.records.items() if key in live for record in known
+            (key, entry.probes, [values(item) for item in entry.found], entry.error)
+            for key, known in self.records.items()
+            if key in live
+            for entry in known
         ]
         body = marshal.dumps((self.stamps, records))
         temporary = f"{self.file}.{os.getpid()}"
@@ -194,9 +198,9 @@ class Cache:
 
 
 def version() -> str:
-    """Names this Python and this ddpfix by the sizes and times of all files of the patcher."""
+    """Names this Python, and this ddpfix by the sizes and times of the patcher's files."""
     parts = [__version__, sys.version]
-    for folder, _, names in sorted(os.walk(os.path.dirname(os.path.dirname(__file__)))):
+    for folder, _, names in sorted(os.walk(PATCHER)):
         for name in sorted(names):
             if name.endswith(".py"):
                 status = os.stat(os.path.join(folder, name))

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...record import record
+from ...record import changed, record
 from ..source.files import folder_of
 from .cache import (
     NOTHING,
@@ -20,7 +20,7 @@ from .cache import (
     CacheEntry,
     is_of_interest,
 )
-from .diagnostics import Diagnostic
+from .diagnostics import Diagnostic, diagnose
 
 if TYPE_CHECKING:
     from ..analysis.program import Program
@@ -67,18 +67,19 @@ def check_files(
                 known.remember(record)
         pending = later
     for path in paths:
-        yield shown(path, records[path])
+        yield named(path, records[path])
 
 
-def shown(path: str, record: CacheEntry) -> ScriptResult:
-    """A record as the user named the script."""
+def named(path: str, record: CacheEntry) -> ScriptResult:
+    """An entry's diagnostics with the paths that the user knows the files by."""
     if not record.found and not record.error:
         return CLEAN
-    paths = {"": path}
-    for name in {item[0] for item in record.found} - {""}:
-        paths[name] = os.path.join(folder_of(path), name)
-    found = tuple([Diagnostic(paths[item[0]], *item[1:]) for item in record.found])
-    return ScriptResult(found, record.error and f"{path}{record.error}")
+    folder = folder_of(path)
+    found = [
+        changed(item, path=os.path.join(folder, item.path) if item.path else path)
+        for item in record.found
+    ]
+    return ScriptResult(tuple(found), record.error and f"{path}{record.error}")
 
 
 def examine_all(
@@ -121,17 +122,20 @@ def examine_in_worker(path: str) -> CacheEntry:
     return examine(path, *worker)
 
 
-def rows(program: Program, codes: tuple[str, ...], folder: str) -> list[tuple[object, ...]]:
+def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[Diagnostic, ...]:
     """What is found in a program; files are named from its folder on, "" is the script."""
-    from ..engine.patch import check
-    from .diagnostics import row
+    from ..engine.check import check
 
-    found = []
-    for finding in check(program, rules_of(codes)):
-        own = finding.module is program.script
-        name = "" if own else finding.module.source.name.removeprefix(f"{folder}/")
-        found.append(row(finding, name))
-    return found
+    script = program.script
+    return tuple(
+        diagnose(
+            finding,
+            ""
+            if finding.module is script
+            else finding.module.source.name.removeprefix(f"{folder}/"),
+        )
+        for finding in check(program, rules_of(codes))
+    )
 
 
 @cache
@@ -164,11 +168,11 @@ def examine(
         if not key and not is_of_interest(data):
             return NOTHING
         program = read_program(path, data, recorded)
-        found = rows(program, codes, folder)
+        found = diagnostics(program, codes, folder)
     except InputError as error:
         return CacheEntry(key, tuple(probes.items()), (), str(error).removeprefix(path))
     except RecursionError:
         return CacheEntry(
             key, tuple(probes.items()), (), ": nested too deeply to be checked; split it"
         )
-    return CacheEntry(key, tuple(probes.items()), tuple(found), "")
+    return CacheEntry(key, tuple(probes.items()), found, "")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 from ...record import record
-
-if TYPE_CHECKING:
-    from ..findings import Finding
+from ..findings import Finding
 
 
 @record
@@ -43,13 +40,8 @@ class Diagnostic:
         return self.safety != "report"
 
 
-def diagnose(finding: Finding) -> Diagnostic:
-    """``finding`` as data."""
-    return Diagnostic(*row(finding, finding.module.source.name))
-
-
-def row(finding: Finding, path: str) -> tuple[Any, ...]:
-    """A diagnostic's fields; the finding's file goes by ``path``."""
+def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
+    """``finding`` as data; ``path`` stands in for the name of its file."""
     assert finding.severity is not None
     assert finding.safety is not None
     number, start = finding.at.lineno, finding.at.col_offset
@@ -57,8 +49,8 @@ def row(finding: Finding, path: str) -> tuple[Any, ...]:
     before = line[:start].decode(errors="ignore")
     title, consequence, fix = manual_of(finding.code)
     safety = finding.safety.value
-    return (
-        path,
+    return Diagnostic(
+        finding.module.source.name if path is None else path,
         number,
         len(before) + 1,
         finding.code,
@@ -81,7 +73,7 @@ REMEDIES = {
 @cache
 def manual_of(code: str) -> tuple[str, str, str]:
     """Of a rule's manual: the title, what happens at run time, the fix."""
-    from ..rules import all_rules
+    from ..rules import all_rules  # of no use where all findings are recalled
 
     rule = next(rule for rule in all_rules() if rule.code == code)
     return rule.title, rule.section("At run time"), rule.section("Fix")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .diagnostics import Diagnostic
-
-LEVELS = {"E": "error", "W": "warning", "N": "note"}
-NAMES = {"E": "error", "W": "degraded", "N": "note"}
-GITHUB_LEVELS = LEVELS | {"N": "notice"}
+from .severity import GITHUB_LEVELS, NAMES
 
 
 def concise(item: Diagnostic) -> str:
@@ -76,15 +74,13 @@ def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
 
 def as_sarif(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
     """A SARIF 2.1.0 log."""
-    from .sarif import log
+    from .sarif import log  # it reads all rules' manuals
 
     return dumps(log(items, errors))
 
 
 def dumps(value: Any) -> str:
     """``value`` as indented JSON."""
-    import json
-
     return json.dumps(value, indent=2)
 
 
@@ -133,34 +129,6 @@ def statistics(items: Iterable[Diagnostic], output_format: str) -> str:
     return "\n".join(
         f"{one.count:6}  {one.code}  {one.fixable:6} fixable  {one.title}" for one in rows
     )
-
-
-def manuals() -> str:
-    """Every rule's manual as one Markdown page."""
-    from ..findings import Safety
-    from ..rules import all_rules
-
-    parts = ["# Rules\n", "Written by `ddpfix rules --markdown` from the rules' own docstrings.\n"]
-    for rule in all_rules():
-        safety = {Safety.SAFE: "safe fix", Safety.UNSAFE: "unsafe fix", Safety.REPORT: "report"}
-        about = f"{NAMES[rule.severity.value]}, {safety[rule.safety]}"
-        body = rule.manual.partition("\n")[2].strip("\n")
-        parts.append(f"## {rule.code}: {rule.title}\n\n{about}\n\n```text\n{body}\n```\n")
-    return "\n".join(parts)
-
-
-def capability_manuals() -> str:
-    """Every capability's manual as one Markdown page."""
-    from ..capabilities import all_capabilities
-
-    parts = [
-        "# Capabilities\n",
-        "Written by `ddpfix capabilities --markdown` from their own docstrings.\n",
-    ]
-    for one in all_capabilities():
-        body = one.manual.partition("\n")[2].strip("\n")
-        parts.append(f"## {one.name}: {one.title}\n\n```text\n{body}\n```\n")
-    return "\n".join(parts)
 
 
 def show_diff(text: str) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from ... import __version__
 from ..rules import Rule, all_rules
 from .diagnostics import Diagnostic
-from .output import LEVELS
+from .severity import LEVELS
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 
 from .cache import Cache, open_cache
-from .checker import check_files, examine, shown
+from .checker import check_files, examine, named
 from .diagnostics import Diagnostic
 from .output import FORMATS, statistics
 from .request import Request
@@ -30,7 +30,7 @@ def check(
     config = request.config
     if request.from_stdin:
         record = examine(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
-        outcomes = [shown(request.name, record)]
+        outcomes = [named(request.name, record)]
     else:
         files = request.files()
         known = open_cache(request.root, request.codes) if cached else Cache(None, "")

@@ -1,0 +1,37 @@
+"""The only way into the patcher for the rest of ddpfix: check, patch, and what they speak of."""
+
+from .analysis.load import read_program
+from .analysis.program import Program
+from .capabilities import Capability, all_capabilities
+from .capabilities import chosen as choose_capabilities
+from .capabilities.flags import Flag
+from .codes import split
+from .engine.check import check
+from .engine.patch import FileChange, Patch, patch
+from .findings import Finding, Safety, Severity
+from .frontend.diagnostics import Diagnostic, diagnose
+from .frontend.output import concise
+from .rules import all_rules
+from .source.files import decode
+
+__all__ = [
+    "Capability",
+    "Diagnostic",
+    "FileChange",
+    "Finding",
+    "Flag",
+    "Patch",
+    "Program",
+    "Safety",
+    "Severity",
+    "all_capabilities",
+    "all_rules",
+    "check",
+    "choose_capabilities",
+    "concise",
+    "decode",
+    "diagnose",
+    "patch",
+    "read_program",
+    "split",
+]

@@ -1,0 +1,191 @@
+"""Patch the scripts of a request, write or print the result, and say what was done on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from ...errors import InputError
+from ...record import record
+from ..analysis.load import look, read_program
+from ..capabilities import Capability
+from ..engine.check import check
+from ..engine.marks import marked
+from ..engine.patch import FileChange, Patch, patch
+from ..findings import Severity
+from ..source.files import Source, decode, replace_all
+from .checker import rules_of
+from .config import Config
+from .diagnostics import diagnose
+from .output import concise, show_diff
+from .request import Request
+
+
+@record
+class PatchOptions:
+    """How `ddpfix patch` was called. ``data``: the script's bytes where they came from stdin."""
+
+    request: Request
+    capabilities: tuple[Capability, ...]
+    dry_run: bool
+    diff: bool
+    unsafe: bool
+    exact: bool
+    mark: bool
+    may_suggest: bool  # that capabilities could be added
+    data: bytes | None
+
+    @property
+    def writes(self) -> bool:
+        """Whether files are changed."""
+        return not self.dry_run and self.data is None
+
+
+def run_patch(options: PatchOptions) -> int:
+    """Patch, write and print as asked; the exit status.
+
+    Raises InputError for paths that cannot be used.
+    """
+    request, data = options.request, options.data
+    paths = [Path(path) for path in ([request.name] if request.from_stdin else request.files())]
+    patches, failures = patch_files(paths, options)
+    changed = [one for one in patches if one.changes]
+    changes = [change for one in changed for change in one.changes]
+    marks: list[FileChange] = []
+    if options.mark:
+        texts = {path.resolve(): data for path in paths if data is not None}
+        if not options.writes:
+            texts |= {change.source.path.resolve(): change.data for change in changes}
+        marks = mark_changes(paths, request.codes, texts)
+        if marks and options.writes:
+            replace_all([(change.source, change.text) for change in marks])
+    if options.dry_run or options.diff:
+        show_diff("".join(change.diff() for change in (*changes, *marks)))
+    elif data is not None and not failures:
+        failures += write_to_stdout(paths[0], data, [*changes, *marks])
+    for line in summary(patches, marks, options):
+        click.echo(line, err=True)
+    for message in failures:
+        click.echo(f"ddpfix: {message}", err=True)
+    return 2 if failures else 1 if changed or marks else 0
+
+
+def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patch], list[str]]:
+    """Patch each path and write it, if asked; the patches, and why the others were refused."""
+    patches: list[Patch] = []
+    failures: list[str] = []
+    for path in paths:
+        try:
+            one = patch(
+                path,
+                chosen=options.request.chosen,
+                ignored=options.request.ignored,
+                unsafe=options.unsafe,
+                exact=options.exact,
+                data=options.data,
+                capabilities=options.capabilities,
+            )
+        except InputError as error:
+            failures.append(str(error))
+            continue
+        if one.refusal:
+            failures.append(f"{path}: {one.refusal}")
+            continue
+        if options.writes:
+            one.write()
+        patches.append(one)
+    return patches, failures
+
+
+def summary(
+    patches: Sequence[Patch], marks: Sequence[FileChange], options: PatchOptions
+) -> Iterator[str]:
+    """What was repaired, what is left and why, a line each."""
+    changed = [one for one in patches if one.changes]
+    verb = "would repair" if options.dry_run else "repaired"
+    for one in changed:
+        codes = sorted({f.code for f in one.found} - {f.code for f in one.left})
+        yield f"{one.path}: {verb} {len(one.found) - len(one.left)} findings ({' '.join(codes)})"
+    for one in patches:
+        for finding in one.left:
+            item = diagnose(finding)
+            if one.changes or not item.is_note:
+                yield f"left alone: {concise(item)}"
+        for finding in one.lacking:
+            place = f"{finding.module.source.name}:{finding.line}"
+            yield f"without {finding.code}: {place}: {finding.because}"
+    if changed and options.may_suggest:
+        yield "`--with all` would add capabilities: `ddpfix capabilities` lists them"
+    for change in marks:
+        yield f"{change.source.name}: marks {'to be ' * options.dry_run}brought up to date"
+
+
+def choose_capabilities(
+    wanted: list[str], unwanted: list[str], config: Config
+) -> tuple[Capability, ...]:
+    """What --with and --without ask for, else [tool.ddpfix]; all but those where only the latter.
+
+    Raises InputError for a name that no capability has.
+    """
+    if not (wanted or unwanted or config.capabilities):
+        return ()
+    from ..capabilities import chosen
+
+    try:
+        return chosen(wanted or list(config.capabilities) or ["all"], unwanted)
+    except InputError as error:
+        if wanted or unwanted:
+            raise
+        raise InputError(f"{config.file}: {error}") from error
+
+
+def mark_changes(
+    paths: Sequence[Path], codes: tuple[str, ...], texts: dict[Path, bytes]
+) -> list[FileChange]:
+    """Changes that mark what is left, ``texts`` standing in for the bytes of files.
+
+    A module that a script imports gets its marks; marks go only from files that are named, for
+    another script may need those of a module.
+    """
+
+    def current(path: str) -> Source | None:
+        data = texts.get(Path(path).resolve())
+        return look(path) if data is None else decode(path, data)
+
+    sources: dict[Path, Source] = {}
+    wanted: dict[Path, dict[int, set[str]]] = {}
+    for path in paths:
+        try:
+            program = read_program(str(path), texts.get(path.resolve()), current)
+        except InputError:
+            continue  # patching it has told
+        for module in program.modules:
+            place = module.source.path.resolve()
+            sources.setdefault(place, module.source)
+        for finding in check(program, rules_of(codes)):
+            if finding.severity is not Severity.NOTE:
+                lines = wanted.setdefault(finding.module.source.path.resolve(), {})
+                lines.setdefault(finding.line, set()).add(finding.code)
+    named = {path.resolve() for path in paths}
+    changes = [
+        FileChange(source, marked(source.text, wanted.get(place, {}), others_go=place in named))
+        for place, source in sources.items()
+    ]
+    return [change for change in changes if change.text != change.source.text]
+
+
+def write_to_stdout(script: Path, data: bytes, changes: Sequence[FileChange]) -> list[str]:
+    """Put the script's new text on stdout; why not, where other files change with it."""
+    others = sorted({c.source.file for c in changes if c.source.path != script})
+    if others:
+        return [
+            f"{script}: {', '.join(others)} beside it changes too; give the file in place of `-`"
+        ]
+    for change in changes:
+        data = change.data
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return []

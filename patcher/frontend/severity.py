@@ -1,0 +1,5 @@
+"""What a severity is called in each format; its key is the letter of `findings.Severity`."""
+
+LEVELS = {"E": "error", "W": "warning", "N": "note"}
+NAMES = {"E": "error", "W": "degraded", "N": "note"}
+GITHUB_LEVELS = LEVELS | {"N": "notice"}
