@@ -30,7 +30,7 @@ from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.predict import predict
 from ddpfix.launchers.memory.process_overhead import NCCL
 from ddpfix.launchers.memory.step import TrainingStep, step_of
-from ddpfix.recipes import model as recipes
+from ddpfix.recipes.load import load
 from ddpfix.record import as_dict, changed
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,7 +50,7 @@ MEASURED = ("allocated", "reserved", "total")
 
 def of_recipe(name: str, **more: Any) -> TrainingStep:
     """The step of a known recipe, otherwise as given."""
-    recipe = recipes.load(name)
+    recipe = load(name)
     step = step_of(recipe, recipe.arguments)
     assert step is not None
     return changed(step, **more)

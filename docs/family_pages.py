@@ -22,7 +22,7 @@ from ddpfix.fixtures.tiny import copy_family
 from ddpfix.launchers.planning.plan import solve, solve_shared
 from ddpfix.patcher.engine.patch import Patch, patch
 from ddpfix.patcher.frontend.diagnostics import diagnose
-from ddpfix.recipes.model import load
+from ddpfix.recipes.load import load
 
 FOLDER = Path(__file__).resolve().parent / "families"
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"

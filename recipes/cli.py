@@ -11,7 +11,7 @@ import click
 from ..errors import InputError
 from ..record import as_dict
 from . import model
-from .model import load, text_of
+from .load import load, text_of
 from .parse import parse
 from .show import figures, listed, print_table
 

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from ..record import fields_of, is_record
-from .model import Recipe, known, load
+from .load import known, load
+from .model import Recipe
 
 NOT_FIGURES = ("name", "description", "aliases", "task", "family", "script", "sources")
 

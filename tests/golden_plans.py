@@ -20,7 +20,8 @@ from ddpfix.cli import ddpfix
 from ddpfix.launchers.backends import command
 from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
 from ddpfix.patcher.capabilities import all_capabilities
-from ddpfix.recipes.model import Recipe, known, load
+from ddpfix.recipes.load import known, load
+from ddpfix.recipes.model import Recipe
 
 FOLDER = Path(__file__).parent / "golden"
 KINDS = ("RTX 6000 Ada", "A100 40GB", "A100 80GB", "H100", "H200", "RTX 4090", "T4")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from command_line import LEGACY, run
 from ddpfix.patcher.frontend import cache
 from ddpfix.patcher.frontend import checker as check_files
@@ -175,15 +177,25 @@ def test_another_ddpfix_believes_nothing_of_this_one(
     assert examined == ["run.py", "steps.py"]
 
 
-def test_the_version_is_that_of_the_rules_files(
+PATCHER_FILES = sorted(path for path in (ROOT / "patcher").rglob("*.py"))
+
+
+def test_a_change_of_any_file_of_the_patcher_is_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = cache.version()
-    assert cache.version() == before
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "df999_new.py").write_text("")
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
-    assert cache.version() != before
+    copy = tmp_path / "patcher"
+    shutil.copytree(ROOT / "patcher", copy)
+    monkeypatch.setattr(cache, "PATCHER", str(copy))
+    seen = {cache.version()}
+    assert cache.version() in seen
+    for path in PATCHER_FILES:
+        file = copy / path.relative_to(ROOT / "patcher")
+        file.write_text(f"{file.read_text()}\n")
+        version = cache.version()
+        assert version not in seen, path
+        seen.add(version)
+    (copy / "rules" / "df999_new.py").write_text("")
+    assert cache.version() not in seen
 
 
 def test_selections_do_not_share_what_they_know(program: Path) -> None:

@@ -17,7 +17,7 @@ from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
 from ddpfix.launchers.cpu import cores
 from ddpfix.launchers.planning.plan import solve, solve_shared
 from ddpfix.launchers.script.arguments import fixed_by, parse_flags
-from ddpfix.recipes.model import load
+from ddpfix.recipes.load import load
 
 RECIPE = load("codegpt-bigclonebench")
 # Everything a shell would take apart.

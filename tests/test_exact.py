@@ -22,7 +22,7 @@ from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.engine.rounds import one_round
 from ddpfix.patcher.fixes.exact import shared_out, weighed
 from ddpfix.patcher.fixes.process_group import share_of
-from ddpfix.recipes.model import load
+from ddpfix.recipes.load import load
 from exact_runs import BATCH, REFUSED, family, parameters_apart, shape
 from forked import Forge, Run
 from sabotage import write

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ddpfix.recipes.model import known
+from ddpfix.recipes.load import known
 from golden_plans import FOLDER, INVENTORIES, golden_text, path_of
 
 ANEW = "python tests/golden_plans.py && git diff tests/golden"

@@ -12,7 +12,8 @@ from ddpfix.launchers.running.failure import RunFailure, first_failure
 from ddpfix.launchers.running.oom_history import OomHistory
 from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, down
 from ddpfix.launchers.running.output_monitor import LOSSES, OutputMonitor
-from ddpfix.recipes.model import Recipe, load
+from ddpfix.recipes.load import load
+from ddpfix.recipes.model import Recipe
 from ddpfix.record import changed
 from hypothesis import given
 from hypothesis import strategies as st

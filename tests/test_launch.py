@@ -19,7 +19,7 @@ from ddpfix.launchers.gpus.model import Gpu, Inventory
 from ddpfix.launchers.gpus.select import choose_devices
 from ddpfix.launchers.planning.planner import PlanRequest
 from ddpfix.launchers.running.runner import default_folder, run
-from ddpfix.recipes.model import load
+from ddpfix.recipes.load import load
 from ddpfix.record import changed
 from launched import RECIPE
 

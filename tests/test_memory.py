@@ -18,7 +18,7 @@ from ddpfix.launchers.memory.peak import Curve, NoPrediction, Peak, extended
 from ddpfix.launchers.memory.predict import DEEP, SHALLOW, name_of, predict
 from ddpfix.launchers.memory.process_overhead import HANDLES, NCCL, with_surroundings
 from ddpfix.launchers.memory.step import TrainingStep, essence, step_of
-from ddpfix.recipes import model
+from ddpfix.recipes.load import known, load
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed
 
@@ -194,9 +194,9 @@ def test_what_matters_is() -> None:
     assert len(names) == 1 + len(OTHER)
 
 
-@pytest.mark.parametrize("name", model.known())
+@pytest.mark.parametrize("name", known())
 def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
-    recipe = model.load(name)
+    recipe = load(name)
     plain = step_of(recipe, recipe.arguments)
     assert plain is not None
     assert TrainingStep.from_json(json.loads(json.dumps(plain.to_json()))) == plain
@@ -215,7 +215,7 @@ def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
 
 
 def test_a_recipe_without_its_model_has_no_step() -> None:
-    recipe = changed(model.load("codebert-bigclonebench"), model=None, sources={})
+    recipe = changed(load("codebert-bigclonebench"), model=None, sources={})
     assert step_of(recipe, recipe.arguments) is None
 
 
@@ -278,7 +278,7 @@ import sys
 from pathlib import Path
 from ddpfix.launchers.memory.predict import predict
 from ddpfix.launchers.memory.step import step_of
-from ddpfix.recipes.model import load
+from ddpfix.recipes.load import load
 recipe = load("codegpt-bigclonebench")
 curve, = predict([step_of(recipe, recipe.arguments)], Path(sys.argv[1]))
 print(curve.at(8).total, "torch" in sys.modules)

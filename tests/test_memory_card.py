@@ -16,7 +16,7 @@ from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.predict import predict, traced
 from ddpfix.launchers.memory.process_overhead import with_surroundings
 from ddpfix.launchers.memory.step import TrainingStep, essence, step_of
-from ddpfix.recipes import model as recipes
+from ddpfix.recipes.load import load
 from ddpfix.record import changed
 from printed import printed
 from test_memory import NETWORK, STEP
@@ -139,7 +139,7 @@ def test_a_trace_that_takes_too_long_is_ended() -> None:
 
 
 def test_what_is_shipped_is_what_is_traced() -> None:
-    recipe = recipes.load("codebert-bigclonebench")
+    recipe = load("codebert-bigclonebench")
     step = step_of(recipe, recipe.arguments)
     assert step is not None
     (shipped,), (found,) = predict([essence(step)]), traced([essence(step)])

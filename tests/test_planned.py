@@ -27,7 +27,8 @@ from ddpfix.launchers.planning.throughput import Throughput
 from ddpfix.launchers.planning.time_estimate import estimate, in_words
 from ddpfix.launchers.planning.training_steps import Horizon
 from ddpfix.launchers.running.throughput_log import step_seconds
-from ddpfix.recipes.model import Recipe, known, load
+from ddpfix.recipes.load import known, load
+from ddpfix.recipes.model import Recipe
 from ddpfix.recipes.network import Network
 from ddpfix.record import changed, values
 from hypothesis import given, settings

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.recipes import model
+from ddpfix.recipes.load import known, load, text_of
 from ddpfix.recipes.parse import parse
 
 HERE = Path(model.__file__).parent
@@ -17,9 +18,9 @@ TEXT = (HERE / "codegpt-bigclonebench-legacy.toml").read_text()
 FIXTURES = HERE.parent / "fixtures"
 
 
-@pytest.mark.parametrize("name", model.known())
+@pytest.mark.parametrize("name", known())
 def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name: str) -> None:
-    recipe = model.load(name)
+    recipe = load(name)
     script = (FIXTURES / recipe.family / recipe.script).read_text()
     accepted = set(re.findall(r"add_argument\(\s*['\"](--[\w-]+)", script))
     if "@dataclass" in script:  # of which each field is a flag
@@ -29,12 +30,12 @@ def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name:
     named += [flags.output, flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
     assert {*filter(None, named), *recipe.arguments, *recipe.data.files} <= accepted
     assert recipe.name == name
-    assert recipe == parse(model.text_of(name), source=f"{name}.toml", name=name)
+    assert recipe == parse(text_of(name), source=f"{name}.toml", name=name)
 
 
 def test_the_two_legacy_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> None:
-    gpt = model.load("codegpt-bigclonebench-legacy")
-    bert = model.load("codebert-bigclonebench")
+    gpt = load("codegpt-bigclonebench-legacy")
+    bert = load("codebert-bigclonebench")
     assert gpt.arguments["--model_name_or_path"] == "microsoft/CodeGPT-small-java-adaptedGPT2"
     assert bert.arguments["--model_name_or_path"] == "microsoft/codebert-base"
     assert (gpt.batch.global_batch, bert.batch.global_batch) == (16, 16)
@@ -87,16 +88,16 @@ FIGURES: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_figures_of_the_recipe_are_those_it_is_known_by(name: str) -> None:
-    recipe = model.load(name)
+    recipe = load(name)
     sizes, arguments = FIGURES[name]
     batch = recipe.batch
     assert (batch.global_batch, batch.per_device_cap, batch.eval_per_device) == sizes
     assert (recipe.arguments | recipe.if_declared).items() >= arguments.items()
 
 
-@pytest.mark.parametrize("name", model.known())
+@pytest.mark.parametrize("name", known())
 def test_every_figure_of_the_recipe_has_a_source(name: str) -> None:
-    recipe = model.load(name)
+    recipe = load(name)
     given = recipe.arguments | recipe.if_declared
     words = {flag for flag, value in given.items() if value is True or "name" in flag}
     named = {figure for figure in model.figures_of(recipe) if figure not in words}
@@ -107,20 +108,20 @@ def test_every_figure_of_the_recipe_has_a_source(name: str) -> None:
 
 
 def test_a_recipe_answers_to_its_other_name_and_no_two_to_the_same() -> None:
-    assert model.load("graphcodebert") == model.load("graphcodebert-clonedetection")
-    names = [*model.known(), *(x for name in model.known() for x in model.load(name).aliases)]
+    assert load("graphcodebert") == load("graphcodebert-clonedetection")
+    names = [*known(), *(x for name in known() for x in load(name).aliases)]
     assert len(names) == len({*names})
 
 
 def test_a_recipe_of_ones_own_is_read_from_its_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(TEXT.replace("global_batch = 16", "global_batch = 48"))
-    recipe = model.load(str(path))
+    recipe = load(str(path))
     assert (recipe.name, recipe.batch.global_batch) == ("mine", 48)
 
 
 def test_arguments_keep_their_order() -> None:
-    assert list(model.load("codegpt-bigclonebench").arguments)[:2] == [
+    assert list(load("codegpt-bigclonebench").arguments)[:2] == [
         "--model_type",
         "--config_name",
     ]
@@ -231,8 +232,8 @@ def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
 
 def test_a_misspelt_name_is_answered_with_the_nearest_and_all_known() -> None:
     with pytest.raises(InputError, match="did you mean codegpt-bigclonebench") as caught:
-        model.load("codegpt")
-    for name in model.known():
+        load("codegpt")
+    for name in known():
         assert name in str(caught.value)
 
 
@@ -242,4 +243,4 @@ def test_a_file_cannot_be_read(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=re.escape(str(path))):
-        model.load(str(path))
+        load(str(path))

@@ -19,6 +19,7 @@ from ddpfix.launchers.planning.planner import PlanRequest
 from ddpfix.launchers.script.arguments import parse_flags
 from ddpfix.recipes import model
 from ddpfix.recipes.flag_names import ROLES
+from ddpfix.recipes.load import known, load
 from ddpfix.recipes.parse import parse
 from ddpfix.record import changed
 
@@ -27,17 +28,17 @@ FIXTURES = Path(model.__file__).parents[1] / "fixtures"
 
 def test_every_recipe_is_listed_with_its_other_names() -> None:
     lines = run("recipes").stdout.splitlines()
-    for name in model.known():
-        recipe = model.load(name)
+    for name in known():
+        recipe = load(name)
         [line] = [line for line in lines if line.startswith((f"{name} ", f"{name}, "))]
         assert recipe.description in line
         assert all(alias in line for alias in recipe.aliases)
-    assert [one["name"] for one in json.loads(run("recipes", "--json").stdout)] == model.known()
+    assert [one["name"] for one in json.loads(run("recipes", "--json").stdout)] == known()
 
 
-@pytest.mark.parametrize("name", model.known())
+@pytest.mark.parametrize("name", known())
 def test_a_recipe_is_shown_with_every_figure_and_its_source(name: str) -> None:
-    recipe = model.load(name)
+    recipe = load(name)
     shown = run("recipes", "show", name).stdout
     for figure, source in recipe.sources.items():
         [line] = re.findall(rf"^{re.escape(figure)} .*$", shown, re.MULTILINE)
@@ -54,7 +55,7 @@ def test_a_recipe_is_shown_as_json_and_as_the_file_that_it_is() -> None:
     assert answer["name"] == "graphcodebert-clonedetection"
     text = run("recipes", "show", "graphcodebert", "--toml").stdout
     again = parse(text, source="mine.toml", name="graphcodebert-clonedetection")
-    assert again == model.load("graphcodebert")
+    assert again == load("graphcodebert")
 
 
 def test_on_a_terminal_a_recipe_is_a_table() -> None:
@@ -99,7 +100,7 @@ def test_the_shell_files_of_family_a_give_the_recipes_of_family_a(which: str) ->
     done = run("recipes", "new", "--from", path)
     recipe = parse(done.stdout, source="new.toml", name="new")
     name = "codegpt-bigclonebench-legacy" if which == "codegpt" else "codebert-bigclonebench"
-    known = model.load(name)
+    known = load(name)
     assert recipe.arguments == known.arguments
     assert (recipe.flags, recipe.joined) == (known.flags, known.joined)
     assert recipe.batch.global_batch == known.batch.global_batch
@@ -118,7 +119,7 @@ def test_the_shell_files_of_family_a_give_the_recipes_of_family_a(which: str) ->
 def test_that_of_family_d_is_told_as_the_fields_of_its_dataclass_are() -> None:
     path = FIXTURES / "detector" / "run.sh"
     recipe = parse(run("recipes", "new", "--from", path).stdout, source="d", name="d")
-    known = model.load("code-detector")
+    known = load("code-detector")
     assert (recipe.flags, recipe.data) == (known.flags, known.data)
     assert recipe.joined is known.joined is True
     told = changed(known.batch, cap_memory=recipe.batch.cap_memory)  # of which card it is not
@@ -333,7 +334,7 @@ def test_a_recipe_is_written_once(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert f"Written: {path}; next: ddpfix launch --recipe {path} --dry-run" in done.stderr
     written = path.read_text()
-    assert model.load(str(path)).batch.global_batch == 64
+    assert load(str(path)).batch.global_batch == 64
     again = new(tmp_path, LAUNCHED, *options)
     assert again.exit_code == 2
     assert path.read_text() == written

@@ -18,7 +18,7 @@ from ddpfix.launchers.planning.training_steps import horizon, steps_per_epoch
 from ddpfix.launchers.script.source import declared
 from ddpfix.patcher.capabilities import all_capabilities
 from ddpfix.patcher.engine.patch import patch
-from ddpfix.recipes.model import load
+from ddpfix.recipes.load import load
 from ddpfix.record import changed
 
 RECIPE = load("codegpt-bigclonebench")

@@ -14,7 +14,7 @@ from launched import RECIPE
 
 HEAVY = {"torch", "libcst", "rich", "attrs", "cattrs", "numpy", "accelerate", "transformers"}
 # What only some launches need, or those alone that have started their ranks.
-UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata", "difflib"]
+UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
 UNUSED += [
     "ddpfix.launchers.gpus.simulated",

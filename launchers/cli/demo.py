@@ -16,7 +16,7 @@ from attrs import frozen
 from ...fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ...patcher.api import Patch, concise, diagnose
 from ...patcher.api import patch as patch_script
-from ...recipes.model import load
+from ...recipes.load import load
 from ..backends import command as commands
 from ..planning.plan import solve
 from ..verify import trace_compare as compare

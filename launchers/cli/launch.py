@@ -11,7 +11,7 @@ import attrs
 import click
 
 from ...errors import InputError
-from ...recipes.model import load
+from ...recipes.load import load
 from ..backends import command as commands
 from ..backends.export import FORMS, Launch, backend_for, emitted
 from ..backends.nodes import Nodes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ...recipes.model import load
+from ...recipes.load import load
 from ..gpus.select import GpuRequest
 from ..planning.planner import PlanRequest
 from ..script.source import shares_batches

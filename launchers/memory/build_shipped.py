@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from ...recipes import model as recipes
+from ...recipes.load import known, load
 from ...record import changed
 from .peak import Curve
 from .predict import SHIPPED, installed, name_of, traced_for
@@ -42,8 +42,8 @@ def main() -> None:
 
 def steps() -> Iterator[TrainingStep]:
     """The essence of every step that is shipped."""
-    for name in recipes.known():
-        recipe = recipes.load(name)
+    for name in known():
+        recipe = load(name)
         for precision in ("fp32", "bf16"):
             step = step_of(recipe, recipe.arguments, precision=precision)
             if step is not None:

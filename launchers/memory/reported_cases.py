@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from ...recipes import model as recipes
+from ...recipes.load import load
 from .peak import Curve, Peak
 from .predict import predict
 from .step import TrainingStep, step_of
@@ -74,7 +74,7 @@ def _codegpt(length: int, attention: str) -> TrainingStep:
 
 
 def _step(name: str, told: dict[str, Any] | None = None, **more: Any) -> TrainingStep:
-    recipe = recipes.load(name)
+    recipe = load(name)
     step = step_of(recipe, recipe.arguments | (told or {}), **more)
     assert step is not None
     return step

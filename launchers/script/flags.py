@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from ...errors import InputError
-from ...recipes.model import load
+from ...recipes.load import load
 from .arguments import parse_flags
 from .source import counts_steps
 
