@@ -1,29 +1,60 @@
-"""The flags that a script declares, with their defaults, read from its text."""
+"""The flags that a script declares, with their defaults, read from its text.
+
+The one reader of them: the patcher asks it of single calls, recipes and launchers of a script.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from ..record import record
+
+
+@record
+class Option:
+    """One ``add_argument``: its spellings, the attribute it sets, its default if a constant."""
+
+    call: ast.Call
+    spellings: tuple[str, ...]
+    dest: str
+    default: object = None
+
+    @property
+    def flags(self) -> list[str]:
+        """The spellings that begin with two dashes."""
+        return [spelling for spelling in self.spellings if spelling.startswith("--")]
+
+
+def declared_option(call: ast.Call) -> Option | None:
+    """What a call of ``add_argument`` declares; None where no spelling is a constant."""
+    spellings = [arg for arg in map(_constant, call.args) if isinstance(arg, str)]
+    if not spellings:
+        return None
+    words = {word.arg: word.value for word in call.keywords}
+    name = next((one for one in spellings if one.startswith("--")), spellings[0])
+    if isinstance(dest := words.get("dest"), ast.Constant):
+        name = str(dest.value)
+    default = _constant(words["default"]) if "default" in words else None
+    return Option(call, tuple(spellings), name.lstrip("-").replace("-", "_"), default)
 
 
 def declared_flags(script: Path) -> dict[str, object] | None:
     """Every ``add_argument("--flag", …)`` with its default where that is a constant.
 
-    Those of the script and of the modules beside it that it imports; where there are none and
-    ``sys.argv`` is read, the fields of their dataclasses. None where there are none of these
-    either, as the script is not there, is no Python of today, or has its flags from somewhere else.
+    Those of the script and of the modules beside it that it imports, directly or not; where there
+    are none and ``sys.argv`` is read, the fields of their dataclasses. None where there are none of
+    these either, as the script is not there, is no Python of today, or has its flags from somewhere
+    else.
     """
+    trees = list(_trees(script))
     flags: dict[str, object] = {}
-    tree = _tree(script)
-    trees = [tree, *map(_tree, _beside(script, tree))]
-    for one in trees:
-        for node in ast.walk(one):
+    for tree in trees:
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-                defaults = [_constant(one.value) for one in node.keywords if one.arg == "default"]
-                for flag in map(_constant, node.args):
-                    if isinstance(flag, str) and flag.startswith("--"):
-                        flags[flag] = defaults[0] if defaults else None
+                option = declared_option(node)
+                flags |= dict.fromkeys(option.flags, option.default) if option else {}
     reads = any(getattr(node, "attr", "") == "argv" for one in trees for node in ast.walk(one))
     return flags or (_fields(trees) if reads else {}) or None
 
@@ -48,14 +79,25 @@ def _tree(path: Path) -> ast.Module:
         return ast.Module([], [])
 
 
-def _beside(script: Path, tree: ast.Module) -> list[Path]:
+def _trees(script: Path) -> Iterator[ast.Module]:
+    """The script's tree and those of the modules beside it that it imports, directly or not."""
+    pending, seen = [script], {script}
+    while pending:
+        tree = _tree(pending.pop(0))
+        yield tree
+        beside = [path for path in _beside(script.parent, tree) if path not in seen]
+        seen.update(beside)
+        pending += [path for path in beside if path.is_file()]
+
+
+def _beside(folder: Path, tree: ast.Module) -> list[Path]:
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    return sorted(script.parent / f"{name.replace('.', '/')}.py" for name in names)
+    return sorted(folder / f"{name.replace('.', '/')}.py" for name in names)
 
 
 def _constant(node: ast.expr) -> object:

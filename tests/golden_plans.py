@@ -93,7 +93,7 @@ def _laid_out(recipe: Recipe, folder: Path) -> Path:
         script.parent.mkdir(parents=True)
         flags = [f"--{flag.name}" for one in all_capabilities() for flag in one.flags]
         flags += [*recipe.if_declared, *recipe.out_of_memory]
-        script.write_text("\n".join(f'"{flag}"' for flag in flags))
+        script.write_text("\n".join(f'parser.add_argument("{flag}")' for flag in flags))
         for place, name in enumerate([*recipe.data.files.values(), *recipe.data.beside]):
             path = script.parent / recipe.data.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

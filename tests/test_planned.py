@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 
 MIB, GIB = 1 << 20, 1 << 30
 RECIPE = load("codegpt-bigclonebench")
-FLAGS = "'--gradient_checkpointing' '--amp'"
+FLAGS = "p.add_argument('--gradient_checkpointing'); p.add_argument('--amp')"
 
 
 def predicted(fixed: float, each: float) -> Curve:

@@ -113,8 +113,11 @@ def test_a_process_has_its_share_of_the_cores_for_loading_less_its_own(
     assert workers_per_process(world, cores) == workers
 
 
-def test_flags_are_those_of_the_script_and_of_the_modules_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "run.py").write_text("p.add_argument('--a')\n# --b")
+def test_flags_are_those_of_the_script_and_of_the_modules_beside_it_that_it_imports(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "run.py").write_text("import options\np.add_argument('--a')\n# --b")
+    (tmp_path / "options.py").write_text("from configs import *")
     (tmp_path / "configs.py").write_text('p.add_argument("--grad-accum", "--c_d")')
     assert declared(tmp_path / "run.py") == {"--a", "--grad-accum", "--c_d"}
 

@@ -297,13 +297,17 @@ def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) 
     ]
 
 
-def test_a_batch_that_the_script_divides_by_the_accumulation_is_that_of_a_step() -> None:
+def test_a_batch_that_the_script_divides_by_the_accumulation_is_that_of_a_step(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "run.py"
     words = ["--output_dir=out", "--train_batch_size", "6", "--gradient_accumulation_steps=3"]
     for text, asked, passed in (
         ("size = args.train_batch_size // args.gradient_accumulation_steps", 6, 4),
         ("size = args.train_batch_size // args.n_gpu", 18, 2),
     ):
-        flags = script_flags.find(words, text, recipe=None, global_batch=None)
+        script.write_text(text)
+        flags = script_flags.find(words, script, recipe=None, global_batch=None)
         assert flags.global_batch == asked
         assert flags.arguments(words, "out", 2, 2)[2] == str(passed)
 
@@ -436,10 +440,12 @@ def test_an_abort_after_the_end_of_the_script_is_retried_once_and_noted(tmp_path
     assert any(note.startswith("x1: ran twice, as killed by SIGABRT") for note in verdict.notes)
 
 
-def test_flags_are_found_replaced_and_split_by_their_common_names() -> None:
+def test_flags_are_found_replaced_and_split_by_their_common_names(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text("import configs")
+    (tmp_path / "configs.py").write_text('p.add_argument("--gradient_accumulation_steps")')
     words = ["--output_dir=out", "--train_batch_size", "6", "--other", "--fast"]
-    text = 'add("--gradient_accumulation_steps")'
-    flags = script_flags.find(words, text, recipe=None, global_batch=None)
+    flags = script_flags.find(words, script, recipe=None, global_batch=None)
     assert flags == script_flags.ScriptFlags(
         "--output_dir", "--train_batch_size", "--gradient_accumulation_steps", 6
     )
@@ -474,10 +480,13 @@ def test_files_go_by_one_name_where_a_score_in_it_is_rounded_otherwise(tmp_path:
 
 def test_recipe_flags_count_and_an_accumulated_batch_is_multiplied() -> None:
     words = ["--output_dir=o", "--train_batch_size=8", "--gradient_accumulation_steps=2"]
-    found = script_flags.find(words, "", recipe="codegpt-bigclonebench", global_batch=None)
+    gone = Path("gone.py")
+    found = script_flags.find(words, gone, recipe="codegpt-bigclonebench", global_batch=None)
     assert found.global_batch == 16
     with pytest.raises(InputError, match="takes a whole number above 0"):
-        script_flags.find(["--output_dir=o", "--batch_size=x"], "", recipe=None, global_batch=None)
+        script_flags.find(
+            ["--output_dir=o", "--batch_size=x"], gone, recipe=None, global_batch=None
+        )
 
 
 def test_files_differ_by_their_contents_and_not_by_dates(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ import attrs
 
 from ...errors import InputError
 
+LAUNCHERS = __package__.rpartition(".")[0]
+DIRECT = f"{LAUNCHERS}.running.direct_launcher"  # started as a program of its own
 NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
 ALONE = {
     "--rdzv-endpoint": "127.0.0.1:0",  # any free port
@@ -176,7 +178,7 @@ def _slurm(world: int, threads: int) -> list[str]:
 
 def _direct(world: int, threads: int) -> list[str]:
     # -P: neither the current folder nor this one comes first on the path, with a random.py in it.
-    return [program("python"), "-P", "-m", f"{__package__}.direct", "--processes", str(world)]
+    return [program("python"), "-P", "-m", DIRECT, "--processes", str(world)]
 
 
 def _console(name: str, module: str, *words: str) -> list[str]:

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 from attrs import frozen
 
 from ...errors import InputError
+from ...recipes.flag_names import ROLES, bare
 from ...recipes.load import load
 from .arguments import parse_flags
-from .source import counts_steps
+from .source import counts_steps, declared, text_of
 
-OUTPUT = (
-    "--output_dir",
-    "--output-dir",
-    "--save_dir",
-    "--save-dir",
-    "--out_dir",
-    "--out-dir",
-    "--output",
-    "--model_dir",
-)
-TRAIN_BATCH = (
-    "--train_batch_size",
-    "--per_gpu_train_batch_size",
-    "--per_device_train_batch_size",
-    "--train-batch-size",
-    "--batch_size",
-    "--batch-size",
-)
-ACCUMULATION = (
-    "--gradient_accumulation_steps",
-    "--gradient-accumulation-steps",
-    "--accumulation_steps",
-    "--grad_accum_steps",
-    "--grad_accum",
-)
+OF_A_RUN = ("output", "train_batch", "accumulation")  # the roles that differ from run to run
 
 
 @frozen
@@ -65,38 +43,43 @@ class ScriptFlags:
 
 
 def find(
-    arguments: Sequence[str], text: str, *, recipe: str | None, global_batch: int | None
+    arguments: Sequence[str], script: Path, *, recipe: str | None, global_batch: int | None
 ) -> ScriptFlags:
     """The flags among ``arguments``, by a recipe or by their common names.
 
-    ``text`` is the script's source: a flag that it declares, and that the arguments leave at its
-    default, is found there.
+    A flag that the script declares, and that the arguments leave at its default, is found there.
     Raises InputError when the arguments name no output folder or no batch.
     """
-    names: tuple[tuple[str, ...], ...] = (OUTPUT, TRAIN_BATCH, ACCUMULATION)
+    names = {role: [f"--{name}" for name in ROLES[role]] for role in OF_A_RUN}
     if recipe is not None:
         flags = load(recipe).flags
-        known = ((flags.output,), (flags.train_batch,), (flags.accumulation,))
-        names = tuple(tuple(filter(None, one)) for one in known)
+        names = {role: list(filter(None, [getattr(flags, role)])) for role in OF_A_RUN}
     mine = parse_flags(arguments)
-    output = next((name for name in names[0] if name in mine), None)
+    output = among(mine, names["output"])
     if output is None:
         raise InputError(
-            f"the script's arguments name no output folder ({', '.join(names[0])}), so its runs "
-            "would overwrite each other: pass it after --, or --recipe with its name for it"
+            f"the script's arguments name no output folder ({', '.join(names['output'])}), so its "
+            "runs would overwrite each other: pass it after --, or --recipe with its name for it"
         )
-    batch = _either(names[1], mine, text)
+    known = declared(script)
+    batch = among(mine, names["train_batch"]) or among(known, names["train_batch"])
     if batch is None or (batch not in mine and global_batch is None):
         raise InputError(
-            f"the script's arguments name no training batch ({', '.join(names[1])}): pass it after "
-            "--, --global-batch, or --recipe with its name for it"
+            f"the script's arguments name no training batch ({', '.join(names['train_batch'])}): "
+            "pass it after --, --global-batch, or --recipe with its name for it"
         )
-    accumulation = _either(names[2], mine, text)
-    of_steps = counts_steps(text, batch, accumulation)
+    accumulation = among(mine, names["accumulation"]) or among(known, names["accumulation"])
+    of_steps = counts_steps(text_of(script), batch, accumulation)
     if global_batch is None:
         accumulated = _number(accumulation, mine) if accumulation in mine and not of_steps else 1
         global_batch = _number(batch, mine) * accumulated
     return ScriptFlags(output, batch, accumulation, global_batch, of_steps)
+
+
+def among(flags: Collection[str], names: Iterable[str]) -> str | None:
+    """The first of ``names`` in ``flags``, as it is spelled there; dashes are underscores."""
+    spelled = {bare(flag): flag for flag in flags}
+    return next((spelled[bare(name)] for name in names if bare(name) in spelled), None)
 
 
 def replaced(arguments: Sequence[str], flag: str, value: str) -> list[str]:
@@ -126,12 +109,6 @@ def without(arguments: Sequence[str], flag: str, *, takes_value: bool = False) -
         and not word.startswith(f"{flag}=")
         and not (takes_value and before == flag and not word.startswith("--"))
     ]
-
-
-def _either(names: Sequence[str], mine: dict[str, str | None], text: str) -> str | None:
-    passed = next((name for name in names if name in mine), None)
-    declared = (n for n in names if f'"{n}"' in text or f"'{n}'" in text)
-    return passed or next(declared, None)
 
 
 def _number(flag: str | None, mine: dict[str, str | None]) -> int:

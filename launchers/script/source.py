@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-FLAG = re.compile(r"""["'](--[\w-]+)["']""")
+from ...recipes.script_flags import declared_flags
+
 SHARED_BATCHES = b"class SharedBatchSampler("  # the mark of `ddpfix patch --exact`
 
 
 def declared(script: Path) -> frozenset[str]:
-    """Every flag that is a string in `script` or in a module beside it.
+    """The flags that `script` declares, itself or in a module beside it that it imports.
 
     Files are read as text and nothing is imported; one that cannot be read declares nothing.
     """
-    return frozenset(
-        flag for path in script.parent.glob("*.py") for flag in FLAG.findall(text_of(path))
-    )
+    return frozenset(declared_flags(script) or ())
 
 
 def shares_batches(script: Path) -> bool:

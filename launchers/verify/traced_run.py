@@ -14,6 +14,8 @@ from ..backends.registry import starting
 from ..running.runner import LOG, RunOutcome, run
 from ..trace.read import RankTrace, read
 
+TRACER = f"{__package__.rpartition('.')[0]}.trace"  # started as a program of its own
+
 TRACE = "trace"
 GROUP_OF_ONE = {
     "RANK": "0",
@@ -44,7 +46,7 @@ def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -
 
     ``sealed``: importing ddpfix fails in it.
     """
-    tracer = f"{__package__}.trace" + (".sealed" if sealed else "")
+    tracer = f"{TRACER}.sealed" if sealed else TRACER
     return ("-m", tracer, "--out", str(folder / TRACE), *options)
 
 

@@ -154,8 +154,7 @@ def verify(
         if against_naive:
             what = _naive(what)
         say(what.said)
-        text = what.patched.read_text("utf-8", errors="replace")
-        flags = find(arguments, text, recipe=recipe, global_batch=global_batch)
+        flags = find(arguments, what.patched, recipe=recipe, global_batch=global_batch)
         limits = {
             "--max-steps": max_steps,
             "--max-epochs": max_epochs,

@@ -12,25 +12,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from ...record import record
+from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
 from ..source.tree import (
     Function,
-    keyword,
     uses,
 )
 from .evaluations import Evaluation, evaluating, in_function, inline
 from .loaders import Loader
 from .train_loops import TrainLoop, train_loops
-
-
-@record
-class Option:
-    """One ``add_argument``: its spellings and the attribute it sets."""
-
-    call: ast.Call
-    spellings: tuple[str, ...]
-    dest: str
 
 
 class Program:
@@ -205,22 +195,8 @@ class Program:
 
 @cached_per_module
 def _options(module: Module) -> list[Option]:
-    found = []
-    for call in module.calls_to("add_argument"):
-        spellings = [
-            arg.value
-            for arg in call.args
-            if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-        ]
-        if not spellings:
-            continue
-        dest = keyword(call, "dest")
-        name = next((s for s in spellings if s.startswith("--")), spellings[0])
-        if dest is not None and isinstance(dest.value, ast.Constant):
-            name = str(dest.value.value)
-        name = name.lstrip("-").replace("-", "_")
-        found.append(Option(call, tuple(spellings), name))
-    return found
+    found = map(declared_option, module.calls_to("add_argument"))
+    return [option for option in found if option is not None]
 
 
 def _callers(program: Program, function: Function) -> Iterator[tuple[Module, ast.Call]]:

@@ -17,8 +17,9 @@ Source       counted in 120 of 134 public scripts; accelerate's guide to batch s
 import ast
 from collections.abc import Iterator
 
+from ...recipes.script_flags import Option
 from ..analysis.loaders import Loader
-from ..analysis.program import Option, Program
+from ..analysis.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
