@@ -25,6 +25,7 @@ from pathlib import Path
 from corpus_cases import CASES, Case
 from ddpfix.errors import InputError
 from ddpfix.launchers.verify.evidence import Row
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 
@@ -57,12 +58,14 @@ def judged(forge: Forge, script: Path, home: Path, case: Case) -> tuple[Row, ...
     shutil.copytree(script.parent, home / "code")
     try:
         verdict = verify(
-            home / "code" / script.name,
-            case.build(home),
-            unsafe=case.unsafe,
-            world_sizes=WORLDS,
-            accumulations=ACCUMULATIONS,
-            timeout=120,
+            VerifyRequest(
+                home / "code" / script.name,
+                case.build(home),
+                unsafe=case.unsafe,
+                world_sizes=WORLDS,
+                accumulations=ACCUMULATIONS,
+                timeout=120,
+            ),
             start=forge.trace,
         )
     except InputError as error:

@@ -27,6 +27,7 @@ from ddpfix.errors import InputError
 from ddpfix.fixtures.families import VARIANTS, Variant
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.evidence import RunTrace
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.traced_run import prefix
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
@@ -74,14 +75,16 @@ def judged(forge: Forge, folder: Path, variant: Variant, precision: str) -> Verd
     low = precision != "fp32"
     began = time.perf_counter()
     verdict = verify(
-        script,
-        [*words(folder / "out", BATCH, 1), *(["--amp", precision] if low else [])],
-        wanted=["amp"] if low else [],
-        unsafe=variant.unsafe,
-        world_sizes=WORLDS,
-        accumulations=ACCUMULATIONS,
-        all_splits=True,
-        timeout=120,
+        VerifyRequest(
+            script,
+            [*words(folder / "out", BATCH, 1), *(["--amp", precision] if low else [])],
+            wanted=["amp"] if low else [],
+            unsafe=variant.unsafe,
+            world_sizes=WORLDS,
+            accumulations=ACCUMULATIONS,
+            all_splits=True,
+            timeout=120,
+        ),
         start=forge.trace,
     )
     print_rows(f"{variant.title}, {precision}: {time.perf_counter() - began:.0f} s", verdict)
@@ -94,11 +97,13 @@ def print_naive(forge: Forge, folder: Path, variant: Variant) -> None:
     title = f"{variant.title}, two edits by sed"
     try:
         verdict = verify(
-            script,
-            words(folder / "out", BATCH, 1),
-            accumulations=(1,),
-            against_naive=True,
-            timeout=120,
+            VerifyRequest(
+                script,
+                words(folder / "out", BATCH, 1),
+                accumulations=(1,),
+                against_naive=True,
+                timeout=120,
+            ),
             start=forge.trace,
         )
     except InputError as error:

@@ -12,6 +12,7 @@ from ddpfix.fixtures import tiny
 from ddpfix.fixtures.families import VARIANTS
 from ddpfix.fixtures.sentences import build_sentence_data, sentences
 from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
@@ -25,7 +26,9 @@ SIZES = {"train": 24, "valid": 7}
 def verdict(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Verdict:
     folder = tmp_path_factory.mktemp("anchor")
     script, words = VARIANTS["Anchors"].build(folder, **SIZES)
-    return verify(script, words(folder / "out", BATCH, 1), unsafe=True, start=forge.trace)
+    return verify(
+        VerifyRequest(script, words(folder / "out", BATCH, 1), unsafe=True), start=forge.trace
+    )
 
 
 def test_with_all_ranks_negatives_every_promise_holds(verdict: Verdict) -> None:

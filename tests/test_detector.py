@@ -9,6 +9,7 @@ import pytest
 from ddpfix.fixtures import tiny
 from ddpfix.fixtures.authorship import build_authored_data
 from ddpfix.fixtures.families import VARIANTS
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -23,12 +24,14 @@ def judged(folder: Path, forge: Forge, *, thaws: bool = True) -> Verdict:
     script, words = VARIANTS["Detector"].build(folder, **SIZES)
     arguments = words(folder / "out", BATCH, 1)
     if thaws:
-        return verify(script, arguments, unsafe=True, start=forge.trace)
+        return verify(VerifyRequest(script, arguments, unsafe=True), start=forge.trace)
     patch(script, unsafe=True).write()
     text = script.read_text()
     assert text.count("requires_grad_(True)") == 1
     script.write_text(text.replace("requires_grad_(True)", "requires_grad_(False)"))
-    return verify(script, arguments, as_is=True, accumulations=(1,), start=forge.trace)
+    return verify(
+        VerifyRequest(script, arguments, as_is=True, accumulations=(1,)), start=forge.trace
+    )
 
 
 def test_frozen_at_first_every_promise_holds(forge: Forge, tmp_path: Path) -> None:

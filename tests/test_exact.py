@@ -15,6 +15,7 @@ from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import build
 from ddpfix.launchers.planning.plan import solve
 from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.verifier import verify
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.edits import RefusedError
@@ -466,11 +467,7 @@ def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:
 def test_verify_holds_ranks_to_the_untouched_script(tmp_path: Path, forge: Forge) -> None:
     script, arguments = write(tmp_path, train=29)  # 8, 8, 8 and 5 examples
     verdict = verify(
-        script,
-        arguments,
-        exact=True,
-        world_sizes=(3,),
-        accumulations=(1, 4),
+        VerifyRequest(script, arguments, exact=True, world_sizes=(3,), accumulations=(1, 4)),
         start=forge.trace,
     )
     assert {row.code for row in verdict.rows if row.status != "holds"} == set()
@@ -489,12 +486,9 @@ def test_verify_does_not_let_padding_pass(tmp_path: Path, forge: Forge) -> None:
     original.write_bytes(script.read_bytes())
     patch(script).write()
     verdict = verify(
-        script,
-        arguments,
-        original=original,
-        exact=True,
-        world_sizes=(2,),
-        accumulations=(1,),
+        VerifyRequest(
+            script, arguments, original=original, exact=True, world_sizes=(2,), accumulations=(1,)
+        ),
         start=forge.trace,
     )
     assert verdict.row("C3").status == "broken"
@@ -504,7 +498,7 @@ def test_verify_needs_the_untouched_script(tmp_path: Path) -> None:
     script, arguments = write(tmp_path)
     patch(script, exact=True).write()
     with pytest.raises(InputError, match="--exact needs the untouched script: --original or --rev"):
-        verify(script, arguments, exact=True)
+        verify(VerifyRequest(script, arguments, exact=True))
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -22,6 +22,7 @@ from ddpfix.launchers.verify.checks import one_class
 from ddpfix.launchers.verify.evidence import Evidence, Row, RunTrace
 from ddpfix.launchers.verify.matrix import plan_splits
 from ddpfix.launchers.verify.output_files import different_files
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.traced_run import command, trace
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
@@ -42,7 +43,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
     folder = tmp_path_factory.mktemp("small")
     script, arguments = write(folder)
     before = script.read_bytes()
-    verdict = verify(script, arguments, folder=folder / "runs")
+    verdict = verify(VerifyRequest(script, arguments), folder=folder / "runs")
     assert script.read_bytes() == before, "verify changed the user's script"
     assert not (folder / "out").exists(), "a run wrote to the user's output folder"
     return verdict
@@ -88,7 +89,9 @@ def test_norms_a_little_off_are_rounding_where_one_process_has_them_in_smaller_b
 ) -> None:
     script, arguments = write(tmp_path)
     plant(script, where)
-    verdict = verify(script, arguments, as_is=True, accumulations=(1,), start=forge.trace)
+    verdict = verify(
+        VerifyRequest(script, arguments, as_is=True, accumulations=(1,)), start=forge.trace
+    )
     row = verdict.row("C3")
     assert row.status == status, row.evidence
     if where.startswith("len"):
@@ -114,7 +117,9 @@ def test_no_run_speaks_for_its_own_rounding(
 ) -> None:
     script, arguments = write(tmp_path, train=16)
     plant(script, where)
-    verdict = verify(script, arguments, as_is=True, all_splits=True, start=forge.trace)
+    verdict = verify(
+        VerifyRequest(script, arguments, as_is=True, all_splits=True), start=forge.trace
+    )
     row = verdict.row("C3")
     assert row.status == status, row.evidence
     if status == "holds":
@@ -146,7 +151,7 @@ def test_padding_is_named_and_scores_are_compared_at_equal_weights(
     tmp_path: Path, forge: Forge
 ) -> None:
     script, arguments = write(tmp_path, train=19)  # 19 is odd: 2 ranks repeat one example
-    verdict = verify(script, arguments, start=forge.trace)
+    verdict = verify(VerifyRequest(script, arguments), start=forge.trace)
     row = verdict.row("C3")
     assert row.status == "holds", verdict.rows
     assert "step 3 (last of its epoch) repeats 1 example as padding" in row.evidence
@@ -171,11 +176,7 @@ def test_a_hang_is_reported_in_time_with_both_stacks_and_leaves_no_process(
     )
     script.write_text(text)
     verdict = verify(
-        script,
-        arguments,
-        as_is=True,
-        accumulations=(1,),
-        timeout=5,
+        VerifyRequest(script, arguments, as_is=True, accumulations=(1,), timeout=5),
         start=forge.trace,
     )
     assert verdict.row("C6").status == "broken"
@@ -201,11 +202,7 @@ def naive(tmp_path_factory: pytest.TempPathFactory, forge: Forge) -> Verdict:
     """The two edits by sed on the small script, whose model has a buffer."""
     script, arguments = write(tmp_path_factory.mktemp("naive"))
     return verify(
-        script,
-        arguments,
-        accumulations=(1,),
-        against_naive=True,
-        timeout=20,
+        VerifyRequest(script, arguments, accumulations=(1,), against_naive=True, timeout=20),
         start=forge.trace,
     )
 
@@ -225,7 +222,9 @@ def test_naive_edits_score_a_part_in_another_order_where_it_has_none(
     script.write_text(
         text.replace('self.register_buffer("scale", torch.ones(1))', "self.scale = 1")
     )
-    verdict = verify(script, arguments, accumulations=(1,), against_naive=True, start=forge.trace)
+    verdict = verify(
+        VerifyRequest(script, arguments, accumulations=(1,), against_naive=True), start=forge.trace
+    )
     assert verdict.runs[-1].ended_well  # exit status 0
     row = verdict.row("C4")
     assert row.status == "broken"
@@ -241,10 +240,7 @@ def test_family_a_holds_for_1_2_3_and_4_processes(tmp_path: Path, forge: Forge) 
     data = build_clone_data(tmp_path / "data", train=48, valid=13, test=11)
     arguments = clone_arguments(model, data, tmp_path / "out", "roberta", batch=12)
     verdict = verify(
-        script,
-        arguments,
-        world_sizes=(1, 2, 3, 4),
-        accumulations=(1,),
+        VerifyRequest(script, arguments, world_sizes=(1, 2, 3, 4), accumulations=(1,)),
         start=forge.trace,
     )
     holds = {c for c, status in statuses(verdict).items() if status == "holds"}
@@ -261,7 +257,9 @@ def test_negatives_of_all_ranks_hold_with_the_unsafe_fixes(tmp_path: Path, forge
     script.parent.mkdir()
     shutil.copyfile(SHAPES / "two_encoders.py", script)
     arguments = ["--output_dir", str(tmp_path / "out"), "--train_batch_size", "8"]
-    verdict = verify(script, arguments, unsafe=True, accumulations=(1,), start=forge.trace)
+    verdict = verify(
+        VerifyRequest(script, arguments, unsafe=True, accumulations=(1,)), start=forge.trace
+    )
     holds = {c for c, status in statuses(verdict).items() if status == "holds"}
     assert holds == PROVEN, verdict.rows
     assert "examples are held against their micro-batch" in verdict.row("C3").evidence
@@ -288,7 +286,7 @@ def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) 
     script.write_text(text.replace("    train(args, LineDataset", logged))
     arguments = ["--output_dir", str(tmp_path / "out"), "--log_file", str(tmp_path / "log.txt")]
     arguments += ["--train_batch_size", "12"]
-    verdict = verify(script, arguments, world_sizes=(1, 2, 3), start=forge.trace)
+    verdict = verify(VerifyRequest(script, arguments, world_sizes=(1, 2, 3)), start=forge.trace)
     assert verdict.holds, verdict.rows
     assert "a mean over a micro-batch's tokens" in verdict.row("C3").evidence
     assert "log.txt" in verdict.row("C5").evidence
@@ -366,7 +364,7 @@ def test_an_unknown_revision_is_one_line(tmp_path: Path) -> None:
     script, arguments = write(tmp_path)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     with pytest.raises(InputError, match=r"git: .*see --rev"):
-        verify(script, arguments, rev="nowhere")
+        verify(VerifyRequest(script, arguments, rev="nowhere"))
 
 
 def test_a_revision_is_the_original_and_the_working_copy_is_judged(tmp_path: Path) -> None:
@@ -376,7 +374,7 @@ def test_a_revision_is_the_original_and_the_working_copy_is_judged(tmp_path: Pat
     for words in (["init", "-q"], ["add", "code"], ["commit", "-q", "-m", "as it was"]):
         subprocess.run([*git, *words], cwd=tmp_path, check=True)
     patch(script).write()
-    what = subject.prepare(script, tmp_path / "copies", None, "HEAD")
+    what = subject.prepare(VerifyRequest(script, [], rev="HEAD"), tmp_path / "copies")
     assert what.original is not None
     assert what.original.read_bytes() == unpatched
     assert what.patched.read_bytes() == script.read_bytes()
@@ -391,7 +389,7 @@ def test_lines_that_no_patch_announces_leave_c9_unproven(tmp_path: Path) -> None
     script.write_text(script.read_text() + "# my own line\n")
     (script.parent / "helper.py").write_text("x = 1\n")
     (script.parent / "data.bin").write_bytes(b"0")
-    what = subject.prepare(script, tmp_path / "copies", original, None)
+    what = subject.prepare(VerifyRequest(script, [], original), tmp_path / "copies")
     assert what.patching.status == "unproven"
     assert "run.py: not what `ddpfix patch` makes" in what.patching.evidence
     assert (what.patched.parent / "helper.py").read_text() == "x = 1\n"
@@ -434,7 +432,9 @@ def test_an_abort_after_the_end_of_the_script_is_retried_once_and_noted(tmp_path
             "    set_seed(args.seed)\n    model =", abort + "    set_seed(args.seed)\n    model ="
         )
     )
-    verdict = verify(script, arguments, as_is=True, world_sizes=(1,), accumulations=(1,))
+    verdict = verify(
+        VerifyRequest(script, arguments, as_is=True, world_sizes=(1,), accumulations=(1,))
+    )
     assert marker.is_dir()
     assert verdict.row("C6").status == "holds", (verdict.rows, verdict.notes)
     assert any(note.startswith("x1: ran twice, as killed by SIGABRT") for note in verdict.notes)
@@ -559,7 +559,7 @@ def test_a_script_that_starts_in_a_group_only_is_alone_in_a_group_of_one(
     script = tmp_path / "run.py"
     script.write_text(ALWAYS_A_GROUP)
     arguments = ["--output_dir", str(tmp_path / "out"), "--train_batch_size", "12"]
-    verdict = verify(script, arguments, accumulations=(1,), start=forge.trace)
+    verdict = verify(VerifyRequest(script, arguments, accumulations=(1,)), start=forge.trace)
     assert {verdict.row(code).status for code in ("C1", "C2", "C3", "C5", "C6")} == {"holds"}
     assert verdict.row("C2").evidence.startswith("4 steps bit for bit")
     assert [note for note in verdict.notes if "in a group of one" in note] == [

@@ -10,6 +10,7 @@ from ddpfix.launchers.script.flags import without
 from ddpfix.launchers.script.source import declared
 from ddpfix.launchers.verify import scripts as subject
 from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.tolerances import BF16, FP32
 from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
@@ -22,11 +23,7 @@ def test_bf16_is_held_to_its_own_tolerances_and_lone_runs_stay_in_fp32(
     script, arguments = write(tmp_path)
     words = [*arguments, "--amp", "bf16"]
     verdict = verify(
-        script,
-        words,
-        wanted=["amp"],
-        world_sizes=(1, 2),
-        accumulations=(1,),
+        VerifyRequest(script, words, wanted=["amp"], world_sizes=(1, 2), accumulations=(1,)),
         start=forge.trace,
     )
     statuses = {row.code: row.status for row in verdict.rows}
@@ -43,7 +40,7 @@ def test_bf16_is_held_to_its_own_tolerances_and_lone_runs_stay_in_fp32(
 
 def test_flags_of_capabilities_are_kept_from_an_original_that_lacks_them(tmp_path: Path) -> None:
     script, _ = write(tmp_path)
-    what = subject.prepare(script, tmp_path / "copies", None, None, wanted=["amp", "resume"])
+    what = subject.prepare(VerifyRequest(script, [], wanted=["amp", "resume"]), tmp_path / "copies")
     assert what.original is not None
     assert {"--amp", "--resume"} <= declared(what.patched)
     words = ["--seed=1", "--amp", "bf16", "--resume", "--epoch", "2"]
@@ -77,4 +74,4 @@ def test_refused_is(
 ) -> None:
     script, arguments = write(tmp_path)
     with pytest.raises(InputError, match=complaint):
-        verify(script, [*arguments, *words], **options)  # type: ignore[arg-type]
+        verify(VerifyRequest(script, [*arguments, *words], **options))  # type: ignore[arg-type]

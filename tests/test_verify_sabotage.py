@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 from sabotage import SABOTAGES, spoil, write
@@ -16,13 +17,15 @@ def test_sabotage_is_caught_and_named(name: str, tmp_path: Path, forge: Forge) -
     script, arguments = write(tmp_path)
     spoil(script, sabotage)
     verdict = verify(
-        script,
-        arguments,
-        as_is=True,
+        VerifyRequest(
+            script,
+            arguments,
+            as_is=True,
+            world_sizes=sabotage.worlds,
+            accumulations=sabotage.accumulations,
+            timeout=sabotage.timeout,
+        ),
         folder=tmp_path / "runs",
-        world_sizes=sabotage.worlds,
-        accumulations=sabotage.accumulations,
-        timeout=sabotage.timeout,
         start=forge.trace,
     )
     row = verdict.row(sabotage.row)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from ...errors import InputError
@@ -121,34 +123,31 @@ def verify(
     from rich.console import Console
 
     from ...patcher.api import split
+    from ..verify.request import VerifyRequest
     from ..verify.verifier import verify as judge
 
     if (original is not None) + (rev is not None) + options["as_is"] > 1:
         raise InputError("--original, --rev and --as-is exclude each other: give one of them")
     talk = Console(stderr=True, highlight=False)
     text = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-
-    def verdict(naive: bool) -> Any:
-        place = keep / "naive" if keep and naive else keep
-        return judge(
-            script,
-            arguments,
-            original=original,
-            rev=rev,
-            wanted=split(wanted),
-            accumulations=accumulation,
-            against_naive=naive,
-            folder=place,
-            say=lambda words: talk.print(words, style="dim", soft_wrap=True, markup=False),
-            **options,
-        )
-
-    found = verdict(naive=False)
+    say = partial(talk.print, style="dim", soft_wrap=True, markup=False)
+    request = VerifyRequest(
+        script,
+        arguments,
+        original=original,
+        rev=rev,
+        wanted=split(wanted),
+        accumulations=accumulation,
+        **options,
+    )
+    found = judge(request, folder=keep, say=say)
     document = as_json(found)
     if json_file != "-":
         show(found, text)
     if against_naive:
-        naive = verdict(naive=True)
+        naive = judge(
+            attrs.evolve(request, against_naive=True), folder=keep and keep / "naive", say=say
+        )
         document["naive"] = as_json(naive)
         if json_file != "-":
             show(naive, text)

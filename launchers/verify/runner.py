@@ -23,6 +23,26 @@ LAUNCHED = "environment variable RANK expected"
 
 
 @frozen
+class RunSpec:
+    """One run of a script: in a group of ``world`` ranks, or on its own where that is None.
+
+    ``options`` are the tracer's. ``sealed``: importing ddpfix fails in it. ``change`` edits the
+    script's arguments. The run begins with a copy of the files in ``start_from``. A script on its
+    own is kept off the cards, unless ``cards``.
+    """
+
+    name: str
+    script: Path
+    world: int | None = None
+    accumulation: int = 1
+    options: tuple[str, ...] = ()
+    sealed: bool = True
+    change: Callable[[list[str]], list[str]] = lambda words: words
+    start_from: Path | None = None
+    cards: bool = False
+
+
+@frozen
 class VerifyRunner:
     """What all runs share. ``notes`` gathers what has to be said about them."""
 
@@ -41,74 +61,47 @@ class VerifyRunner:
     start: Start
     notes: list[str] = field(factory=list)
 
-    def run(
-        self,
-        name: str,
-        script: Path,
-        world: int | None,
-        accumulation: int,
-        options: Sequence[str] = (),
-        *,
-        sealed: bool = True,
-        change: Callable[[list[str]], list[str]] = lambda words: words,
-        start_from: Path | None = None,
-        cards: bool = False,
-    ) -> RunTrace:
+    def run(self, spec: RunSpec) -> RunTrace:
         """One traced run, and another where the first was aborted after the script's end.
 
         Now and then an interpreter that is shutting down is aborted by a C++ thread, whatever the
-        script is; what happens twice is held against the script. A script on its own is kept off
-        the cards, unless ``cards``.
+        script is; only what happens twice counts against the script.
         """
-        cpu = self.cpu or (world is None and not cards)
-        seen = self._once(
-            name, script, world, accumulation, options, sealed, change, start_from, cpu
-        )
+        seen = self._once(spec)
         if seen.aborted_after_the_end:
-            self.notes.append(f"{name}: ran twice, as {seen.why} after all ranks had ended with 0")
-            again = f"{name}, again"
-            seen = self._once(
-                again, script, world, accumulation, options, sealed, change, start_from, cpu
+            self.notes.append(
+                f"{spec.name}: ran twice, as {seen.why} after all ranks had ended with 0"
             )
-        return attrs.evolve(seen, name=name)
+            seen = self._once(attrs.evolve(spec, name=f"{spec.name}, again"))
+        return attrs.evolve(seen, name=spec.name)
 
-    def _once(
-        self,
-        name: str,
-        script: Path,
-        world: int | None,
-        accumulation: int,
-        options: Sequence[str],
-        sealed: bool,
-        change: Callable[[list[str]], list[str]],
-        start_from: Path | None,
-        cpu: bool,
-    ) -> RunTrace:
+    def _once(self, spec: RunSpec) -> RunTrace:
         """All runs write to the same path, which then moves to the run's own folder."""
+        cpu = self.cpu or (spec.world is None and not spec.cards)
         wrote = self.place / "output"
         shutil.rmtree(wrote, ignore_errors=True)
-        if start_from is not None:
-            shutil.copytree(start_from, wrote)
+        if spec.start_from is not None:
+            shutil.copytree(spec.start_from, wrote)
         elif Path(replaced_value(self.arguments, self.flags.output)).is_dir():
             wrote.mkdir()
-        shares = 1 if self.exact else world or 1  # exact: the flag is the batch of all ranks
-        batch = self.flags.global_batch // (shares * accumulation)
-        words = self.flags.arguments(self.arguments, str(wrote), batch, accumulation)
-        own = self.place / "runs" / name.replace(", ", "-").replace(" ", "-")
+        shares = 1 if self.exact else spec.world or 1  # exact: the flag is the batch of all ranks
+        batch = self.flags.global_batch // (shares * spec.accumulation)
+        words = self.flags.arguments(self.arguments, str(wrote), batch, spec.accumulation)
+        own = self.place / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
         threads = ["--threads", "1"] if cpu else []
         what = command(
-            script,
-            change(words),
+            spec.script,
+            spec.change(words),
             own,
-            world=world,
-            options=[*threads, *self.options, *options],
+            world=spec.world,
+            options=[*threads, *self.options, *spec.options],
             cpu=cpu,
-            sealed=sealed,
+            sealed=spec.sealed,
         )
-        if world is None or self.exact:
+        if spec.world is None or self.exact:
             # Sets in an order of their own would be a difference that is nobody's fault.
             what = attrs.evolve(what, env=what.env | {"PYTHONHASHSEED": "0"})
-        self.say(f"running {name} …")
+        self.say(f"running {spec.name} …")
         done = self.start(what, own)
         output = own / "output"
         if wrote.exists():
@@ -116,10 +109,17 @@ class VerifyRunner:
         else:
             output.mkdir()
         seen = RunTrace(
-            name, world, accumulation, done.outcome, done.ranks, wrote, output, own / TRACE
+            spec.name,
+            spec.world,
+            spec.accumulation,
+            done.outcome,
+            done.ranks,
+            wrote,
+            output,
+            own / TRACE,
         )
         if not seen.ended_well:
-            self.say(f"{name}: {seen.why}")
+            self.say(f"{spec.name}: {seen.why}")
         return seen
 
     def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> RunTrace:
@@ -132,7 +132,14 @@ class VerifyRunner:
 
         def run(name: str, world: int | None) -> RunTrace:
             return self.run(
-                name, script, world, 1, [*seed, *shims], sealed=sealed, change=self.subject.shared
+                RunSpec(
+                    name,
+                    script,
+                    world,
+                    options=(*seed, *shims),
+                    sealed=sealed,
+                    change=self.subject.shared,
+                )
             )
 
         seen = run(name, None)
@@ -144,25 +151,27 @@ class VerifyRunner:
     def group(self, world: int, accumulation: int, shim: bool) -> RunTrace:
         """The judged script in a process group, with nothing random but the seeds."""
         name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
-        return self.run(name, self.subject.patched, world, accumulation, self.as_groups(shim))
+        return self.run(
+            RunSpec(name, self.subject.patched, world, accumulation, self.as_groups(shim))
+        )
 
     def untouched(self, script: Path, shim: bool) -> RunTrace:
         """The original on its own, with nothing random but the seeds, as groups are run."""
         name = "original without dropout" if self.alike else "original, seeded alike"
         return self.run(
-            name,
-            script,
-            None,
-            1,
-            self.as_groups(shim),
-            sealed=False,
-            change=self.subject.shared,
-            cards=True,
+            RunSpec(
+                name,
+                script,
+                options=self.as_groups(shim),
+                sealed=False,
+                change=self.subject.shared,
+                cards=True,
+            )
         )
 
-    def as_groups(self, shim: bool) -> list[str]:
+    def as_groups(self, shim: bool) -> tuple[str, ...]:
         seed = ["--seed", str(self.seed)] if self.seed is not None else []
-        return [*self.alike, "--keep-parameters", *seed, *(["--shim-legacy"] if shim else [])]
+        return (*self.alike, "--keep-parameters", *seed, *(["--shim-legacy"] if shim else []))
 
 
 def replaced_value(arguments: Sequence[str], flag: str) -> str:

@@ -23,6 +23,7 @@ from ...patcher.api import (
 from ..script.flags import without
 from ..script.source import declared
 from .evidence import Row
+from .request import VerifyRequest
 
 APART = {
     "DF307": "examples are held against their micro-batch",
@@ -56,28 +57,19 @@ class ScriptsUnderTest:
         return result
 
 
-def prepare(
-    script: Path,
-    folder: Path,
-    original: Path | None,
-    rev: str | None,
-    *,
-    as_is: bool = False,
-    exact: bool = False,
-    unsafe: bool = False,
-    wanted: Sequence[str] = (),
-) -> ScriptsUnderTest:
+def prepare(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     """Copy a script and what lies beside it below ``folder``, with its original.
 
-    That is ``original``, or the script as the git revision ``rev`` has it, or, for a script that
-    `ddpfix patch` would change, the script itself: then its patched copy is judged. ``as_is``: the
-    script is judged without an original, whatever the patcher thinks of it. ``exact``: patched
-    means by ``patch --exact``; ``unsafe``: by ``patch --unsafe-fixes``; ``wanted``: by ``patch
-    --with`` those capabilities.
     Raises InputError when a script cannot be read, is refused by the patcher, or git has none, or
     when a capability is unknown or cannot be added.
     """
-    patched = partial(patch, exact=exact, unsafe=unsafe, capabilities=choose_capabilities(wanted))
+    script, original, rev = request.script, request.original, request.rev
+    patched = partial(
+        patch,
+        exact=request.exact,
+        unsafe=request.unsafe,
+        capabilities=choose_capabilities(request.wanted),
+    )
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy(script, folder / "patched")
@@ -89,7 +81,7 @@ def prepare(
         source = f"{script} at {rev}" if rev is not None else str(original)
         said = f"original: {source}; judged: {script}"
         return _compared(model, judged, said, patched)
-    if as_is:
+    if request.as_is:
         said = f"judged: {script} as it is, without an original"
         return ScriptsUnderTest(None, judged, said, patching(judged, None, patched))
     change = patched(judged)

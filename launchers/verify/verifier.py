@@ -13,8 +13,6 @@ from attrs import field, frozen
 
 from ...errors import InputError
 from ..gpus.nvml import inventory
-from ..planning.precision import computed
-from ..script.arguments import parse_flags
 from ..script.flags import find, without
 from . import naive
 from . import scripts as subject
@@ -24,9 +22,9 @@ from .check_training import match, nearly, pairs, parted
 from .checks import FOREIGN, judge, warnings
 from .evidence import Evidence, Row, RunTrace
 from .matrix import plan_splits
-from .runner import Say, VerifyRunner
+from .request import VerifyRequest
+from .runner import RunSpec, Say, VerifyRunner
 from .scripts import ScriptsUnderTest
-from .tolerances import FP32, TOLERANCES, Tolerances
 from .traced_run import Start, trace
 
 LEGACY_FAILURES = (
@@ -87,118 +85,57 @@ class Verdict:
 
 
 def verify(
-    script: Path | str,
-    arguments: Sequence[str],
+    request: VerifyRequest,
     *,
-    original: Path | str | None = None,
-    rev: str | None = None,
-    as_is: bool = False,
-    exact: bool = False,
-    unsafe: bool = False,
-    wanted: Sequence[str] = (),
-    world_sizes: Sequence[int] = (1, 2),
-    accumulations: Sequence[int] = (1, 2),
-    all_splits: bool = False,
-    global_batch: int | None = None,
-    max_steps: int | None = None,
-    max_eval_batches: int | None = None,
-    max_epochs: int | None = None,
-    timeout: float | None = None,
-    recipe: str | None = None,
-    keep_dropout: bool = False,
-    seed: int | None = None,
-    against_naive: bool = False,
     folder: Path | None = None,
     say: Say = lambda _: None,
     start: Start = trace,
 ) -> Verdict:
     """Judge a patched script against its original, row by row of the contract.
 
-    ``arguments`` are the script's own, for one process: batch x accumulation is the global batch
-    that all runs share. The original and the patched script run alone, as they are; then the
-    patched one in process groups of one (the reference) and of ``world_sizes``, and of the largest
-    of these with each of ``accumulations``, with dropout off; ``all_splits``: each of them with
-    each. ``timeout`` in seconds without any event is a hang. ``as_is``: judge the script without an
-    original. ``exact``: judge what ``patch --exact`` makes of it, of which every group has to
-    follow the untouched script alone, in batches that are the whole group's, whether they divide or
-    not. ``unsafe``: patch also makes the changes that need a judgement. ``wanted`` are capabilities
-    that patching adds, by name; flags of theirs among ``arguments`` are for the groups, as the
-    original has none of them, and ``--amp`` says by which tolerances groups are held.
-    ``against_naive`` judges the two usual edits by sed instead of the patched script. ``folder``
-    (new or empty) keeps all runs; else they are temporary. Scripts run in the current directory,
-    from copies. ``say`` is told what happens; ``start`` makes the runs.
-    Where the loss holds examples against the others of a micro-batch, a group follows the group of
-    one that has as many of them at once, with its accumulation.
+    The original and the patched script run alone, as they are; then the patched one in process
+    groups, of which that of one is the reference. Where the loss compares examples with the others
+    of a micro-batch, a group follows the group of one that has as many of them at once, with its
+    accumulation. ``folder`` (new or empty) keeps all runs; else they are temporary. Scripts run in
+    the current directory, from copies. ``say`` gets a line on each step; ``start`` makes the runs.
 
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
     the script fails alone, original and patched.
     """
-    held_to = _tolerances(arguments)
-    if exact and (as_is or against_naive or held_to != FP32):
-        raise InputError(
-            "--exact holds to the untouched script: leave --as-is, --amp and the like out"
-        )
+    held_to = request.tolerances()
     with _place(folder) as place:
-        what = subject.prepare(
-            Path(script),
-            place / "code",
-            None if original is None else Path(original),
-            rev,
-            as_is=as_is,
-            exact=exact,
-            unsafe=unsafe,
-            wanted=wanted,
-        )
-        if exact and what.original is None:
-            raise InputError(f"{script}: --exact needs the untouched script: --original or --rev")
-        if against_naive:
+        what = subject.prepare(request, place / "code")
+        if request.exact and what.original is None:
+            raise InputError(
+                f"{request.script}: --exact needs the untouched script: --original or --rev"
+            )
+        if request.against_naive:
             what = _naive(what)
         say(what.said)
-        flags = find(arguments, what.patched, recipe=recipe, global_batch=global_batch)
-        limits = {
-            "--max-steps": max_steps,
-            "--max-epochs": max_epochs,
-            "--max-eval-batches": max_eval_batches,
-            "--phase-timeout": timeout,
-        }
-        options = [w for name, value in limits.items() if value for w in (name, str(value))]
         stage = VerifyRunner(
             place=place,
             subject=what,
-            arguments=tuple(arguments),
-            flags=flags,
-            options=tuple(options),
-            alike=() if keep_dropout else ("--no-dropout",),
-            seed=0 if exact and seed is None else seed,
-            cpu=len(inventory().usable) < max(world_sizes),
-            naive=against_naive,
-            exact=exact,
+            arguments=request.arguments,
+            flags=find(
+                request.arguments,
+                what.patched,
+                recipe=request.recipe,
+                global_batch=request.global_batch,
+            ),
+            options=request.tracer_options(),
+            alike=() if request.keep_dropout else ("--no-dropout",),
+            seed=0 if request.exact and request.seed is None else request.seed,
+            cpu=len(inventory().usable) < max(request.world_sizes),
+            naive=request.against_naive,
+            exact=request.exact,
             held_to=held_to,
             say=say,
             start=start,
         )
-        evidence = _collect(
-            stage, world_sizes, accumulations, all_splits=all_splits, cut=bool(max_eval_batches)
-        )
-        return _verdict(evidence, what, stage.notes)
+        return _verdict(_collect(stage, request), what, stage.notes)
 
 
-def _tolerances(arguments: Sequence[str]) -> Tolerances:
-    """Those of the precision that the arguments ask for. Raises InputError for an unknown one."""
-    name = computed(parse_flags(arguments))
-    if name is not None and name not in TOLERANCES:
-        raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
-    return TOLERANCES[name or FP32.precision]
-
-
-def _collect(
-    stage: VerifyRunner,
-    world_sizes: Sequence[int],
-    accumulations: Sequence[int],
-    *,
-    all_splits: bool,
-    cut: bool,
-) -> Evidence:
+def _collect(stage: VerifyRunner, request: VerifyRequest) -> Evidence:
     original, no_original, shim = _original(stage)
     naive_shim = shim and stage.naive
     alone = stage.alone("patched", stage.subject.patched, naive_shim, sealed=True)
@@ -214,11 +151,11 @@ def _collect(
         untouched = stage.untouched(stage.subject.original, shim)
     splits, skipped = plan_splits(
         stage.flags,
-        world_sizes,
-        accumulations,
+        request.world_sizes,
+        request.accumulations,
         exact=stage.exact,
         apart=bool(stage.subject.apart),
-        all_splits=all_splits,
+        all_splits=request.all_splits,
     )
     groups: list[RunTrace] = []
     missed: list[str] = []
@@ -235,7 +172,7 @@ def _collect(
         groups=tuple(groups),
         flags=subject.flags_obeyed(stage.subject.patched, stage.arguments),
         patching=stage.subject.patching,
-        cut=cut,
+        cut=bool(request.max_eval_batches),
         skipped=tuple(missed),
         untouched=untouched,
         held_to=stage.held_to,
@@ -301,13 +238,14 @@ def _score_again(stage: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace]
         good = run.ended_well and reference.ended_well
         if good and scores_differ(reference, run) and parted(evidence, run):
             found[run.name] = stage.run(
-                f"{run.name}, scored by one",
-                stage.subject.patched,
-                1,
-                1,
-                stage.alike,
-                change=lambda words: without(words, "--do_train"),
-                start_from=run.output,
+                RunSpec(
+                    f"{run.name}, scored by one",
+                    stage.subject.patched,
+                    world=1,
+                    options=stage.alike,
+                    change=lambda words: without(words, "--do_train"),
+                    start_from=run.output,
+                )
             )
     return found
 

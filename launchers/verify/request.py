@@ -1,0 +1,88 @@
+"""What a verification is asked to judge, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from attrs import field, frozen
+from attrs.converters import optional
+
+from ...errors import InputError
+from ..planning.precision import computed
+from ..script.arguments import parse_flags
+from .tolerances import FP32, TOLERANCES, Tolerances
+
+
+def _strings(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _numbers(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(values)
+
+
+@frozen
+class VerifyRequest:
+    """A patched script to be judged against its original, and the runs that judge it.
+
+    ``arguments`` are the script's own, for one process: batch x accumulation is the global batch
+    that all runs share. The original is ``original``, or the script at git's revision ``rev``, or
+    an unpatched script itself; ``as_is`` judges the script without one. ``exact`` judges what
+    ``patch --exact`` makes of it: every group has to follow the untouched script alone, in batches
+    that are the whole group's, whether they divide or not. ``unsafe`` patches with the changes that
+    need a judgement, too. ``wanted`` are capabilities that patching adds, by name; their flags
+    among ``arguments`` are for the groups, as the original has none of them, and ``--amp`` says
+    which tolerances apply.
+
+    The patched script runs in process groups of ``world_sizes``, and in the largest of these with
+    each of ``accumulations``; ``all_splits``: each of them with each. Dropout is off in them,
+    unless ``keep_dropout``. ``timeout`` in seconds without any event is a hang. ``against_naive``
+    judges the two usual edits by sed in place of the patched script.
+    """
+
+    script: Path = field(converter=Path)
+    arguments: tuple[str, ...] = field(converter=_strings)
+    original: Path | None = field(default=None, converter=optional(Path))
+    rev: str | None = None
+    as_is: bool = False
+    exact: bool = False
+    unsafe: bool = False
+    wanted: tuple[str, ...] = field(default=(), converter=_strings)
+    world_sizes: tuple[int, ...] = field(default=(1, 2), converter=_numbers)
+    accumulations: tuple[int, ...] = field(default=(1, 2), converter=_numbers)
+    all_splits: bool = False
+    global_batch: int | None = None
+    max_steps: int | None = None
+    max_eval_batches: int | None = None
+    max_epochs: int | None = None
+    timeout: float | None = None
+    recipe: str | None = None
+    keep_dropout: bool = False
+    seed: int | None = None
+    against_naive: bool = False
+
+    def tolerances(self) -> Tolerances:
+        """Those of the precision that the arguments ask for.
+
+        Raises InputError for an unknown precision, and for what ``exact`` excludes.
+        """
+        name = computed(parse_flags(self.arguments))
+        if name is not None and name not in TOLERANCES:
+            raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
+        found = TOLERANCES[name or FP32.precision]
+        if self.exact and (self.as_is or self.against_naive or found != FP32):
+            raise InputError(
+                "--exact holds to the untouched script: leave --as-is, --amp and the like out"
+            )
+        return found
+
+    def tracer_options(self) -> tuple[str, ...]:
+        """Where the tracer ends a training, an evaluation or a hang."""
+        limits = {
+            "--max-steps": self.max_steps,
+            "--max-epochs": self.max_epochs,
+            "--max-eval-batches": self.max_eval_batches,
+            "--phase-timeout": self.timeout,
+        }
+        return tuple(w for name, value in limits.items() if value for w in (name, str(value)))
