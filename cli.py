@@ -22,6 +22,10 @@ COMMANDS = {
     "explain": ("patcher.frontend.cli", "the manual of one rule"),
     "rules": ("patcher.frontend.cli", "all rules, a line each"),
     "capabilities": ("patcher.frontend.cli", "what patch --with can add to a script"),
+    "facts": (
+        "patcher.frontend.facts",
+        "what is known of a script: its loops, loaders, rank tests",
+    ),
     "recipes": ("recipes.cli", "what is known of families of scripts, and a new one from run.sh"),
     "gpus": ("launchers.cli.gpus", "the cards of this machine, and which can be used"),
     "plan": ("launchers.cli.plan", "the batch plan for a recipe on these cards"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -21,3 +23,37 @@ def copy_checkout(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes((ROOT / name).read_bytes())
     return folder
+
+
+class ImportedCopy:
+    """A copy of the checkout, and processes that import the package from there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = copy_checkout(folder / "checkout")
+        (folder / "path").mkdir()
+        (folder / "path" / "ddpfix").symlink_to(self.root)
+        scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self.environment = os.environ | {"PYTHONPATH": str(folder / "path"), "PATH": scripts}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``python`` with these arguments in the copy."""
+        return self.command([sys.executable, *arguments])
+
+    def command(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """The bytes of the package's, the tests' and the documents' files, by path."""
+        return {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for folder in ("patcher", "tests", "docs")
+            for path in (self.root / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }

@@ -1,0 +1,394 @@
+"""The command facts: what the analysis knows of a script, for people and as JSON.
+
+For whoever writes a rule, or wonders why one fires. It reads the script and runs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+
+from ...record import as_dict, record
+from ..analysis.evaluations import Evaluation
+from ..analysis.load import read_program
+from ..analysis.loaders import Loader, made
+from ..analysis.program import Program
+from ..analysis.rank_reach import ROLES, differs, reached
+from ..analysis.train_loops import TrainLoop
+from ..capabilities.models import models_of
+from ..source.module import Module
+from ..source.tree import argument, position, within
+from .output import dumps
+
+WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard")
+
+
+@record
+class Place:
+    """A line of the program, from 1, and the text that stands there."""
+
+    path: str
+    line: int
+    text: str
+
+
+@record
+class OptionFacts:
+    """An ``add_argument``."""
+
+    path: str
+    line: int
+    spellings: tuple[str, ...]
+    dest: str
+
+
+@record
+class LoaderFacts:
+    """A DataLoader: its arguments as they are spelled, None where they are not given."""
+
+    path: str
+    line: int
+    name: str
+    dataset: str | None
+    batch_size: str | None
+    shuffle: str | None
+    samplers: tuple[str, ...]  # one for each branch
+    drop_last: bool
+    distributed: bool  # whether a DistributedSampler deals in one of the branches
+
+
+@record
+class TrainLoopFacts:
+    """A loop that back-propagates."""
+
+    path: str
+    line: int
+    text: str
+    function: str | None
+    epochs: Place | None
+    loader: LoaderFacts | None
+    models: tuple[str, ...]
+    backward: tuple[Place, ...]
+    clip: tuple[Place, ...]
+    step: tuple[Place, ...]  # of optimizers, schedulers and gradient scalers
+    accumulation_test: Place | None
+    accumulation: str | None  # how many micro-batches make an optimizer step
+    counters: tuple[str, ...]  # names that count optimizer steps
+
+
+@record
+class EvaluationFacts:
+    """A loop over a loader that evaluates."""
+
+    path: str
+    line: int
+    text: str
+    function: str | None
+    model: str
+    loader: LoaderFacts
+    accumulators: tuple[str, ...] | None  # None: not lists and sums alone
+    entered: tuple[Place, ...]
+
+
+@record
+class GateFacts:
+    """A test that tells kinds of process apart, and which of them come to its branches."""
+
+    path: str
+    line: int
+    test: str
+    reached_by: tuple[str, ...]
+    else_reached_by: tuple[str, ...] | None  # None: there is no other branch
+
+
+@record
+class ProgramFacts:
+    """What is known of a script and the modules beside it that it imports."""
+
+    script: str
+    trains: bool
+    modules: tuple[str, ...]
+    options: tuple[OptionFacts, ...]
+    arguments: tuple[Place, ...]
+    process_groups: tuple[Place, ...]
+    wraps: tuple[Place, ...]
+    loaders: tuple[LoaderFacts, ...]
+    train_loops: tuple[TrainLoopFacts, ...]
+    evaluations: tuple[EvaluationFacts, ...]
+    rank_gates: tuple[GateFacts, ...]
+    unreached: tuple[Place, ...]  # functions that nothing in the program comes to
+
+
+@click.command()
+@click.argument("script")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def facts(script: str, as_json: bool) -> None:
+    """Print what is known of SCRIPT: its options, loaders, loops, evaluations and rank tests.
+
+    It is what the rules go by. The script is read and not run, with the modules beside it that it
+    imports.
+
+    Exit status: 0, or 2 where the script cannot be read.
+    """
+    known = facts_of(read_program(script))
+    click.echo(dumps(as_dict(known)) if as_json else "\n".join(lines(known)))
+
+
+def facts_of(program: Program) -> ProgramFacts:
+    """What is known of a program, as plain data."""
+    return FactReader(program).program_facts()
+
+
+class FactReader:
+    """Reads facts off a program; paths of modules are those from the script's folder."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._name = program.script.source.name
+        self._folder = os.path.dirname(os.path.realpath(self._name))
+
+    def program_facts(self) -> ProgramFacts:
+        program = self.program
+        return ProgramFacts(
+            script=self._name,
+            trains=bool(program.train_loops),
+            modules=tuple(self.path(module) for module in program.modules),
+            options=tuple(self.options()),
+            arguments=tuple(self.place(module, stmt) for module, stmt, _ in program.parses),
+            process_groups=self.calls("init_process_group"),
+            wraps=self.calls(*WRAPPERS),
+            loaders=tuple(
+                self.loader(made(module, call))
+                for module in program.modules
+                for call in module.calls_to("DataLoader")
+            ),
+            train_loops=tuple(map(self.train_loop, program.train_loops)),
+            evaluations=tuple(map(self.evaluation, program.evaluations)),
+            rank_gates=tuple(self.gates()),
+            unreached=tuple(
+                Place(self.path(module), function.lineno, function.name)
+                for module in program.modules
+                for function in module.all_functions
+                if not program.is_live(module, function.body[0])
+            ),
+        )
+
+    def path(self, module: Module) -> str:
+        """The module's file, told from where the script's own path is told from."""
+        if module is self.program.script:
+            return self._name
+        beside = os.path.relpath(module.source.name, self._folder)
+        return os.path.join(os.path.dirname(self._name), beside)
+
+    def place(self, module: Module, node: ast.stmt | ast.expr) -> Place:
+        """Where a node stands; of a loop or a test its first line."""
+        if isinstance(node, ast.For | ast.While | ast.If | ast.With):
+            text = module.line(node.lineno)
+        else:
+            text = module.text(node)
+        return Place(self.path(module), node.lineno, " ".join(text.split()))
+
+    def calls(self, *names: str) -> tuple[Place, ...]:
+        """The statements of all calls of these names."""
+        return tuple(
+            self.place(module, module.statement(call))
+            for module in self.program.modules
+            for call in module.calls_to(*names)
+        )
+
+    def options(self) -> Iterator[OptionFacts]:
+        for module in self.program.modules:
+            for option in self.program.options.values():
+                if option.call in module.parents:
+                    line = option.call.lineno
+                    yield OptionFacts(self.path(module), line, option.spellings, option.dest)
+
+    def loader(self, loader: Loader) -> LoaderFacts:
+        module = loader.module
+
+        def spelled(node: ast.expr | None) -> str | None:
+            return None if node is None else " ".join(module.text(node).split())
+
+        return LoaderFacts(
+            self.path(module),
+            loader.call.lineno,
+            loader.name,
+            spelled(loader.dataset),
+            spelled(loader.batch_size),
+            spelled(argument(loader.call, 2, "shuffle")),
+            tuple(text for node in loader.samplers if (text := spelled(node))),
+            loader.drop_last,
+            bool(loader.distributed),
+        )
+
+    def train_loop(self, loop: TrainLoop) -> TrainLoopFacts:
+        module = loop.module
+        here = self.place(module, loop.steps)
+        function = module.function(loop.steps)
+        return TrainLoopFacts(
+            here.path,
+            here.line,
+            here.text,
+            None if function is None else function.name,
+            None if loop.epochs is None else self.place(module, loop.epochs),
+            None if loop.loader is None else self.loader(loop.loader),
+            tuple(models_of(self.program, loop)),
+            tuple(self.place(module, call) for call in loop.backwards),
+            tuple(self.place(module, stmt) for stmt in loop.clips),
+            tuple(
+                self.place(module, call)
+                for call in within(loop.steps.body, ast.Call)
+                if isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+            ),
+            None if loop.step_test is None else self.place(module, loop.step_test),
+            None if loop.accumulation is None else module.text(loop.accumulation),
+            tuple(sorted(loop.counters)),
+        )
+
+    def evaluation(self, evaluation: Evaluation) -> EvaluationFacts:
+        here = self.place(evaluation.module, evaluation.loop)
+        function, sums = evaluation.function, evaluation.accumulators
+        return EvaluationFacts(
+            here.path,
+            here.line,
+            here.text,
+            None if function is None else function.name,
+            evaluation.model,
+            self.loader(evaluation.loader),
+            None if sums is None else tuple(sums),
+            ()
+            if function is None
+            else tuple(self.place(module, call) for module, call in self.program.callers(function)),
+        )
+
+    def gates(self) -> Iterator[GateFacts]:
+        """Tests with a branch that some kind of process cannot come to."""
+        for module in self.program.modules:
+            tests: list[ast.If | ast.IfExp | ast.While] = [*module.nodes(ast.If)]
+            tests += [*module.nodes(ast.IfExp), *module.nodes(ast.While)]
+            for gate in sorted(tests, key=position):
+                if not differs(module, gate.test):
+                    continue
+                text = " ".join(module.text(gate.test).split())
+                body, other = (self.reaching(module, each) for each in (gate.body, gate.orelse))
+                if any(roles is not None and len(roles) < len(ROLES) for roles in (body, other)):
+                    yield GateFacts(self.path(module), gate.lineno, text, body or (), other)
+
+    def reaching(
+        self, module: Module, branch: ast.expr | Sequence[ast.stmt]
+    ) -> tuple[str, ...] | None:
+        """Which kinds of process come to a branch of a test; None where there is no branch."""
+        first = branch if isinstance(branch, ast.expr) else next(iter(branch), None)
+        if first is None:
+            return None
+        roles = reached(self.program, module, first)
+        return tuple(role.value for role in ROLES if role in roles)
+
+
+def lines(known: ProgramFacts) -> Iterator[str]:
+    """The facts for people, grouped; every place is ``path:line``."""
+    yield f"{known.script}: {'a script that trains' if known.trains else 'nothing in it trains'}"
+    groups: dict[str, Iterable[str]] = {
+        "Modules": known.modules,
+        "Options": (
+            f"{at(option)}  {', '.join(option.spellings)}  sets {option.dest}"
+            for option in known.options
+        ),
+        "Arguments come from": map(shown, known.arguments),
+        "Process group": map(shown, known.process_groups),
+        "Wraps": map(shown, known.wraps),
+        "Loaders": (
+            f"{at(loader)}  {loader.name or 'without a name'}{details(loader_rows(loader))}"
+            for loader in known.loaders
+        ),
+        "Train loops": (
+            f"{shown(loop)}{details(train_loop_rows(loop))}" for loop in known.train_loops
+        ),
+        "Evaluations": (
+            f"{shown(one)}{details(evaluation_rows(one))}" for one in known.evaluations
+        ),
+        "Rank tests": (
+            f"{at(gate)}  {gate.test}{details(gate_rows(gate))}" for gate in known.rank_gates
+        ),
+        "Functions that nothing comes to": map(shown, known.unreached),
+    }
+    for title, entries in groups.items():
+        yield f"\n{title}"
+        yield from [f"  {entry}" for entry in entries] or ["  none"]
+
+
+Located = Place | OptionFacts | LoaderFacts | TrainLoopFacts | EvaluationFacts | GateFacts
+Rows = Iterable[tuple[str, str | None]]
+
+
+def at(item: Located) -> str:
+    return f"{item.path}:{item.line}"
+
+
+def shown(item: Place | TrainLoopFacts | EvaluationFacts) -> str:
+    return f"{at(item)}  {item.text}"
+
+
+def details(rows: Rows) -> str:
+    """Named values below an entry, a line each."""
+    return "".join(f"\n      {name:20}{value or 'none'}" for name, value in rows)
+
+
+def listed(items: Iterable[str]) -> str:
+    return ", ".join(items)
+
+
+def places(items: Iterable[Place]) -> str:
+    """Places of one file, which the line above names."""
+    return listed(f"{item.text} (line {item.line})" for item in items)
+
+
+def loader_rows(loader: LoaderFacts) -> Rows:
+    yield "data", loader.dataset
+    yield "batch size", loader.batch_size
+    yield "sampler", " or ".join(loader.samplers)
+    yield "shuffle", loader.shuffle
+    yield "dealt by rank", "yes" if loader.distributed else "no"
+
+
+def train_loop_rows(loop: TrainLoopFacts) -> Rows:
+    yield "function", loop.function or "module level"
+    yield "epoch loop", None if loop.epochs is None else places([loop.epochs])
+    yield "loader", named(loop.loader)
+    yield "models", listed(loop.models)
+    yield "backward", places(loop.backward)
+    yield "clip", places(loop.clip)
+    yield "step", places(loop.step)
+    yield "accumulation", loop.accumulation
+    yield (
+        "accumulation test",
+        None if loop.accumulation_test is None else places([loop.accumulation_test]),
+    )
+    yield "counts steps in", listed(loop.counters)
+
+
+def evaluation_rows(evaluation: EvaluationFacts) -> Rows:
+    sums = evaluation.accumulators
+    yield "function", evaluation.function or "inline"
+    if evaluation.function is not None:
+        yield "entered from", listed(map(at, evaluation.entered))
+    yield "model", evaluation.model
+    yield "loader", named(evaluation.loader)
+    yield "accumulates", "more than lists and sums" if sums is None else listed(sums)
+
+
+def gate_rows(gate: GateFacts) -> Rows:
+    yield "reached by", listed(gate.reached_by)
+    if gate.else_reached_by is not None:
+        yield "else by", listed(gate.else_reached_by)
+
+
+def named(loader: LoaderFacts | None) -> str:
+    """A loader's name and where it is made; one of a train loop may not be found."""
+    if loader is None:
+        return "not found"
+    dealt = ", dealt by rank" if loader.distributed else ""
+    return f"{loader.name or 'without a name'} ({at(loader)}{dealt})"
