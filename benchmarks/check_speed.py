@@ -31,11 +31,11 @@ SKIPPED = {".git", "build", "dist", "node_modules", "site-packages", "__pycache_
 
 # Most seconds, and most times another tool's median: what the project promises.
 TARGETS: dict[str, tuple[float | None, dict[str, float]]] = {
-    "one script": (0.060, {"pyupgrade": 0.6}),
-    "run scripts": (None, {"ruff": 4.0}),
-    "all files": (None, {"ruff": 1.5}),
-    "all files again": (0.080, {}),
-    "patch one script": (0.500, {}),
+    "one script": (None, {"pyupgrade": 1.2}),
+    "run scripts": (None, {}),
+    "all files": (None, {"ruff": 4.0}),
+    "all files again": (0.150, {}),
+    "patch one script": (0.700, {}),
 }
 
 
