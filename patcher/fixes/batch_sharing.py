@@ -9,11 +9,15 @@ from ..analysis.loaders import Loader
 from ..editing.edits import Edit, Guard, Import, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ..source.module import Module
 from ..source.tree import below, everywhere, keyword, position, within
-from .process_group import SHARED
+from .process_group import BATCH_SAMPLER
 
-BATCHES = "train_batches"
-WHOLE = "whole_batch"  # weighs as every other one does
-OF_BATCHES = ("batch_size", "sampler", "drop_last")  # a loader has them only if it makes batches
+BATCHES_NAME = "train_batches"
+WHOLE_BATCH = "whole_batch"  # weighs as every other one does
+BATCH_ATTRIBUTES = (
+    "batch_size",
+    "sampler",
+    "drop_last",
+)  # a loader has them only if it makes batches
 
 
 def refusal(module: Module, at: ast.stmt | ast.expr | ast.keyword, why: str) -> RefusedError:
@@ -27,7 +31,7 @@ def is_one_of_cycles(loader: Loader) -> bool:
     return loader.cycle is not None and any(isinstance(up, ast.ListComp) for up in ups)
 
 
-def lone_sampler(loader: Loader) -> tuple[str, list[Edit]]:
+def single_process_sampler(loader: Loader) -> tuple[str, list[Edit]]:
     """The text of a lone process's sampler, and edits that give it to ranks as well."""
     module, word = loader.module, keyword(loader.call, "sampler")
     if word is None:
@@ -46,11 +50,11 @@ def lone_sampler(loader: Loader) -> tuple[str, list[Edit]]:
     if any(isinstance(value, ast.Constant) for value in values):  # None: the loader shuffles
         return default_sampler(loader)
     if isinstance(word.value, ast.Name):
-        return word.value.id, [undone(module, old, new) for old, new in replaced]
+        return word.value.id, [restore_sampler(module, old, new) for old, new in replaced]
     return module.text(replaced[0][1] if replaced else word.value), []
 
 
-def undone(module: Module, old: ast.expr, new: ast.expr) -> Edit:
+def restore_sampler(module: Module, old: ast.expr, new: ast.expr) -> Edit:
     """The lone process's sampler in the place of the ranks': also of the test, if it is all."""
     stmt, other = module.statement(old), module.statement(new)
     gate = module.parents[stmt]
@@ -81,19 +85,19 @@ def is_shuffled(loader: Loader) -> bool:
     return word is not None and not (isinstance(word.value, ast.Constant) and not word.value.value)
 
 
-def batches(loader: Loader, sampler: str) -> Iterator[Edit]:
+def share_batches_of(loader: Loader, sampler: str) -> Iterator[Edit]:
     """The loader's batches made by the sampler that deals them out; of a cycle, with a name."""
     module, call = loader.module, loader.call
-    code = dealing(loader, sampler, size_of(loader))
+    code = sampler_construction(loader, sampler, batch_size_text(loader))
     if is_one_of_cycles(loader):
-        yield whole_batch(loader)
+        yield constant_weight(loader)
     elif loader.cycle is not None:
-        yield Insert(module.statement(call), f"{BATCHES} = {code}")
-        code = BATCHES
+        yield Insert(module.statement(call), f"{BATCHES_NAME} = {code}")
+        code = BATCHES_NAME
     everything = arguments(call)
     first = True
     for before, word in zip([None, *everything], everything, strict=False):
-        if not is_of_batches(loader, word):
+        if not is_batch_argument(loader, word):
             continue
         if first:
             yield Rewrite(word, f"batch_sampler={code}")
@@ -104,17 +108,17 @@ def batches(loader: Loader, sampler: str) -> Iterator[Edit]:
         yield Rewrite(everything[-1], f", batch_sampler={code}", after=True)
 
 
-def dealing(loader: Loader, sampler: str, size: str) -> str:
+def sampler_construction(loader: Loader, sampler: str, size: str) -> str:
     """The construction of a sampler that deals the loader's batches out."""
     module, call = loader.module, loader.call
     if len(call.args) > 2 or any(word.arg in (None, "batch_sampler") for word in call.keywords):
         raise refusal(module, call, "its arguments do not show how it makes batches")
     drop = keyword(call, "drop_last")
     last = "False" if drop is None else module.text(drop.value)
-    return f"{SHARED}({sampler}, {size}, drop_last={last})"
+    return f"{BATCH_SAMPLER}({sampler}, {size}, drop_last={last})"
 
 
-def size_of(loader: Loader) -> str:
+def batch_size_text(loader: Loader) -> str:
     """The text of a batch size."""
     return "1" if loader.batch_size is None else loader.module.text(loader.batch_size)
 
@@ -125,16 +129,16 @@ def arguments(call: ast.Call) -> list[ast.expr | ast.keyword]:
     return sorted(everything, key=position)
 
 
-def is_of_batches(loader: Loader, word: ast.expr | ast.keyword) -> bool:
+def is_batch_argument(loader: Loader, word: ast.expr | ast.keyword) -> bool:
     """Whether an argument tells how batches are made."""
-    named = isinstance(word, ast.keyword) and word.arg in (*OF_BATCHES, "shuffle")
+    named = isinstance(word, ast.keyword) and word.arg in (*BATCH_ATTRIBUTES, "shuffle")
     return named or word is loader.batch_size
 
 
-def whole_batch(loader: Loader) -> Edit:
+def constant_weight(loader: Loader) -> Edit:
     """What tells the weight of every batch that one of several cycles gives."""
     module, call = loader.module, loader.call
-    size = size_of(loader)
+    size = batch_size_text(loader)
     inner = {
         name.id
         for up in module.ancestors(call)
@@ -145,23 +149,23 @@ def whole_batch(loader: Loader) -> Edit:
     sizes = [] if loader.batch_size is None else everywhere(loader.batch_size, ast.Name)
     if not loader.drop_last or any(name.id in inner for name in sizes):
         raise refusal(module, call, "nothing tells which batch of a cycle is a smaller one")
-    code = f"{SHARED}(range({size}), {size}, drop_last=True)"
-    return Insert(module.statement(call), f"{WHOLE} = {code}")
+    code = f"{BATCH_SAMPLER}(range({size}), {size}, drop_last=True)"
+    return Insert(module.statement(call), f"{WHOLE_BATCH} = {code}")
 
 
-def fork(loader: Loader, sampler: str, test: str) -> Edit:
+def fork_by_test(loader: Loader, sampler: str, test: str) -> Edit:
     """The loader as it is where ``test`` holds, and else with its batches dealt out."""
     module, call = loader.module, loader.call
     stmt = module.statement(call)
     if not (isinstance(stmt, ast.Assign) and stmt.value is call):
         raise refusal(module, call, "it makes the loader of an evaluation, too")
-    kept = [module.text(word) for word in arguments(call) if not is_of_batches(loader, word)]
-    kept.append(f"batch_sampler={dealing(loader, sampler, size_of(loader))}")
+    kept = [module.text(word) for word in arguments(call) if not is_batch_argument(loader, word)]
+    kept.append(f"batch_sampler={sampler_construction(loader, sampler, batch_size_text(loader))}")
     targets = "".join(f"{module.text(target)} = " for target in stmt.targets)
     return Guard(stmt, test, f"{targets}{module.text(call.func)}({', '.join(kept)})")
 
 
-def told_epochs(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
+def drop_set_epoch(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
     """What else the function around ``at`` says to the loader or its sampler.
 
     Nobody has to be told the epoch any more, and what a loader of given batches no longer has, its
@@ -169,7 +173,7 @@ def told_epochs(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
     """
     names = {loader.name}
     if module is loader.module and module.function(at) is module.function(loader.call):
-        names = {module.text(t) for t in assigned_to(module, loader.call)}
+        names = {module.text(t) for t in assignment_targets(module, loader.call)}
     word = keyword(loader.call, "sampler")
     samplers = {f"{name}.sampler" for name in names}
     samplers |= {loader.module.text(word.value)} if word else set()
@@ -188,12 +192,12 @@ def told_epochs(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
         gone.update(below(told))
         edits.append(Replace(told, ""))
     for node in within(scope, ast.Attribute):
-        if node.attr in OF_BATCHES and module.text(node.value) in names and node not in gone:
+        if node.attr in BATCH_ATTRIBUTES and module.text(node.value) in names and node not in gone:
             edits.append(Rewrite(node, f"{module.text(node.value)}.batch_sampler.{node.attr}"))
     return edits
 
 
-def assigned_to(module: Module, call: ast.Call) -> list[ast.expr]:
+def assignment_targets(module: Module, call: ast.Call) -> list[ast.expr]:
     """What the statement of a construction binds."""
     stmt = module.statement(call)
     return stmt.targets if isinstance(stmt, ast.Assign) else []

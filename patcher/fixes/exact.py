@@ -24,20 +24,20 @@ from ..findings import Finding
 from ..source.module import Module
 from ..source.tree import argument, below, bound_names, everywhere, keyword, mentions
 from .batch_sharing import (
-    WHOLE,
-    batches,
-    fork,
+    WHOLE_BATCH,
+    drop_set_epoch,
+    fork_by_test,
     is_one_of_cycles,
-    lone_sampler,
     refusal,
-    told_epochs,
+    share_batches_of,
+    single_process_sampler,
 )
-from .process_group import SHARED, is_shared
+from .process_group import BATCH_SAMPLER, shares_batches
 
-NUMBER = "batch_number"
+BATCH_NUMBER = "batch_number"
 BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-LOSS = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
-AMOUNT = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
+LOSS_NAME = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
+AMOUNT_NAME = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
 
 
 def shared_out(program: Program) -> Iterator[Finding]:
@@ -47,31 +47,33 @@ def shared_out(program: Program) -> Iterator[Finding]:
     """
     pending: dict[ast.Call, TrainLoop] = {}
     for loop in program.train_loops:
-        loader = known_loader(program, loop)
+        loader = training_loader(program, loop)
         for call in loop.backwards:
             if call.args:
                 raise refusal(loop.module, call, "backward() is given something but the loss")
             if any(has_modulo(up) for up in loop.module.ancestors(call)):
                 raise refusal(loop.module, call, "one backward() for several batches")
-        if not is_shared(loader):
+        if not shares_batches(loader):
             pending.setdefault(loader.call, loop)
     if pending:
-        refuse_the_unequal(program)
+        refuse_batch_dependence(program)
     for loop in pending.values():
-        loader = known_loader(program, loop)
-        sampler, edits = lone_sampler(loader)
-        test = test_of_others(program, loader)
-        edits += [fork(loader, sampler, test)] if test else [*batches(loader, sampler)]
-        edits += [*told_epochs(loader.module, loader.call, loader)]
+        loader = training_loader(program, loop)
+        sampler, edits = single_process_sampler(loader)
+        test = training_test(program, loader)
+        edits += (
+            [fork_by_test(loader, sampler, test)] if test else [*share_batches_of(loader, sampler)]
+        )
+        edits += [*drop_set_epoch(loader.module, loader.call, loader)]
         if loader.module is loop.module:
-            edits += told_epochs(loop.module, loop.steps, loader)
-        elif others := told_epochs(loop.module, loop.steps, loader):
+            edits += drop_set_epoch(loop.module, loop.steps, loader)
+        elif others := drop_set_epoch(loop.module, loop.steps, loader):
             yield Finding(loop.module, loop.steps, "nobody has to be told the epoch", tuple(others))
         yield Finding(
             loader.module,
             loader.call,
             "its batches are dealt out among the ranks",
-            (*dict.fromkeys(edits), Define(SHARED)),
+            (*dict.fromkeys(edits), Define(BATCH_SAMPLER)),
         )
 
 
@@ -80,41 +82,41 @@ def weighed(program: Program) -> Iterator[Finding]:
     if program.train_loops:
         refuse_divisions(program)  # those of data dealt by hand are undone by now
     for loop in program.train_loops:
-        module, loader = loop.module, known_loader(program, loop)
-        backwards = [call for call in loop.backwards if not is_weighed(call)]
+        module, loader = loop.module, training_loader(program, loop)
+        backwards = [call for call in loop.backwards if not is_weighted(call)]
         if not backwards:
             continue
         if is_one_of_cycles(loader):
-            edits = [weight(module, call, f"{WHOLE}.weight(0)") for call in backwards]
+            edits = [weight_loss(module, call, f"{WHOLE_BATCH}.weight(0)") for call in backwards]
             yield Finding(module, loop.steps, "every batch is shared out alike", tuple(edits))
             continue
         edits = []
         number = f"{loop.step_name} - 1" if loop.step_start else loop.step_name
         if not number or loop.step_name in bound_names(loop.steps.body):
-            number = NUMBER
-            edits = counted(loop)
+            number = BATCH_NUMBER
+            edits = count_batches(loop)
         word = keyword(loader.call, "batch_sampler")
         named = word is not None and isinstance(word.value, ast.Name)
         sampler = (
             loader.module.text(word.value) if word and named else f"{loader.name}.batch_sampler"
         )
         for call in backwards:
-            edits.append(weight(module, call, f"{sampler}.weight({number})"))
+            edits.append(weight_loss(module, call, f"{sampler}.weight({number})"))
         yield Finding(module, loop.steps, "each rank's loss counts by its part", tuple(edits))
 
 
-def weight(module: Module, call: ast.Call, factor: str) -> Edit:
+def weight_loss(module: Module, call: ast.Call, factor: str) -> Edit:
     """``loss.backward()`` with the loss times ``factor``; inside what scales it, if anything."""
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
     if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale") and loss.args:
-        return Rewrite(loss.args[0], f"{operand(module, loss.args[0])} * {factor}")
+        return Rewrite(loss.args[0], f"{operand_text(module, loss.args[0])} * {factor}")
     if isinstance(loss, ast.BinOp):  # in parentheses already
         return Rewrite(loss, f"({module.text(loss)}) * {factor}")
     return Rewrite(loss, f"({module.text(loss)} * {factor})")
 
 
-def is_weighed(call: ast.Call) -> bool:
+def is_weighted(call: ast.Call) -> bool:
     """Whether a backward() is one that ``weight`` made."""
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
@@ -124,7 +126,7 @@ def is_weighed(call: ast.Call) -> bool:
     )
 
 
-def counted(loop: TrainLoop) -> list[Edit]:
+def count_batches(loop: TrainLoop) -> list[Edit]:
     """Have a loop that goes through its loader count the batches."""
     module, steps = loop.module, loop.steps
     if not isinstance(steps, ast.For) or loop.loader is None or loop.loader.cycle is not None:
@@ -133,17 +135,17 @@ def counted(loop: TrainLoop) -> list[Edit]:
     if isinstance(steps.target, ast.Tuple):
         target = f"({target.strip('()')})"
     return [
-        Rewrite(steps.target, f"{NUMBER}, {target}"),
+        Rewrite(steps.target, f"{BATCH_NUMBER}, {target}"),
         Rewrite(steps.iter, f"enumerate({module.text(steps.iter)})"),
     ]
 
 
-def known_loader(program: Program, loop: TrainLoop) -> Loader:
+def training_loader(program: Program, loop: TrainLoop) -> Loader:
     """The loader that the loop goes through, or takes the next batch of a cycle of."""
     loader, module, steps = loop.loader, loop.module, loop.steps
     if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
         raise refusal(module, steps, "no one DataLoader that it goes through is known")
-    if others(program, loader) and not test_of_others(program, loader):
+    if evaluation_loaders(program, loader) and not training_test(program, loader):
         raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
     here = loader.module is module and module.function(loader.call) is module.function(steps)
     if is_one_of_cycles(loader):
@@ -159,12 +161,12 @@ def known_loader(program: Program, loop: TrainLoop) -> Loader:
     return loader
 
 
-def others(program: Program, loader: Loader) -> list[Loader]:
+def evaluation_loaders(program: Program, loader: Loader) -> list[Loader]:
     """Loaders of evaluations that are made by the same construction."""
     return [e.loader for e in program.evaluations if e.loader.call is loader.call]
 
 
-def test_of_others(program: Program, loader: Loader) -> str:
+def training_test(program: Program, loader: Loader) -> str:
     """A test that holds where a function makes a loader for no training; empty where none does.
 
     A parameter tells, if all callers give it a literal, and one of its two values is never given
@@ -174,7 +176,7 @@ def test_of_others(program: Program, loader: Loader) -> str:
     loops = [loop.loader for loop in program.train_loops if loop.loader is not None]
     asked = [each.asked for each in loops if each.call is loader.call]
     trained = [call for call in asked if call is not None]
-    if function is None or len(trained) < len(asked) or not others(program, loader):
+    if function is None or len(trained) < len(asked) or not evaluation_loaders(program, loader):
         return ""
     for arg in everywhere(function.args, ast.arg):
         told = {c: literal(module, function, c, arg.arg) for _, c in program.callers(function)}
@@ -196,17 +198,17 @@ def has_modulo(node: ast.AST) -> bool:
     )
 
 
-def refuse_the_unequal(program: Program) -> None:
+def refuse_batch_dependence(program: Program) -> None:
     """Raise RefusedError for what makes an example's loss depend on those that a rank holds."""
     for module in program.modules:
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
-        for loss in contrasts(program, module):
+        for loss in contrastive_losses(program, module):
             why = "the loss compares each example with its whole batch, of which a rank has a part"
             raise refusal(module, loss, why)
 
 
-def contrasts(program: Program, module: Module) -> Iterator[ast.expr]:
+def contrastive_losses(program: Program, module: Module) -> Iterator[ast.expr]:
     """Losses that score examples against all of their batch: with their own numbers for labels."""
     evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
@@ -214,7 +216,7 @@ def contrasts(program: Program, module: Module) -> Iterator[ast.expr]:
         if scores is None or labels is None or module.function(call) in evaluating:
             continue
         if is_own_number(module, labels) and (
-            LOSS.search(module.text(call.func)) or any(products(module, scores))
+            LOSS_NAME.search(module.text(call.func)) or any(products(module, scores))
         ):
             yield call
     for product, _ in masked(module):
@@ -234,7 +236,7 @@ def refuse_divisions(program: Program) -> None:
                     or any(n.attr == "world_size" for n in everywhere(parts, ast.Attribute))
                     or mentions(parts, "get_world_size")
                 )
-                and AMOUNT.search(module.text(amount))
+                and AMOUNT_NAME.search(module.text(amount))
                 and function not in evaluating
                 and (function is None or function.name not in helper_names())
             ):
@@ -251,7 +253,7 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, a
             yield stmt, stmt.target, stmt.value
 
 
-def operand(module: Module, node: ast.expr) -> str:
+def operand_text(module: Module, node: ast.expr) -> str:
     """The text of a factor."""
     text = module.text(node)
     return text if isinstance(node, ast.Name | ast.Attribute | ast.Call) else f"({text})"

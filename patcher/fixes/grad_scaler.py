@@ -10,7 +10,7 @@ from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite
 from ..source.module import Module
 from ..source.tree import bound_names, everywhere, mentions, names_within, within
-from .process_group import on_cuda
+from .process_group import on_cuda_test
 
 SCALER = "scaler"
 SCALE = "loss_scale"  # as it was before the step
@@ -71,7 +71,7 @@ def scaled_step(module: Module, step: ast.Expr, optimizer: str) -> Iterator[Edit
 
 def device_type(program: Program) -> str:
     """Text for the kind of device that the process computes on."""
-    cuda = on_cuda(program)
+    cuda = on_cuda_test(program)
     return cuda.partition(" ")[0] if " == " in cuda else f"'cuda' if {cuda} else 'cpu'"
 
 

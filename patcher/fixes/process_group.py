@@ -36,7 +36,7 @@ if {args}.local_rank != -1:
     {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
     {args}.n_gpu = 1"""
 
-LAUNCHED = """\
+SET_UP_FROM_ENVIRONMENT = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
     use_cuda = torch.cuda.is_available()
     if use_cuda:
@@ -44,7 +44,7 @@ if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accel
     torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
                                          timeout=datetime.timedelta(hours=1))"""
 
-SHARED = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
+BATCH_SAMPLER = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
 
 WAIT = """\
 if torch.distributed.is_initialized():
@@ -68,7 +68,7 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
     return name in parameters(function) | bound_names(function.body) | module.module_names
 
 
-def is_alone(program: Program, module: Module, node: ast.AST) -> str:
+def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
     """A test at ``node`` that holds for a process without a group."""
     args = arguments_name(program)
     if args and program.has_argument("local_rank") and is_in_scope(module, node, args):
@@ -76,13 +76,13 @@ def is_alone(program: Program, module: Module, node: ast.AST) -> str:
     return "not torch.distributed.is_initialized()"
 
 
-def use_cuda(program: Program, args: str) -> str:
+def use_cuda_test(program: Program, args: str) -> str:
     """An expression that tells whether ranks are to compute on cards."""
     test = "torch.cuda.is_available()"
     return f"{test} and not {args}.no_cuda" if program.has_argument("no_cuda") else test
 
 
-def on_cuda(program: Program) -> str:
+def on_cuda_test(program: Program) -> str:
     """An expression that tells whether this process computes on a card."""
     for _, _, args in program.parses:
         if any(
@@ -97,7 +97,7 @@ def on_cuda(program: Program) -> str:
     return "torch.cuda.is_available()"
 
 
-def card_and_group(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:
+def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:
     """How ``node`` can name this rank's card, and a test there that holds in a process group."""
     function = module.function(node)
     names = [
@@ -119,7 +119,7 @@ def ddp_options(program: Program, card: str) -> str:
     RoBERTa's pooler) and whether there are cannot be told from the text. That search takes what
     another forward of the same step uses for unused; a static graph counts over the whole step.
     """
-    args, test = arguments_name(program), on_cuda(program)
+    args, test = arguments_name(program), on_cuda_test(program)
     if "local_rank" not in card:
         test = "torch.cuda.is_available()"
     elif test.startswith(f"{args}."):
@@ -167,12 +167,12 @@ def share_of(program: Program, evaluation: Evaluation) -> tuple[str, tuple[Edit,
     loader, module = evaluation.loader, evaluation.module
     if loader.module is not module or loader.dataset is None or loader.batch_size is None:
         return None
-    if any(is_bound_late(loader, part) for part in (loader.dataset, loader.batch_size)):
+    if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]
-    if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
+    if users[0] is not evaluation or not all(e.accumulators and forwards_itself(e) for e in users):
         return None
-    if any(e.module is not module for e in users) or is_used_for_more(module, loader, users):
+    if any(e.module is not module for e in users) or is_used_elsewhere(module, loader, users):
         return None
     deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
     gather = [
@@ -183,7 +183,7 @@ def share_of(program: Program, evaluation: Evaluation) -> tuple[str, tuple[Edit,
     return deal, (*gather, Define("shard_of_batches"), Define("gathered"))
 
 
-def is_bound_late(loader: Loader, value: ast.expr) -> bool:
+def is_rebound_before_loader(loader: Loader, value: ast.expr) -> bool:
     """Whether a name in an argument of the loader gets its value behind one of the samplers."""
     module, function = loader.module, loader.module.function(loader.call)
     return any(
@@ -194,7 +194,7 @@ def is_bound_late(loader: Loader, value: ast.expr) -> bool:
     )
 
 
-def is_bare(evaluation: Evaluation) -> bool:
+def forwards_itself(evaluation: Evaluation) -> bool:
     """Whether the loop itself forwards, so that it can be seen to take no wrapper."""
     return not any(
         isinstance(call.func, ast.Attribute)
@@ -205,7 +205,7 @@ def is_bare(evaluation: Evaluation) -> bool:
     )
 
 
-def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
+def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
     """Whether the loader's name is read but to go through it, or to give it to an evaluation."""
     stmt = module.statement(loader.call)
     if not (isinstance(stmt, ast.Assign) and stmt.value is loader.call):
@@ -225,7 +225,9 @@ def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) ->
     else:
         reads = [*names_within(module.scope_statements(stmt), {name})]
     again = [n for n in reads if not isinstance(getattr(n, "ctx", None), ast.Load)]
-    ends = [n.lineno for n in again if n.lineno > stmt.lineno and not are_branches(module, stmt, n)]
+    ends = [
+        n.lineno for n in again if n.lineno > stmt.lineno and not are_alternatives(module, stmt, n)
+    ]
     return any(
         node not in heads
         and node not in given
@@ -235,7 +237,7 @@ def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) ->
     )
 
 
-def are_branches(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
+def are_alternatives(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
     """Whether two places stand in two branches of one test."""
     child: ast.AST = stmt
     for up in module.ancestors(stmt):
@@ -253,10 +255,10 @@ def is_handed_on(module: Module, node: ast.expr) -> bool:
     return isinstance(up, ast.Call) and module.last_name(up.func)[:1].isupper()
 
 
-def is_shared(loader: Loader) -> bool:
+def shares_batches(loader: Loader) -> bool:
     """Whether the loader's batches are dealt out among the ranks, as ``patch --exact`` has it."""
     word = keyword(loader.call, "batch_sampler")
     if word is None:
         return False
     value = loader.module.definition(word.value, loader.call) or word.value
-    return mentions(value, SHARED)
+    return mentions(value, BATCH_SAMPLER)

@@ -49,10 +49,10 @@ def findings(program: Program) -> Iterator[Finding]:
                 (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
             )
     if not program.parses:
-        yield from asked_of_nobody(program)
+        yield from unexplained_local_rank(program)
 
 
-def asked_of_nobody(program: Program) -> Iterator[Finding]:
+def unexplained_local_rank(program: Program) -> Iterator[Finding]:
     """``x.local_rank`` where no statement shows how ``x`` came to it."""
     for module in program.modules:
         if any(name.endswith("TrainingArguments") for name in module.aliases.values()):

@@ -25,8 +25,14 @@ from ..source.tree import mentions
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
 
-PER_NODE = ("gpu_per_node", "gpus_per_node", "n_gpu_per_node", "ngpus_per_node", "nproc_per_node")
-NODE = ("node_index", "node_rank", *PER_NODE)
+RANKS_PER_NODE = (
+    "gpu_per_node",
+    "gpus_per_node",
+    "n_gpu_per_node",
+    "ngpus_per_node",
+    "nproc_per_node",
+)
+NODE_NAMES = ("node_index", "node_rank", *RANKS_PER_NODE)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -39,17 +45,17 @@ def findings(program: Program) -> Iterator[Finding]:
                     module,
                     add,
                     f"{module.text(add)} renumbers the ranks",
-                    removed(program, module, add),
+                    drop_renumbering(program, module, add),
                 )
-        per_node = any(mentions(module.tree, name) for name in NODE)
+        per_node = any(mentions(module.tree, name) for name in NODE_NAMES)
         for node in module.nodes(ast.BinOp):
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
                 if not is_fallback(module, node):
                     because = f"{module.text(node)} is no rank of a launcher's"
-                    yield Finding(module, node, because, read(program, module, node))
-            elif per_node and isinstance(node.op, ast.Add) and is_numbered_by_node(module, node):
+                    yield Finding(module, node, because, read_local_rank(program, module, node))
+            elif per_node and isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
                 because = f"{module.text(node)} is no rank of a launcher's"
-                yield Finding(module, node, because, asked(module, node))
+                yield Finding(module, node, because, read_global_rank(module, node))
 
 
 def is_rank(module: Module, node: ast.expr) -> bool:
@@ -58,10 +64,10 @@ def is_rank(module: Module, node: ast.expr) -> bool:
     return named and value(module, node, Role.OTHER) == RANK[Role.OTHER]
 
 
-def is_numbered_by_node(module: Module, node: ast.BinOp) -> bool:
+def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:
     """``local_rank + args.node_index * args.gpu_per_node``, either way round."""
     return any(
-        is_rank(module, rank) and any(mentions(rest, name) for name in NODE)
+        is_rank(module, rank) and any(mentions(rest, name) for name in NODE_NAMES)
         for rank, rest in ((node.left, node.right), (node.right, node.left))
     )
 
@@ -76,14 +82,14 @@ def is_fallback(module: Module, node: ast.BinOp) -> bool:
     )
 
 
-def removed(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
+def drop_renumbering(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
     """The launcher's local rank stays as it was read."""
     alone = Role.SINGLE in reached(program, module, add)
     whole = isinstance(module.body(add), list) and len(module.body(add)) > 1
     return () if alone or not whole else (Replace(add, ""),)
 
 
-def read(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+def read_local_rank(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
     """A local rank needs no modulo; what get_rank() gives is turned into the launcher's own."""
     text = module.text(node.left)
     if isinstance(node.left, ast.Attribute) and node.left.attr == "local_rank":
@@ -95,7 +101,7 @@ def read(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
     return ()
 
 
-def asked(module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+def read_global_rank(module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
     """``get_rank()`` behind the set-up of the group in the same block."""
     stmt = module.statement(node)
     block = module.body(stmt)

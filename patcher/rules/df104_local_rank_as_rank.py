@@ -24,8 +24,8 @@ from ..source.tree import Function, within
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 
-TALK = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
-QUIET = {
+HARMLESS_MODULES = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
+HARMLESS_CALLS = {
     *("print", "format", "join", "replace", "split", "strip", "map", "str", "repr", "sorted"),
     *("round", "len", "enumerate", "range", "zip", "list", "dict", "int", "float", "sum", "max"),
     *("min", "keys", "values", "items", "get", "append", "item", "time", "get_lr", "get_last_lr"),
@@ -37,7 +37,7 @@ Place = tuple[Module, Function | None]
 def findings(program: Program) -> Iterator[Finding]:
     if not any(module.calls_to("init_process_group") for module in program.modules):
         return
-    if any(is_global(module) for module in program.modules):
+    if any(local_rank_is_global(module) for module in program.modules):
         return
     tests = [(m, test, gate) for m in program.modules for test, gate in main_tests(m)]
     if not tests:
@@ -48,16 +48,16 @@ def findings(program: Program) -> Iterator[Finding]:
         for module, call in program.entries(evaluation)
         for gate in gates(module, call)
     }  # those are DF501's
-    lines, early = before_the_group(program)
+    lines, early = code_before_group(program)
     for module, test, gate in tests:
         place = module, module.function(test)
         started = test.lineno > lines[place] if place in lines else place[1] not in early
-        if started and gate not in evaluating and not (gate and goes_by_node(module, gate)):
+        if started and gate not in evaluating and not (gate and is_per_node(module, gate)):
             yield Finding(
                 module,
                 test,
                 f"{module.text(test)} holds on every node",
-                (Rewrite(test, by_rank(module, test)), Define("is_main_process")),
+                (Rewrite(test, global_rank_test(module, test)), Define("is_main_process")),
             )
 
 
@@ -89,7 +89,7 @@ def is_local_rank(module: Module, node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "local_rank"
 
 
-def by_rank(module: Module, test: ast.Compare) -> str:
+def global_rank_test(module: Module, test: ast.Compare) -> str:
     """The same question put to the process group; what a lone process answers stays."""
     main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
     text = "is_main_process()" if main else "not is_main_process()"
@@ -100,7 +100,7 @@ def by_rank(module: Module, test: ast.Compare) -> str:
     return text if isinstance(module.parents[test], ast.If | ast.Assign) else f"({text})"
 
 
-def is_global(module: Module) -> bool:
+def local_rank_is_global(module: Module) -> bool:
     """Whether what the script calls its local rank is the group's."""
     return any(
         isinstance(stmt := module.parents[target], ast.Assign)
@@ -110,18 +110,18 @@ def is_global(module: Module) -> bool:
     )
 
 
-def goes_by_node(module: Module, gate: ast.If) -> bool:
+def is_per_node(module: Module, gate: ast.If) -> bool:
     """A block that each node needs, or that writes no file."""
     calls = [call for stmt in gate.body for call in within(stmt, ast.Call)]
     names = [module.dotted(call.func) for call in calls]
     if any(name.endswith("barrier") or "download" in name for name in names):
         return True
     leaves = any(within(gate.body, kind) for kind in (ast.Return, ast.Break, ast.Continue))
-    talk = (n.startswith(TALK) or n.rpartition(".")[2] in QUIET for n in names)
+    talk = (n.startswith(HARMLESS_MODULES) or n.rpartition(".")[2] in HARMLESS_CALLS for n in names)
     return not leaves and all(talk)
 
 
-def before_the_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
+def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
     """Up to which line functions have no process group yet, and the functions called above."""
     lines: dict[Place, int] = {}
     early: set[Function] = set()

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import LAUNCHED, READ_RANK, SET_UP, use_cuda
+from ..fixes.process_group import READ_RANK, SET_UP, SET_UP_FROM_ENVIRONMENT, use_cuda_test
 from ..source.module import Module
 from ..source.tree import mentions, within
 
@@ -28,19 +28,19 @@ CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     if not program.train_loops or any(m.calls_to("init_process_group") for m in program.modules):
         return
-    edits = set_up(program)
+    edits = group_setup(program)
     for module in program.modules:
         for call in module.calls_to("DataParallel"):
             yield Finding(module, call, "this script never makes a process group", edits)
             edits = ()  # once
 
 
-def set_up(program: Program) -> tuple[Edit, ...]:
+def group_setup(program: Program) -> tuple[Edit, ...]:
     """Edits that make a group; none where it is not plain where they go."""
-    return with_arguments(program) or by_launcher(program)
+    return setup_from_arguments(program) or setup_from_environment(program)
 
 
-def with_arguments(program: Program) -> tuple[Edit, ...]:
+def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     """Behind the choice of the device, where the arguments are parsed in the same block."""
     if len(program.parses) != 1:
         return ()
@@ -50,20 +50,22 @@ def with_arguments(program: Program) -> tuple[Edit, ...]:
     block = module.body(parse)
     behind = block[block.index(parse) + 1 :]
     devices = [stmt for stmt in behind if is_device(module, stmt)]
-    counts = [stmt for stmt in behind if is_count(module, stmt, args)]
+    counts = [stmt for stmt in behind if is_n_gpu_count(module, stmt, args)]
     if not devices or not counts:
         return ()
-    names = dict.fromkeys(module.text(target) for stmt in devices for target in targets(stmt))
+    names = dict.fromkeys(
+        module.text(target) for stmt in devices for target in assignment_targets(stmt)
+    )
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
-    code = SET_UP.format(args=args, use_cuda=use_cuda(program, args), device=" = ".join(names))
+    code = SET_UP.format(args=args, use_cuda=use_cuda_test(program, args), device=" = ".join(names))
     if "local_rank" not in program.options:  # else DF101 reads it
         code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
     return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
 
 
-def by_launcher(program: Program) -> tuple[Edit, ...]:
+def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     """Behind the arguments, or where the program starts: "cuda" is then this rank's card."""
-    script, code = program.script, LAUNCHED
+    script, code = program.script, SET_UP_FROM_ENVIRONMENT
     start: Insert | None = None
     for module, parse, args in program.parses:
         if module is script and start is None:
@@ -73,9 +75,11 @@ def by_launcher(program: Program) -> tuple[Edit, ...]:
     for stmt in script.tree.body:
         if start is None and isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
             start = Insert(stmt, code, "first")
-    named = any(map(names_card, program.modules))
-    counts = [stmt for stmt in script.nodes(ast.Assign) if counts_cards(script, stmt)]
-    elsewhere = [m for m in program.modules[1:] for s in m.nodes(ast.Assign) if counts_cards(m, s)]
+    named = any(map(names_card_by_number, program.modules))
+    counts = [stmt for stmt in script.nodes(ast.Assign) if is_device_count(script, stmt)]
+    elsewhere = [
+        m for m in program.modules[1:] for s in m.nodes(ast.Assign) if is_device_count(m, s)
+    ]
     if start is None or named or elsewhere:
         return ()
     lone = [
@@ -86,7 +90,7 @@ def by_launcher(program: Program) -> tuple[Edit, ...]:
     return (start, *lone, Import("os"), Import("torch"), Import("datetime"))
 
 
-def names_card(module: Module) -> bool:
+def names_card_by_number(module: Module) -> bool:
     """Whether a card goes by its number: ``"cuda:0"``."""
     return any(
         isinstance(node.value, str) and node.value.startswith("cuda:")
@@ -94,7 +98,7 @@ def names_card(module: Module) -> bool:
     )
 
 
-def counts_cards(module: Module, stmt: ast.Assign) -> bool:
+def is_device_count(module: Module, stmt: ast.Assign) -> bool:
     """``n_gpu = torch.cuda.device_count()``."""
     return (
         isinstance(stmt.value, ast.Call)
@@ -102,7 +106,7 @@ def counts_cards(module: Module, stmt: ast.Assign) -> bool:
     )
 
 
-def targets(stmt: ast.stmt) -> list[ast.expr]:
+def assignment_targets(stmt: ast.stmt) -> list[ast.expr]:
     return stmt.targets if isinstance(stmt, ast.Assign) else []
 
 
@@ -120,8 +124,10 @@ def makes_device(module: Module, value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and module.dotted(value.func) == "torch.device"
 
 
-def is_count(module: Module, stmt: ast.stmt, args: str) -> bool:
+def is_n_gpu_count(module: Module, stmt: ast.stmt, args: str) -> bool:
     """``args.n_gpu = torch.cuda.device_count()``."""
-    return [module.text(target) for target in targets(stmt)] == [f"{args}.n_gpu"] and any(
+    return [module.text(target) for target in assignment_targets(stmt)] == [
+        f"{args}.n_gpu"
+    ] and any(
         module.dotted(call.func) == "torch.cuda.device_count" for call in within(stmt, ast.Call)
     )

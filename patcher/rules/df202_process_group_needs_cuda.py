@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import on_cuda, use_cuda
+from ..fixes.process_group import on_cuda_test, use_cuda_test
 from ..source.module import Module
 from ..source.tree import keyword, last_argument, mentions, stands_in, within
 
@@ -35,21 +35,21 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         for call in module.calls_to("init_process_group"):
             has_group = True
-            yield from skipped_set_up(module, call)
-            yield from back_end(program, module, call)
-            yield from no_time_out(module, call)
+            yield from skipped_setup(module, call)
+            yield from nccl_only(program, module, call)
+            yield from missing_timeout(module, call)
     if not has_group:
         return
-    yield from card_by_number(program)
+    yield from fixed_card(program)
     for module in program.modules:
-        yield from tensors_of_cards(module)
+        yield from cuda_tensor_types(module)
     for module in program.modules:
         yield from ddp_on_cpu(program, module)
     if not any(module.calls_to("destroy_process_group") for module in program.modules):
-        yield from never_destroyed(program.script)
+        yield from missing_destroy(program.script)
 
 
-def skipped_set_up(module: Module, call: ast.Call) -> Iterator[Finding]:
+def skipped_setup(module: Module, call: ast.Call) -> Iterator[Finding]:
     """``if local_rank == -1 or no_cuda: … else: init_process_group``."""
     for up in module.ancestors(call):
         if not (isinstance(up, ast.If) and isinstance(up.test, ast.BoolOp)):
@@ -64,7 +64,7 @@ def skipped_set_up(module: Module, call: ast.Call) -> Iterator[Finding]:
             )
 
 
-def back_end(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
+def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
     """A literal nccl, with the card chosen in the same block."""
     word = keyword(call, "backend")
     backend = word.value if word else call.args[0] if call.args else None
@@ -84,7 +84,7 @@ def back_end(program: Program, module: Module, call: ast.Call) -> Iterator[Findi
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=lambda s: s.lineno)
     args = next((name for where, _, name in program.parses if where is module), "args")
-    edits.append(Insert(first, f"use_cuda = {use_cuda(program, args)}"))
+    edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
     yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
 
 
@@ -99,7 +99,7 @@ def is_cuda_device(module: Module, node: ast.expr) -> bool:
     )
 
 
-def no_time_out(module: Module, call: ast.Call) -> Iterator[Finding]:
+def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
     last = last_argument(call)
     if keyword(call, "timeout") is None and last is not None:
         yield Finding(
@@ -121,7 +121,7 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
         if ids is None or not isinstance(ids.value, ast.List):
             continue
         edits: list[Edit] = [
-            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda(program)} else None")
+            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda_test(program)} else None")
         ]
         if output is not None:
             words = call.keywords
@@ -135,7 +135,7 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
         )
 
 
-def card_by_number(program: Program) -> Iterator[Finding]:
+def fixed_card(program: Program) -> Iterator[Finding]:
     """``local_rank = 0`` and ``x.to(local_rank)`` in an evaluation that every rank will run."""
     for evaluation in program.evaluations:
         module, function = evaluation.module, evaluation.function
@@ -154,7 +154,7 @@ def card_by_number(program: Program) -> Iterator[Finding]:
                 yield Finding(module, call, because, (Rewrite(given, device),))
 
 
-def tensors_of_cards(module: Module) -> Iterator[Finding]:
+def cuda_tensor_types(module: Module) -> Iterator[Finding]:
     """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``: the card's types, or the CPU's."""
     for node in module.attributes("cuda"):
         parent = module.parents[node]
@@ -162,7 +162,7 @@ def tensors_of_cards(module: Module) -> Iterator[Finding]:
         alias = isinstance(parent, ast.Assign) and parent.value is node
         if not (tensor or alias) or module.dotted(node) != "torch.cuda":
             continue
-        if is_asked_for(module, node):
+        if is_under_cuda_test(module, node):
             continue
         text = f"{module.text(node)} if torch.cuda.is_available() else torch"
         yield Finding(
@@ -174,13 +174,13 @@ def tensors_of_cards(module: Module) -> Iterator[Finding]:
         )
 
 
-def is_asked_for(module: Module, node: ast.AST) -> bool:
+def is_under_cuda_test(module: Module, node: ast.AST) -> bool:
     """Whether a test around ``node`` asks for a card."""
     tests = (up.test for up in module.ancestors(node) if isinstance(up, ast.If | ast.IfExp))
     return any("cuda" in module.text(test) for test in tests)
 
 
-def never_destroyed(module: Module) -> Iterator[Finding]:
+def missing_destroy(module: Module) -> Iterator[Finding]:
     body = module.tree.body
     entry = next(
         (stmt for stmt in body if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__")),

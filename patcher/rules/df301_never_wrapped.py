@@ -20,7 +20,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached_in_function
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import WRAP, card_and_group, ddp_options
+from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import bound_names, parameters, within
 
@@ -35,23 +35,25 @@ def findings(program: Program) -> Iterator[Finding]:
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         return
     for module, call in wraps:
-        yield Finding(module, call, "the only wrapper is apex's", native(program, module, call))
+        yield Finding(
+            module, call, "the only wrapper is apex's", replace_apex_ddp(program, module, call)
+        )
     if not wraps:
         module, call = groups[0]
-        places = data_parallel(program)
+        places = data_parallel_statements(program)
         models = [
             module.text(stmt.targets[0]) for module, stmt in places if isinstance(stmt, ast.Assign)
         ]
         for place, stmt in places:
             twice = len(set(models)) < len(places)
             yield Finding(
-                place, stmt, "ranks get no wrapper", () if twice else wrap(program, place, stmt)
+                place, stmt, "ranks get no wrapper", () if twice else add_ddp(program, place, stmt)
             )
         if not places:
             yield Finding(module, call, "no model is wrapped after it")
 
 
-def data_parallel(program: Program) -> list[tuple[Module, ast.stmt]]:
+def data_parallel_statements(program: Program) -> list[tuple[Module, ast.stmt]]:
     """Where a lone process wraps a model in DataParallel to train it."""
     return [
         (module, stmt)
@@ -62,7 +64,7 @@ def data_parallel(program: Program) -> list[tuple[Module, ast.stmt]]:
     ]
 
 
-def wrap(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+def add_ddp(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
     """DDP for a rank behind DataParallel for a lone process."""
     gate = module.parents[stmt]
     if not (
@@ -70,20 +72,20 @@ def wrap(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
         and isinstance(stmt.targets[0], ast.Name | ast.Attribute)
         and isinstance(gate, ast.If)
         and stmt in gate.body
-        and all(is_wrap(module, other) for other in gate.body)
+        and all(is_data_parallel_wrap(module, other) for other in gate.body)
         and not reached_in_function(module, stmt) & RANKS
     ):
         return ()
     model = module.text(stmt.targets[0])
-    if not is_moved(program, module, stmt, model):
+    if not is_on_device(program, module, stmt, model):
         return ()
-    card, group = card_and_group(program, module, stmt)
+    card, group = card_and_group_test(program, module, stmt)
     code = WRAP.format(group=group, model=model, options=ddp_options(program, card))
     imports = [] if "args" in group else [Import("torch")]
     return (Insert(gate, code, "after"), *imports)
 
 
-def is_wrap(module: Module, stmt: ast.stmt) -> bool:
+def is_data_parallel_wrap(module: Module, stmt: ast.stmt) -> bool:
     """``model = DataParallel(model)``."""
     return (
         isinstance(stmt, ast.Assign)
@@ -92,7 +94,7 @@ def is_wrap(module: Module, stmt: ast.stmt) -> bool:
     )
 
 
-def is_moved(
+def is_on_device(
     program: Program,
     module: Module,
     node: ast.AST,
@@ -106,7 +108,7 @@ def is_moved(
         and module.text(call.func.value) == model
         and call.lineno < getattr(node, "lineno", 0)
         for call in within(module.scope_statements(node), ast.Call)
-    ) or is_made_there(module, node, model):
+    ) or is_created_on_device(module, node, model):
         return True
     function = module.function(node)
     if function is None or function in seen or model not in parameters(function):
@@ -117,12 +119,13 @@ def is_moved(
         for where, call in callers
     ]
     return bool(callers) and all(
-        value is not None and is_moved(program, where, call, where.text(value), seen | {function})
+        value is not None
+        and is_on_device(program, where, call, where.text(value), seen | {function})
         for where, call, value in given_models
     )
 
 
-def is_made_there(module: Module, node: ast.AST, model: str) -> bool:
+def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
     """``model = Model().to(device)`` above ``node``."""
     return any(
         isinstance(stmt.value, ast.Call)
@@ -134,9 +137,9 @@ def is_made_there(module: Module, node: ast.AST, model: str) -> bool:
     )
 
 
-def native(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Torch's class in the place of apex's, import and call."""
-    card, _ = card_and_group(program, module, call)
+    card, _ = card_and_group_test(program, module, call)
     local = module.text(call.func)
     imports = [
         stmt

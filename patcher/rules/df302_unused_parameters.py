@@ -24,12 +24,12 @@ from ..source.tree import keyword, last_argument, within
 
 CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
 
-HANDLED = ("find_unused_parameters", "static_graph", None)
-WITH_PARAMETERS = (
+HANDLING_OPTIONS = ("find_unused_parameters", "static_graph", None)
+LAYERS_WITH_PARAMETERS = (
     *("Bilinear", "Conv1d", "Conv2d", "Embedding", "GRU", "LSTM", "LayerNorm", "Linear"),
     *("MultiheadAttention", "Parameter", "TransformerDecoder", "TransformerEncoder"),
 )
-POOLED = {
+MODELS_WITH_POOLER = {
     *("AlbertModel", "BertModel", "CamembertModel", "LayoutLMModel", "LongformerModel"),
     *("MPNetModel", "RobertaModel", "XLMRobertaModel"),
 }
@@ -41,7 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for module in program.modules
         for call in module.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.")
-        and not any(word.arg in HANDLED for word in call.keywords)
+        and not any(word.arg in HANDLING_OPTIONS for word in call.keywords)
         and len(call.args) < 8  # of which find_unused_parameters would be the eighth
     ]
     if not wraps:
@@ -74,7 +74,7 @@ def uncalled_layer(program: Program) -> str:
         for owner in module.nodes(ast.ClassDef):
             if not any(m.calls_to(owner.name) for m in program.modules):
                 continue
-            for name in layers(module, owner):
+            for name in layer_attributes(module, owner):
                 if name not in read and not any(
                     node.value == name for m in program.modules for node in m.nodes(ast.Constant)
                 ):
@@ -82,7 +82,7 @@ def uncalled_layer(program: Program) -> str:
     return ""
 
 
-def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
+def layer_attributes(module: Module, owner: ast.ClassDef) -> Iterator[str]:
     """Attributes that a class makes of layers with parameters."""
     for function in owner.body:
         if not isinstance(function, ast.FunctionDef) or function.name != "__init__":
@@ -92,7 +92,7 @@ def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
             if (
                 isinstance(value, ast.Call)
                 and module.dotted(value.func).startswith("torch.nn.")
-                and module.last_name(value.func) in WITH_PARAMETERS
+                and module.last_name(value.func) in LAYERS_WITH_PARAMETERS
                 and isinstance(target, ast.Attribute)
                 and isinstance(target.value, ast.Name)
                 and target.value.id == "self"
@@ -107,13 +107,13 @@ def unread_pooler(program: Program) -> str:
         for module in program.modules
         for name in module.aliases.values()
         if name.startswith("transformers.")
-    } & POOLED
-    if not used or any(asks_pooler(module) for module in program.modules):
+    } & MODELS_WITH_POOLER
+    if not used or any(reads_pooler(module) for module in program.modules):
         return ""
     return f"nothing reads the pooler of {', '.join(sorted(used))}"
 
 
-def asks_pooler(module: Module) -> bool:
+def reads_pooler(module: Module) -> bool:
     """Whether a second output is taken, a pooler named, or outputs unpacked."""
     return (
         any(node.attr.startswith("pooler") for node in module.nodes(ast.Attribute))

@@ -23,7 +23,7 @@ from ..source.module import Module
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 
 
-ALONE = "not torch.distributed.is_initialized()"
+NO_GROUP = "not torch.distributed.is_initialized()"
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -41,17 +41,17 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
             elif grouped and reached_in_function(module, call) & RANKS:
                 because = "nothing keeps a rank of a process group away from it"
-                yield Finding(module, call, because, kept_alone(module, stmt))
+                yield Finding(module, call, because, restrict_to_lone_process(module, stmt))
 
 
-def kept_alone(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+def restrict_to_lone_process(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
     """Leave ``model = DataParallel(model)`` to a process without a group."""
     if not isinstance(stmt, ast.Assign):
         return ()
     gate = module.parents[stmt]
     if not isinstance(gate, ast.If) or gate.body != [stmt]:
-        return (Guard(stmt, ALONE), Import("torch"))
+        return (Guard(stmt, NO_GROUP), Import("torch"))
     test = module.text(gate.test)
     if isinstance(gate.test, ast.BoolOp | ast.IfExp | ast.NamedExpr | ast.Lambda):
         test = f"({test})"
-    return () if gate.orelse else (Rewrite(gate.test, f"{test} and {ALONE}"), Import("torch"))
+    return () if gate.orelse else (Rewrite(gate.test, f"{test} and {NO_GROUP}"), Import("torch"))

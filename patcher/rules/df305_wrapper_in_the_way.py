@@ -25,8 +25,8 @@ from ..source.tree import Function, everywhere, mentions, names_within
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
-NATIVE = "torch.nn.parallel.DistributedDataParallel"
-ONLY_OF_THE_MODEL = {  # what transformers' models have and wrappers lack
+TORCH_DDP = "torch.nn.parallel.DistributedDataParallel"
+MODEL_ATTRIBUTES = {  # what transformers' models have and wrappers lack
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
@@ -36,16 +36,18 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.train_loops or not any(module.calls_to(*WRAPPERS) for module in program.modules):
         return
     for module in program.modules:
-        yield from asked_for_one_wrapper(module)
-        counted = list(counted_cards(module))
-        if counted and not has_own_module(program):
+        yield from isinstance_tests(module)
+        counted = list(n_gpu_tests(module))
+        if counted and not defines_module_attribute(program):
             yield from counted
-        for name in used_wrapped(module):
+        for name in wrapper_uses(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
-            if use.attr in ONLY_OF_THE_MODEL:
+            if use.attr in MODEL_ATTRIBUTES:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
-            elif use.attr == "load_state_dict" and not any(map(saved_wrapped, program.modules)):
+            elif use.attr == "load_state_dict" and not any(
+                map(saves_wrapper_state, program.modules)
+            ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             else:
                 continue
@@ -53,7 +55,7 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, use, because, (edit,))
 
 
-def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
+def isinstance_tests(module: Module) -> Iterator[Finding]:
     """``isinstance(model, DataParallel)``, which a DistributedDataParallel is not."""
     for call in module.calls_to("isinstance"):
         if len(call.args) != 2:
@@ -62,14 +64,14 @@ def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
         names = [module.last_name(kind) for kind in kinds]
         if "DataParallel" in names and "DistributedDataParallel" not in names:
             if isinstance(call.args[1], ast.Tuple):
-                edit = Rewrite(kinds[-1], f", {NATIVE}", after=True)
+                edit = Rewrite(kinds[-1], f", {TORCH_DDP}", after=True)
             else:
-                edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {NATIVE})")
+                edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {TORCH_DDP})")
             because = f"{module.text(call)} is False for DistributedDataParallel"
             yield Finding(module, call, because, (edit, Import("torch")))
 
 
-def counted_cards(module: Module) -> Iterator[Finding]:
+def n_gpu_tests(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
     counting = {up for node in module.spelled("n_gpu") for up in module.ancestors(node)}
     choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
@@ -96,7 +98,7 @@ def counted_cards(module: Module) -> Iterator[Finding]:
             )
 
 
-def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
+def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
     """Scope, name and line of ``model = DistributedDataParallel(model, …)``."""
     for call in module.calls_to(*WRAPPERS):
         stmt = module.statement(call)
@@ -106,10 +108,10 @@ def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
                     yield module.function(stmt), target.id, stmt.lineno
 
 
-def used_wrapped(module: Module) -> Iterator[ast.Name]:
+def wrapper_uses(module: Module) -> Iterator[ast.Name]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and in no test for it."""
     seen: set[ast.Name] = set()
-    wrapped = list(wrapped_names(module))
+    wrapped = list(wrapper_names(module))
     if not wrapped:
         return
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
@@ -125,24 +127,24 @@ def used_wrapped(module: Module) -> Iterator[ast.Name]:
             if not isinstance(use, ast.Attribute) or base in seen:
                 continue
             behind = line < use.lineno < min(anew, default=use.lineno + 1)
-            if behind and not is_asked(module, use):
+            if behind and not is_tested(module, use):
                 seen.add(base)
                 yield base
 
 
-def is_asked(module: Module, use: ast.Attribute) -> bool:
+def is_tested(module: Module, use: ast.Attribute) -> bool:
     """Whether a test around asks for the wrapper."""
     return any(
-        isinstance(up, (ast.If, ast.IfExp)) and about_wrapper(up.test)
+        isinstance(up, (ast.If, ast.IfExp)) and tests_for_wrapper(up.test)
         for up in module.ancestors(use)
     )
 
 
-def about_wrapper(test: ast.expr) -> bool:
+def tests_for_wrapper(test: ast.expr) -> bool:
     return any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu", "local_rank"))
 
 
-def has_own_module(program: Program) -> bool:
+def defines_module_attribute(program: Program) -> bool:
     """Whether some class binds an attribute of that name itself."""
     return any(
         isinstance(node.ctx, ast.Store)
@@ -151,9 +153,9 @@ def has_own_module(program: Program) -> bool:
     )
 
 
-def saved_wrapped(module: Module) -> bool:
+def saves_wrapper_state(module: Module) -> bool:
     """Whether a wrapped model's state is saved with the wrapper's keys."""
-    for name in used_wrapped(module):
+    for name in wrapper_uses(module):
         use = module.parents[name]
         saving = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
         saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in saving)

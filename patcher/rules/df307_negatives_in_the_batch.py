@@ -28,14 +28,14 @@ from ..analysis.in_batch_negatives import is_own_number, masked, products
 from ..analysis.program import Program
 from ..analysis.train_loops import is_trained_on, trains_on_several
 from ..findings import Finding, Safety, Severity
-from ..fixes.gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
+from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..source.module import Module
 from ..source.tree import Function, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
-GATHERING = ("gather", VECTORS.lower())
-DEEPEST = 5  # names that one and the same vectors go by
+GATHER_NAMES = ("gather", GATHER_VECTORS.lower())
+MAX_ALIASES = 5  # names that one and the same vectors go by
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -51,11 +51,11 @@ def findings(program: Program) -> Iterator[Finding]:
             product = next(products(module, scores), None)
             if product is None or not is_trained_on(program, module, function):
                 continue
-            if is_of_all_ranks(module, product.columns):
+            if is_gathered(module, product.columns):
                 continue
-            edits = columns_gathered(module, call, product)
+            edits = gather_columns(module, call, product)
             if not edits and function not in edited:
-                edits = all_gathered(module, function, product)
+                edits = gather_batch(module, function, product)
                 edited.add(function)
             vectors = module.text(product.columns)
             because = (
@@ -64,19 +64,19 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, because, edits)
         for product, mask in masked(module):
             function = module.function(product.node)
-            if not is_of_all_ranks(module, product.columns):
+            if not is_gathered(module, product.columns):
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
-                edits = all_gathered(module, function, product, mask.labels)
+                edits = gather_batch(module, function, product, mask.labels)
                 yield Finding(module, product.node, because, edits)
 
 
-def is_of_all_ranks(module: Module, vectors: ast.expr) -> bool:
+def is_gathered(module: Module, vectors: ast.expr) -> bool:
     """Whether something was gathered into them."""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_ALIASES):
         calls = [module.dotted(call.func).lower() for call in everywhere(vectors, ast.Call)]
-        if any(word in name for name in calls for word in GATHERING):
+        if any(word in name for name in calls for word in GATHER_NAMES):
             return True
-        name = unchanged_rows(module, vectors)
+        name = row_source(module, vectors)
         value = module.definition(name, name)
         if value is None:
             return False

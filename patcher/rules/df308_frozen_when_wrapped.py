@@ -31,7 +31,7 @@ from ..source.tree import everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 
-DEEPEST = 4  # functions between the loop over epochs and the line that thaws
+MAX_CALL_DEPTH = 4  # functions between the loop over epochs and the line that thaws
 THAW = """\
 {frozen} = [parameter for parameter in {model}.parameters() if not parameter.requires_grad]
 for parameter in {frozen}:
@@ -42,7 +42,7 @@ for parameter in {frozen}:
 
 
 @record
-class Switch:
+class FreezeSwitch:
     """Where parameters are frozen or thawed; ``on`` is None where a variable says which."""
 
     module: Module
@@ -57,20 +57,24 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.") and call.args
     ]
-    sites = list(switches(program)) if wraps else []
-    epochs = loops(program) if sites else set()
+    sites = list(freeze_switches(program)) if wraps else []
+    epochs = training_loops(program) if sites else set()
     thawing = [
-        s for s in sites if s.on is not False and comes_to(program, epochs, s.module, s.stmt)
+        s
+        for s in sites
+        if s.on is not False and is_reached_in_training(program, epochs, s.module, s.stmt)
     ]
     freezing = [s for s in sites if s.on is not True]
     if not thawing or not freezing:
         return
-    early = not all(comes_to(program, epochs, s.module, s.stmt, alone=True) for s in freezing)
+    early = not all(
+        is_reached_in_training(program, epochs, s.module, s.stmt, alone=True) for s in freezing
+    )
     for module, call in wraps:
-        edits = [*looking(call)]
-        late = early and not is_thawed(module, module.statement(call))
+        edits = [*find_unused_edits(call)]
+        late = early and not is_thawed_above(module, module.statement(call))
         if late:
-            edits += thawed(module, call)
+            edits += thaw_around_wrap(module, call)
         if edits or late:
             where = thawing[0]
             file = "" if where.module is module else f"{where.module.source.file} "
@@ -78,26 +82,28 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, because, tuple(edits))
 
 
-def switches(program: Program) -> Iterator[Switch]:
+def freeze_switches(program: Program) -> Iterator[FreezeSwitch]:
     """Every line that says of parameters whether they are trained."""
     for module in program.modules:
         for node in module.attributes("requires_grad"):
             stmt = module.parents[node]
-            if isinstance(stmt, ast.Assign) and is_of_parameters(module, node.value):
-                yield Switch(module, stmt, constant(stmt.value))
+            if isinstance(stmt, ast.Assign) and is_model_part(module, node.value):
+                yield FreezeSwitch(module, stmt, constant_bool(stmt.value))
         for call in module.calls_to("requires_grad_"):
             stmt = module.statement(call)
-            if isinstance(call.func, ast.Attribute) and is_of_parameters(module, call.func.value):
+            if isinstance(call.func, ast.Attribute) and is_model_part(module, call.func.value):
                 block = module.parents[stmt]
-                if not (isinstance(block, ast.For) and is_beside_wrap(module, block)):
-                    yield Switch(module, stmt, constant(call.args[0]) if call.args else True)
+                if not (isinstance(block, ast.For) and is_next_to_wrap(module, block)):
+                    yield FreezeSwitch(
+                        module, stmt, constant_bool(call.args[0]) if call.args else True
+                    )
 
 
-def constant(value: ast.expr) -> bool | None:
+def constant_bool(value: ast.expr) -> bool | None:
     return value.value is True if isinstance(value, ast.Constant) else None
 
 
-def is_of_parameters(module: Module, node: ast.expr) -> bool:
+def is_model_part(module: Module, node: ast.expr) -> bool:
     """Whether it is a part of a model, or a name that goes through parameters: no other tensor."""
     if isinstance(node, ast.Subscript):  # encoder.layers[3]
         return isinstance(node.value, ast.Attribute)
@@ -111,7 +117,7 @@ def is_of_parameters(module: Module, node: ast.expr) -> bool:
     )
 
 
-def loops(program: Program) -> set[ast.AST]:
+def training_loops(program: Program) -> set[ast.AST]:
     """Loops that train, and those over epochs around them, also in a function that calls theirs."""
     found: set[ast.AST] = set()
     for loop in program.train_loops:
@@ -122,7 +128,7 @@ def loops(program: Program) -> set[ast.AST]:
     return found
 
 
-def comes_to(
+def is_reached_in_training(
     program: Program,
     epochs: set[ast.AST],
     module: Module,
@@ -135,15 +141,15 @@ def comes_to(
     if not epochs.isdisjoint(module.ancestors(node)):
         return True
     function = module.function(node)
-    callers = program.callers(function) if function is not None and depth < DEEPEST else []
+    callers = program.callers(function) if function is not None and depth < MAX_CALL_DEPTH else []
     each = (
-        comes_to(program, epochs, where, call, alone=alone, depth=depth + 1)
+        is_reached_in_training(program, epochs, where, call, alone=alone, depth=depth + 1)
         for where, call in callers
     )
     return bool(callers) and (all(each) if alone else any(each))
 
 
-def looking(call: ast.Call) -> Iterator[Edit]:
+def find_unused_edits(call: ast.Call) -> Iterator[Edit]:
     """The edit that has unused parameters looked for, where they are not."""
     word, static = keyword(call, "find_unused_parameters"), keyword(call, "static_graph")
     if word is not None:
@@ -157,7 +163,7 @@ def looking(call: ast.Call) -> Iterator[Edit]:
         yield Rewrite(last, ", find_unused_parameters=True", after=True)
 
 
-def thawed(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+def thaw_around_wrap(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that wrap a model while all of it is trained; none where the wrapper has no name."""
     stmt = module.statement(call)
     model = call.args[0]
@@ -171,7 +177,7 @@ def thawed(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     return (Insert(stmt, THAW.format(**texts)), Insert(stmt, FREEZE.format(**texts), "after"))
 
 
-def is_thawed(module: Module, stmt: ast.stmt) -> bool:
+def is_thawed_above(module: Module, stmt: ast.stmt) -> bool:
     """Whether the loop above a statement thaws."""
     block = module.body(stmt)
     above = block[: block.index(stmt)]
@@ -179,14 +185,14 @@ def is_thawed(module: Module, stmt: ast.stmt) -> bool:
         bool(above)
         and isinstance(above[-1], ast.For)
         and any(
-            module.last_name(call.func) == "requires_grad_" and constant(call.args[0])
+            module.last_name(call.func) == "requires_grad_" and constant_bool(call.args[0])
             for call in within(above[-1].body, ast.Call)
             if call.args
         )
     )
 
 
-def is_beside_wrap(module: Module, stmt: ast.stmt) -> bool:
+def is_next_to_wrap(module: Module, stmt: ast.stmt) -> bool:
     """Whether the statement above one, or below it, wraps."""
     block = module.body(stmt)
     place = block.index(stmt)

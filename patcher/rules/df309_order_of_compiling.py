@@ -36,9 +36,9 @@ from ..source.tree import within
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 
-COMPILED, WRAPPED = "_orig_mod", "module"  # where the two keep what they wrap
-STATE = ("state_dict", "load_state_dict", "save_pretrained")
-HARMLESS = ("parameters", "requires_grad_")  # calls that are the same on either side
+COMPILED_ATTRIBUTE, WRAPPER_ATTRIBUTE = "_orig_mod", "module"  # where the two keep what they wrap
+STATE_METHODS = ("state_dict", "load_state_dict", "save_pretrained")
+HARMLESS_CALLS = ("parameters", "requires_grad_")  # calls that are the same on either side
 
 
 @record
@@ -56,30 +56,30 @@ class WrapAndCompile:
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    for twice in wrapped_twice(program):
-        found = taken_off_first(program) if twice.wraps_last else kept_on(program)
+    for twice in wrapped_and_compiled(program):
+        found = reads_compiled_first(program) if twice.wraps_last else reads_wrapper_only(program)
         if found is not None:
             where, node = found
             file = "" if where is twice.module else f"{where.source.file} "
             off = "_orig_mod off first" if twice.wraps_last else "module off, and never _orig_mod"
             because = f"{file}line {node.lineno} takes {off}"
-            yield Finding(twice.module, twice.wrap, because, exchanged(twice))
+            yield Finding(twice.module, twice.wrap, because, swap_order(twice))
 
 
-def wrapped_twice(program: Program) -> Iterator[WrapAndCompile]:
+def wrapped_and_compiled(program: Program) -> Iterator[WrapAndCompile]:
     """Models that ranks alone wrap, and that are compiled in the same function."""
     for module in program.modules:
         compilings = [
             stmt
             for call in module.calls_to("compile")
             if module.dotted(call.func) == "torch.compile"
-            for stmt in again(module, call)
+            for stmt in rebinding(module, call)
             if reached_in_function(module, stmt) == EVERYONE
         ]
         wraps = [
             stmt
             for call in (module.calls_to("DistributedDataParallel") if compilings else ())
-            for stmt in again(module, call)
+            for stmt in rebinding(module, call)
             if Role.SINGLE not in reached_in_function(module, stmt)
         ]
         for wrap, compiling in itertools.product(wraps, compilings):
@@ -87,7 +87,7 @@ def wrapped_twice(program: Program) -> Iterator[WrapAndCompile]:
                 yield WrapAndCompile(module, wrap, compiling)
 
 
-def again(module: Module, call: ast.Call) -> Iterator[ast.Assign]:
+def rebinding(module: Module, call: ast.Call) -> Iterator[ast.Assign]:
     """The statement ``model = wrapper(model, …)`` around a call."""
     stmt, taken = module.statement(call), [module.text(model) for model in call.args[:1]]
     if isinstance(stmt, ast.Assign) and stmt.value is call:
@@ -100,70 +100,75 @@ def is_same_model(module: Module, one: ast.Assign, other: ast.Assign) -> bool:
     return first == second and module.function(one) is module.function(other)
 
 
-def taken_off_first(program: Program) -> tuple[Module, ast.expr] | None:
+def reads_compiled_first(program: Program) -> tuple[Module, ast.expr] | None:
     """Where a function asks for ``_orig_mod`` before ``module``, but in a loop for both."""
     for module in program.modules:
         seen = set()
-        for node in asked(module):
+        for node in attribute_reads(module):
             function = module.function(node)
             loops = any(isinstance(up, ast.While) for up in module.ancestors(node))
-            if function not in seen and spelled(node) == COMPILED and not loops:
+            if function not in seen and attribute_name(node) == COMPILED_ATTRIBUTE and not loops:
                 return module, node
             seen.add(function)
     return None
 
 
-def kept_on(program: Program) -> tuple[Module, ast.expr] | None:
+def reads_wrapper_only(program: Program) -> tuple[Module, ast.expr] | None:
     """Where ``module`` is asked for, in a script that reads a state and never says _orig_mod."""
     for module in program.modules:
         strings = (str(node.value) for node in module.nodes(ast.Constant))
-        if module.attributes(COMPILED) or any(COMPILED in text for text in strings):
+        if module.attributes(COMPILED_ATTRIBUTE) or any(
+            COMPILED_ATTRIBUTE in text for text in strings
+        ):
             return None
-        if any(isinstance(node.ctx, ast.Store) for node in module.attributes(WRAPPED)):
+        if any(isinstance(node.ctx, ast.Store) for node in module.attributes(WRAPPER_ATTRIBUTE)):
             return None  # a class has one of its own
-    if not any(module.attributes(name) for module in program.modules for name in STATE):
+    if not any(module.attributes(name) for module in program.modules for name in STATE_METHODS):
         return None
     return next(
         (
             (module, node)
             for module in program.modules
-            for node in asked(module)
+            for node in attribute_reads(module)
             if program.evaluation_of(module, node) is None
         ),
         None,
     )
 
 
-def asked(module: Module) -> list[ast.Attribute | ast.Constant]:
+def attribute_reads(module: Module) -> list[ast.Attribute | ast.Constant]:
     """Where either attribute is read, or getattr or hasattr asks for it, in the order of asking.
 
     Of ``model.module._orig_mod`` what is asked first ends first.
     """
     found: list[ast.Attribute | ast.Constant] = []
-    for name in (COMPILED, WRAPPED):
+    for name in (COMPILED_ATTRIBUTE, WRAPPER_ATTRIBUTE):
         found += module.attributes(name)
     for call in module.calls_to("getattr", "hasattr"):
         for node in call.args[1:2]:
-            if isinstance(node, ast.Constant) and node.value in (COMPILED, WRAPPED):
+            if isinstance(node, ast.Constant) and node.value in (
+                COMPILED_ATTRIBUTE,
+                WRAPPER_ATTRIBUTE,
+            ):
                 found.append(node)
     return sorted(found, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
 
 
-def spelled(node: ast.Attribute | ast.Constant) -> object:
+def attribute_name(node: ast.Attribute | ast.Constant) -> object:
     return node.attr if isinstance(node, ast.Attribute) else node.value
 
 
-def exchanged(twice: WrapAndCompile) -> tuple[Edit, ...]:
+def swap_order(twice: WrapAndCompile) -> tuple[Edit, ...]:
     """Edits that wrap on the other side; none where ranks would do more than that otherwise."""
     module = twice.module
-    wrap, compiling = gate_of_wrap(module, twice.wrap), gate(module, twice.compiling)
+    wrap, compiling = wrap_gate(module, twice.wrap), gate(module, twice.compiling)
     block = module.body(compiling)
     if wrap not in block:
         return ()
     first, last = sorted((block.index(wrap), block.index(compiling)))
-    if not all(is_left_to_one(module, stmt) for stmt in block[first + 1 : last]):
+    if not all(is_lone_process_branch(module, stmt) for stmt in block[first + 1 : last]):
         return ()
-    code = lines(module, wrap)
+    code = source_with_comments(module, wrap)
     if not twice.wraps_last:
         return (Replace(wrap, ""), Insert(compiling, code, "after"))
     if first > 0:
@@ -171,7 +176,7 @@ def exchanged(twice: WrapAndCompile) -> tuple[Edit, ...]:
     return (Replace(wrap, ""), Insert(compiling, code))
 
 
-def is_left_to_one(module: Module, stmt: ast.stmt) -> bool:
+def is_lone_process_branch(module: Module, stmt: ast.stmt) -> bool:
     """A test of which ranks reach nothing."""
     return (
         isinstance(stmt, ast.If)
@@ -187,7 +192,7 @@ def gate(module: Module, stmt: ast.stmt) -> ast.stmt:
     return above if isinstance(above, ast.If) and alone else stmt
 
 
-def gate_of_wrap(module: Module, wrap: ast.stmt) -> ast.stmt | None:
+def wrap_gate(module: Module, wrap: ast.stmt) -> ast.stmt | None:
     """The test for ranks around a wrapping; None where it holds more than what goes with it."""
     above = module.parents[wrap]
     if not isinstance(above, ast.If) or above.orelse or wrap not in above.body:
@@ -195,10 +200,12 @@ def gate_of_wrap(module: Module, wrap: ast.stmt) -> ast.stmt | None:
     others = [stmt for stmt in above.body if stmt is not wrap]
     calls = [call for stmt in others for call in within(stmt, ast.Call)]
     plain = all(isinstance(stmt, ast.Assign | ast.For) for stmt in others)
-    return above if plain and all(module.last_name(c.func) in HARMLESS for c in calls) else None
+    return (
+        above if plain and all(module.last_name(c.func) in HARMLESS_CALLS for c in calls) else None
+    )
 
 
-def lines(module: Module, stmt: ast.stmt) -> str:
+def source_with_comments(module: Module, stmt: ast.stmt) -> str:
     """The lines of a statement, and the comments that stand right above it."""
     from textwrap import dedent  # few checks have a use for it
 

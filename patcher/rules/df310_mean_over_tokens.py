@@ -29,11 +29,11 @@ from ..source.tree import Function, argument, everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 
-LOSSES = ("CrossEntropyLoss", "NLLLoss")
-FUNCTIONS = ("cross_entropy", "nll_loss")
-IGNORED = "-100"  # torch's own
+LOSS_CLASSES = ("CrossEntropyLoss", "NLLLoss")
+LOSS_FUNCTIONS = ("cross_entropy", "nll_loss")
+DEFAULT_IGNORE_INDEX = "-100"  # torch's own
 SHARED = "SharedBatchSampler"  # of --exact
-WEIGH = "weighed_by_tokens"
+WEIGHT_HELPER = "weighed_by_tokens"
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -44,14 +44,14 @@ def findings(program: Program) -> Iterator[Finding]:
     ):
         return
     for module in program.modules:
-        if not module.calls_to(*LOSSES, *FUNCTIONS):
+        if not module.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS):
             continue
-        weighed = {module.function(call) for call in module.calls_to(WEIGH)}
+        weighed = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
         for stmt in module.nodes(ast.Assign):
             call, target = stmt.value, stmt.targets[0]
             if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
                 continue
-            counted = labels_of(module, call)
+            counted = filtered_labels(module, call)
             function = module.function(stmt)
             if counted is None or function in weighed:
                 continue
@@ -60,36 +60,38 @@ def findings(program: Program) -> Iterator[Finding]:
                 tokens = f"{module.text(labels)}.ne({ignored}).sum()"
                 names = {name.id for name in everywhere(labels, ast.Name)}
                 edits = (
-                    () if target.id in names else share(program, module, stmt, target.id, tokens)
+                    ()
+                    if target.id in names
+                    else weight_by_tokens(program, module, stmt, target.id, tokens)
                 )
                 yield Finding(module, call, f"the mean is over {tokens} tokens", edits)
 
 
-def labels_of(module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:
+def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:
     """Labels of which a mean leaves some out, and the one that is none."""
     labels = argument(call, 1, "target")
-    made = loss_of(module, call) if labels is not None else None
+    made = loss_definition(module, call) if labels is not None else None
     if made is None or labels is None or keyword(made, "weight") is not None:
         return None
     reduction = keyword(made, "reduction")
     if reduction is not None and module.text(reduction.value).strip("\"'") != "mean":
         return None
     ignored = keyword(made, "ignore_index")
-    if ignored is None and not is_picked(labels):
+    if ignored is None and not is_masked(labels):
         return None
-    return labels, module.text(ignored.value) if ignored else IGNORED
+    return labels, module.text(ignored.value) if ignored else DEFAULT_IGNORE_INDEX
 
 
-def loss_of(module: Module, call: ast.Call) -> ast.Call | None:
+def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
     """The call that says how a cross entropy is taken: of the function, or of the loss's class."""
-    if module.last_name(call.func) in FUNCTIONS:
+    if module.last_name(call.func) in LOSS_FUNCTIONS:
         return call
     made = call.func if isinstance(call.func, ast.Call) else module.definition(call.func, call)
-    is_loss = isinstance(made, ast.Call) and module.last_name(made.func) in LOSSES
+    is_loss = isinstance(made, ast.Call) and module.last_name(made.func) in LOSS_CLASSES
     return made if is_loss and isinstance(made, ast.Call) else None
 
 
-def is_picked(labels: ast.expr) -> bool:
+def is_masked(labels: ast.expr) -> bool:
     """``labels.view(-1)[mask]``: as many as the mask has, and no slice."""
     return isinstance(labels, ast.Subscript) and isinstance(labels.slice, ast.Name)
 
@@ -99,20 +101,20 @@ def is_evaluated(program: Program, module: Module, stmt: ast.stmt) -> bool:
     return any(evaluation.loop in module.ancestors(stmt) for evaluation in program.evaluations)
 
 
-def share(
+def weight_by_tokens(
     program: Program, module: Module, stmt: ast.stmt, loss: str, tokens: str
 ) -> tuple[Edit, ...]:
     """Edits that weigh the loss in training, none where that is not proven."""
-    weigh = f"{loss} = {WEIGH}({loss}, {tokens})"
+    weigh = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
     if any(loop.steps in module.ancestors(stmt) for loop in program.train_loops):
-        return Insert(stmt, weigh, "after"), Define(WEIGH)
+        return Insert(stmt, weigh, "after"), Define(WEIGHT_HELPER)
     quiet = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)
-    if quiet and is_forward(module.function(stmt)):
-        return Insert(stmt, f"if self.training:\n    {weigh}", "after"), Define(WEIGH)
+    if quiet and is_forward_method(module.function(stmt)):
+        return Insert(stmt, f"if self.training:\n    {weigh}", "after"), Define(WEIGHT_HELPER)
     return ()
 
 
-def is_forward(function: Function | None) -> bool:
+def is_forward_method(function: Function | None) -> bool:
     """A module's own, which knows whether it trains."""
     return (
         isinstance(function, ast.FunctionDef)

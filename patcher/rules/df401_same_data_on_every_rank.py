@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import is_alone, is_shared
+from ..fixes.process_group import lone_process_test, shares_batches
 from ..source.module import Module
 from ..source.tree import keyword, last_argument
 
@@ -33,24 +33,29 @@ def findings(program: Program) -> Iterator[Finding]:
         if loop.loader is None:
             if not any(module.calls_to("DistributedSampler") for module in program.modules):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
-        elif not loop.loader.distributed and not is_shared(loop.loader):
+        elif not loop.loader.distributed and not shares_batches(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
-            yield Finding(loop.loader.module, loop.loader.call, because, dealt(program, loop))
+            yield Finding(
+                loop.loader.module,
+                loop.loader.call,
+                because,
+                add_distributed_sampler(program, loop),
+            )
 
 
-def dealt(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
+def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
     """A DistributedSampler beside the RandomSampler, or beside the loader's own shuffling."""
     loader = loop.loader
     assert loader is not None
     module = loader.module
     if any(True for where in program.modules for _ in hand_dealt(program, where)):
         return ()
-    alone = is_alone(program, module, loader.call)
+    alone = lone_process_test(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
     if not loader.samplers:
-        return (*shuffled(module, loader, alone), *imports)
+        return (*replace_shuffle(module, loader, alone), *imports)
     if len(loader.samplers) != 1:
         return ()
     (call,) = loader.samplers
@@ -65,7 +70,7 @@ def dealt(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
     return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
 
 
-def shuffled(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
+def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
     """``DataLoader(data, shuffle=True)``: no shuffling of its own where a sampler deals."""
     shuffle, last = keyword(loader.call, "shuffle"), last_argument(loader.call)
     if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):

@@ -22,7 +22,7 @@ from ..source.tree import Function, bound_names, within
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
 
-Counting = tuple[ast.For, str]
+CountingLoop = tuple[ast.For, str]
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
     return any(node.attr == "set_epoch" for node in within(body, ast.Attribute))
 
 
-def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, Counting, str] | None:
+def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop, str] | None:
     """The loop that counts epochs, around the steps or around the one call of their function.
 
     With its module, and the name that the loader has there.
@@ -77,7 +77,7 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, Counting, str
     module, loader = loop.module, loop.loader
     if loader is None:
         return None
-    here = counting(module, loop.steps)
+    here = counting_loop(module, loop.steps)
     function = module.function(loop.steps)
     if here is not None:
         return module, here, loader.name
@@ -87,14 +87,14 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, Counting, str
     if len(callers) != 1:
         return None
     where, call = callers[0]
-    around = counting(where, call)
+    around = counting_loop(where, call)
     value = argument_for_parameter(module, function, call, loader.name)
     if around is None or not (value is not None or loader.name.startswith("self.")):
         return None
     return where, around, loader.name if value is None else where.text(value)
 
 
-def counting(module: Module, node: ast.AST) -> Counting | None:
+def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
     """The innermost loop around ``node``, in its function, that counts, and the name it counts in.
 
     That name is plain, or the first that enumerate gives.
@@ -102,7 +102,7 @@ def counting(module: Module, node: ast.AST) -> Counting | None:
     for up in module.ancestors(node):
         if isinstance(up, Function):
             return None
-        if not isinstance(up, ast.For) or not counts(module, up.iter):
+        if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
         if isinstance(target, ast.Name):
@@ -110,6 +110,6 @@ def counting(module: Module, node: ast.AST) -> Counting | None:
     return None
 
 
-def counts(module: Module, source: ast.expr | None) -> bool:
+def is_counting(module: Module, source: ast.expr | None) -> bool:
     """``range(n)``, ``trange(n)``, or that in ``tqdm`` or ``enumerate``, or under a name."""
     return any(name in ("range", "trange", "count") for name, _ in calls_around(module, source))

@@ -27,7 +27,7 @@ from ..source.tree import argument, everywhere, mentions, position, same
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
-READS = ("load", "open", "read_bytes")
+READ_CALLS = ("load", "open", "read_bytes")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -36,16 +36,16 @@ def findings(program: Program) -> Iterator[Finding]:
             function = module.function(call)
             reads = [
                 read
-                for read in module.calls_to(*READS)
+                for read in module.calls_to(*READ_CALLS)
                 if read.lineno < call.lineno
                 and module.function(read) is function
                 and not is_for_writing(read)
-                and any(same(part, path) for part in (*read.args, owner(read)))
+                and any(same(part, path) for part in (*read.args, method_owner(read)))
                 and Role.OTHER in reached(program, module, read)
             ]
             if not reads or tells_ranks_apart(program, module, path):
                 continue
-            if reached(program, module, call) & RANKS and not in_order(program, module, reads[0]):
+            if reached(program, module, call) & RANKS and not ranks_wait(program, module, reads[0]):
                 line = reads[0].lineno
                 yield Finding(module, call, f"another rank looks for it in line {line}", edits)
 
@@ -55,7 +55,7 @@ def is_for_writing(call: ast.Call) -> bool:
     return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "a", "x"))
 
 
-def owner(call: ast.Call) -> ast.expr:
+def method_owner(call: ast.Call) -> ast.expr:
     """``path`` of ``path.exists()``."""
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
@@ -77,12 +77,12 @@ def writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...
                 continue
             (item,) = block.items
             if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id:
-                yield from opened(module, block, item.context_expr, call, target)
+                yield from write_through_file(module, block, item.context_expr, call, target)
         else:
-            yield from opened(module, stmt, target, call, target)
+            yield from write_through_file(module, stmt, target, call, target)
 
 
-def opened(
+def write_through_file(
     module: Module, stmt: ast.stmt, opening: ast.expr, call: ast.Call, target: ast.expr
 ) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
     """A dump into what ``opening`` opens, done by ``stmt`` as a whole."""
@@ -116,16 +116,16 @@ def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:
     return False
 
 
-def in_order(program: Program, module: Module, read: ast.Call) -> bool:
+def ranks_wait(program: Program, module: Module, read: ast.Call) -> bool:
     """Whether the other ranks wait for rank 0 before they look, here or wherever it is called."""
-    if waits_above(program, module, read):
+    if has_barrier_above(program, module, read):
         return True
     function = module.function(read)
     callers = program.callers(function) if function is not None else []
-    return bool(callers) and all(waits_above(program, where, call) for where, call in callers)
+    return bool(callers) and all(has_barrier_above(program, where, call) for where, call in callers)
 
 
-def waits_above(program: Program, module: Module, node: ast.expr) -> bool:
+def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
     barriers = module.calls_to("barrier")
     if not barriers:

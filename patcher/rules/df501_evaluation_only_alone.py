@@ -32,22 +32,22 @@ def findings(program: Program) -> Iterator[Finding]:
                 if gate in opened:
                     continue
                 opened.add(gate)
-                edits = opening(module, gate)
+                edits = open_gate(module, gate)
                 who = "no rank" if value(module, gate.test, Role.MAIN) is False else "rank 0 alone"
                 yield Finding(
                     module,
                     gate,
-                    f"{who} reaches {evaluation.name}{where(call, evaluation)}",
+                    f"{who} reaches {evaluation.name}{entry_line(call, evaluation)}",
                     edits,
                 )
 
 
-def where(entry: ast.AST, evaluation: Evaluation) -> str:
+def entry_line(entry: ast.AST, evaluation: Evaluation) -> str:
     """The line of the call; an evaluation in place names its own."""
     return f" in line {entry.lineno}" if isinstance(entry, ast.Call) and evaluation.function else ""
 
 
-def opening(module: Module, gate: ast.If) -> tuple[Edit, ...]:
+def open_gate(module: Module, gate: ast.If) -> tuple[Edit, ...]:
     """Edits that take the rank out of a test whose rank part holds for a lone process."""
     if gate.orelse:
         return ()

@@ -30,7 +30,7 @@ def findings(program: Program) -> Iterator[Finding]:
         guarded: set[ast.stmt] = set()
         for unbound in unbound_reads(module):
             stmt = module.statement(unbound.name)
-            binding = bindings(module, unbound.function, unbound.name.id)
+            binding = gated_bindings(module, unbound.function, unbound.name.id)
             where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
             edits: tuple[Edit, ...] = ()
             if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
@@ -44,7 +44,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
-def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
+def gated_bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
     """Statements of the function that bind ``name`` under a rank test."""
     stored = (n for n in names_within(function.body, {name}) if not isinstance(n.ctx, ast.Load))
     stmts = map(module.statement, stored)

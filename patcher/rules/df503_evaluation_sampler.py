@@ -36,11 +36,11 @@ def findings(program: Program) -> Iterator[Finding]:
             + (
                 "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
             ),
-            sharded(program, evaluation) or whole(evaluation),
+            evaluate_share(program, evaluation) or evaluate_whole(evaluation),
         )
 
 
-def sharded(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
+def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
     loader, share = evaluation.loader, share_of(program, evaluation)
     if share is None:
@@ -53,7 +53,7 @@ def sharded(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     return (*(Rewrite(call, deal) for call in loader.distributed), *gather)
 
 
-def whole(evaluation: Evaluation) -> tuple[Edit, ...]:
+def evaluate_whole(evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits that let every rank evaluate the whole set, in order."""
     loader, module = evaluation.loader, evaluation.loader.module
     return tuple(

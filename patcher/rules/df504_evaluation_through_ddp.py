@@ -21,7 +21,7 @@ from ..source.tree import bound_names, mentions, names_within, parameters, withi
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
-BARE = "eval_model"
+UNWRAPPED_NAME = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
@@ -40,16 +40,20 @@ def findings(program: Program) -> Iterator[Finding]:
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
                     (Insert(evaluation.mode, f"{model} = getattr({model}, 'module', {model})"),),
                 )
-        elif uses := list(forwards(evaluation)):
-            taken = module.spelled(BARE) and any(
-                BARE in bound_names(stmt) for stmt in module.body(evaluation.loop)
+        elif uses := list(model_uses(evaluation)):
+            taken = module.spelled(UNWRAPPED_NAME) and any(
+                UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
             )
-            bare = () if taken else (Insert(evaluation.loop, f"{BARE} = {unwrapped(model)}"),)
+            bare = (
+                ()
+                if taken
+                else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped(model)}"),)
+            )
             yield Finding(
                 module,
                 uses[0],
                 f"{evaluation.name} calls {model} as it is, wrapped or not",
-                (*bare, *(Rewrite(use, BARE) for use in uses)),
+                (*bare, *(Rewrite(use, UNWRAPPED_NAME) for use in uses)),
             )
 
 
@@ -58,7 +62,7 @@ def unwrapped(model: str) -> str:
     return f"getattr({model}, 'module', {model})"
 
 
-def forwards(evaluation: Evaluation) -> Iterator[ast.expr]:
+def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
     """Where the loop names the model."""
     module, body = evaluation.module, evaluation.loop.body
     last = evaluation.model.rpartition(".")[2]

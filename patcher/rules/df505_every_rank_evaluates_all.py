@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import is_alone, share_of
+from ..fixes.process_group import lone_process_test, share_of
 from ..source.tree import argument, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
@@ -31,16 +31,16 @@ def findings(program: Program) -> Iterator[Finding]:
     for evaluation in program.evaluations:
         loader = evaluation.loader
         everyone = reached(program, evaluation.module, evaluation.loop) >= RANKS
-        if everyone and is_in_order(loader) and not program.is_trained_on(loader):
+        if everyone and is_sequential(loader) and not program.is_trained_on(loader):
             yield Finding(
                 loader.module,
                 loader.samplers[0] if loader.samplers else loader.call,
                 f"{evaluation.name} runs in full on every rank",
-                shared(program, evaluation),
+                evaluate_share(program, evaluation),
             )
 
 
-def is_in_order(loader: Loader) -> bool:
+def is_sequential(loader: Loader) -> bool:
     """Whether the loader deals all examples in their own order."""
     if loader.samplers:
         (sampler, *more) = loader.samplers
@@ -54,13 +54,13 @@ def is_in_order(loader: Loader) -> bool:
     return plain and not any(keyword(loader.call, name) for name in ("batch_sampler", "sampler"))
 
 
-def shared(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
+def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the accumulators are not proven."""
     share, loader = share_of(program, evaluation), evaluation.loader
     if share is None:
         return ()
     deal, gather = share
-    alone = is_alone(program, evaluation.module, loader.call)
+    alone = lone_process_test(program, evaluation.module, loader.call)
     if loader.samplers:
         return (Rewrite(loader.samplers[0], f" if {alone} else {deal}", after=True), *gather)
     last = last_argument(loader.call)

@@ -49,19 +49,19 @@ COLLECTIVES = (
 def findings(program: Program) -> Iterator[Finding]:
     carriers = collective_functions(program)
     for module in program.modules:
-        yield from lonely_calls(program, module, carriers)
+        yield from one_sided_calls(program, module, carriers)
     if any(
         module.calls_to("init_process_group", "DistributedDataParallel")
         for module in program.modules
     ):
         for loop in program.train_loops:
-            yield from lonely_training(program, loop)
-            yield from lonely_exits(program, loop)
+            yield from one_sided_training(program, loop)
+            yield from one_sided_exits(program, loop)
             for decision in decisions(program, loop, carriers):
-                yield own_decision(program, decision)
+                yield decision_finding(program, decision)
 
 
-def lonely_calls(program: Program, module: Module, carriers: set[str]) -> Iterator[Finding]:
+def one_sided_calls(program: Program, module: Module, carriers: set[str]) -> Iterator[Finding]:
     """Collectives that one kind of rank reaches."""
     per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
     for call in collective_calls(module, carriers):
@@ -78,18 +78,18 @@ def lonely_calls(program: Program, module: Module, carriers: set[str]) -> Iterat
         everyone = {call: reached(program, module, call) & RANKS for call in calls}
         lonely = {call: next(iter(roles)) for call, roles in everyone.items() if len(roles) == 1}
         barriers = {c: r for c, r in lonely.items() if module.dotted(c.func).endswith("barrier")}
-        paired = pairs(module, barriers)
+        paired = paired_barriers(module, barriers)
         for call, role in lonely.items():
             if call not in paired:
                 yield Finding(
                     module,
                     call,
                     f"only {role.value} can reach it",
-                    for_everyone(program, module, call) if call in barriers else (),
+                    open_barrier_gate(program, module, call) if call in barriers else (),
                 )
 
 
-def pairs(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
+def paired_barriers(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
     """Barriers of rank 0 and of the others that meet: as many of each, or two in one block."""
     roles = list(barriers.values())
     if roles.count(Role.MAIN) == roles.count(Role.OTHER):
@@ -106,7 +106,7 @@ def pairs(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
     return met
 
 
-def for_everyone(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+def open_barrier_gate(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that let all ranks pass a barrier under a rank test which a lone process fails."""
     gate = module.parents[module.statement(call)]
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -124,7 +124,7 @@ def for_everyone(program: Program, module: Module, call: ast.Call) -> tuple[Edit
     return (Rewrite(gate.test, f"{module.text(owner)}.is_initialized()"),)
 
 
-def lonely_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def one_sided_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """A loop whose gradients all ranks average, entered by some."""
     roles = reached(program, loop.module, loop.steps) & RANKS
     if len(roles) == 1:
@@ -132,7 +132,7 @@ def lonely_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         yield Finding(loop.module, loop.steps, f"only {role.value} can reach the training loop")
 
 
-def lonely_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def one_sided_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """An exit from the training loop that one kind of rank takes."""
     module = loop.module
     leaving = {stmt: reached_in_function(module, stmt) & RANKS for stmt in exits(loop)}
@@ -142,15 +142,15 @@ def lonely_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
             continue
         # The others may have an exit of their own beside it.
         ways = [s for s, r in leaving.items() if r and not r & roles and type(s) is type(stmt)]
-        if any(up in module.ancestors(way) for way in ways for up in chain(module, gate)):
+        if any(up in module.ancestors(way) for way in ways for up in if_chain(module, gate)):
             continue
         (role,) = roles
-        provable = in_lock_step(loop, gate) and not evaluates(program, module, gate)
-        edits = also_for_others(module, gate, stmt) if provable else ()
+        provable = in_lock_step(loop, gate) and not holds_evaluation(program, module, gate)
+        edits = exit_on_all_ranks(module, gate, stmt) if provable else ()
         yield Finding(module, stmt, f"only {role.value} can leave the training loop here", edits)
 
 
-def evaluates(program: Program, module: Module, gate: ast.If) -> bool:
+def holds_evaluation(program: Program, module: Module, gate: ast.If) -> bool:
     """Whether the gate keeps an evaluation to rank 0: DF501 opens it, and with it the exit."""
     return any(
         where is module and gate in module.ancestors(call)
@@ -159,7 +159,7 @@ def evaluates(program: Program, module: Module, gate: ast.If) -> bool:
     )
 
 
-def chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
+def if_chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
     """``gate`` and the tests that it is an ``elif`` or ``else`` of."""
     above: ast.AST = gate
     while isinstance(above, ast.If):
@@ -169,7 +169,7 @@ def chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
             return
 
 
-def also_for_others(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Edit, ...]:
+def exit_on_all_ranks(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Edit, ...]:
     """Edits that take an exit out of ``if rank == 0 and …:``, for every rank of a group."""
     test = gate.test
     if gate.orelse or not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
@@ -194,7 +194,7 @@ def also_for_others(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Ed
     return (Replace(leaving, ""), Insert(gate, behind, "after"))
 
 
-def own_decision(program: Program, decision: Decision) -> Finding:
+def decision_finding(program: Program, decision: Decision) -> Finding:
     """An exit that each rank takes by its own data."""
     loop, test = decision.loop, decision.test
     module = loop.module
@@ -242,25 +242,25 @@ def collective_functions(program: Program) -> set[str]:
             for function in [module.function(call)]
             if function is not None
             and reached_in_function(module, call) >= RANKS
-            and is_certain(module, call, function)
+            and is_always_reached(module, call, function)
         }
         if found <= carriers:
             return carriers
         carriers |= found
 
 
-def is_certain(module: Module, call: ast.Call, function: Function) -> bool:
+def is_always_reached(module: Module, call: ast.Call, function: Function) -> bool:
     """Whether every rank that enters the function passes the call."""
     for parent in module.ancestors(call):
         if parent is function:
             return True
-        if isinstance(parent, ast.If) and not mentions_group(module, parent.test):
+        if isinstance(parent, ast.If) and not is_group_test(module, parent.test):
             return False
         if isinstance(parent, ast.For | ast.While | ast.Try | ast.IfExp):
             return False
     return False
 
 
-def mentions_group(module: Module, test: ast.expr) -> bool:
+def is_group_test(module: Module, test: ast.expr) -> bool:
     """``if torch.distributed.is_initialized():``."""
     return isinstance(test, ast.Call) and module.dotted(test.func).endswith("is_initialized")

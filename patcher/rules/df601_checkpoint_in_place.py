@@ -26,7 +26,7 @@ CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        yield from pretrained(program, module)
+        yield from save_pretrained_calls(program, module)
         for call in module.calls_to("save"):
             if module.dotted(call.func) != "torch.save":
                 continue
@@ -37,7 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
             everyone = Role.OTHER in reached(program, module, call)
             because = "every rank writes it" if everyone else "written in place"
             named = keyword(call, "obj") or keyword(call, "f")
-            if path is None or named or len(call.args) != 2 or is_opened(module, path):
+            if path is None or named or len(call.args) != 2 or is_open_file(module, path):
                 yield Finding(module, call, because)
                 continue
             yield Finding(
@@ -45,7 +45,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
-def is_opened(module: Module, path: ast.expr) -> bool:
+def is_open_file(module: Module, path: ast.expr) -> bool:
     """Whether it is no path, but a file that a ``with`` of the function opens."""
     return any(
         type(file := item.optional_vars) is type(path) and module.text(file) == module.text(path)
@@ -54,7 +54,7 @@ def is_opened(module: Module, path: ast.expr) -> bool:
     )
 
 
-def pretrained(program: Program, module: Module) -> Iterator[Finding]:
+def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]:
     """``model.save_pretrained(folder)`` where every rank arrives."""
     for call in module.calls_to("save_pretrained"):
         if Role.OTHER not in reached(program, module, call):

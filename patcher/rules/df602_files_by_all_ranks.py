@@ -42,9 +42,24 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF602", Severity.DEGRADED, Safety.SAFE
 
-OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
-HANDLERS = ("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "WatchedFileHandler")
-CHANGING = ("append", "extend", "update", "add", "insert", "pop", "remove", "setdefault", "clear")
+OPEN_FUNCTIONS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
+HANDLER_CLASSES = (
+    "FileHandler",
+    "RotatingFileHandler",
+    "TimedRotatingFileHandler",
+    "WatchedFileHandler",
+)
+MUTATING_METHODS = (
+    "append",
+    "extend",
+    "update",
+    "add",
+    "insert",
+    "pop",
+    "remove",
+    "setdefault",
+    "clear",
+)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -60,18 +75,18 @@ def findings(program: Program) -> Iterator[Finding]:
                         (Rewrite(last, ", exist_ok=True", after=True),),
                     )
         for call in module.calls_to("open"):
-            if not is_for_writing(module, call) or is_elsewhere(module, call):
+            if not is_for_writing(module, call) or is_rank_dependent(module, call):
                 continue
             if everyone_writes(program, module, call):
-                yield from one_writer(program, module, call)
-        yield from handlers(program, module)
+                yield from single_writer(program, module, call)
+        yield from log_handlers(program, module)
 
 
-def handlers(program: Program, module: Module) -> Iterator[Finding]:
+def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
     groups = [call for one in program.modules for call in one.calls_to("init_process_group")]
-    for call in module.calls_to(*HANDLERS):
-        if not groups or not call.args or is_elsewhere(module, call):
+    for call in module.calls_to(*HANDLER_CLASSES):
+        if not groups or not call.args or is_rank_dependent(module, call):
             continue
         if reached(program, module, call) < RANKS:
             continue
@@ -79,20 +94,20 @@ def handlers(program: Program, module: Module) -> Iterator[Finding]:
         if any(module.function(one) is function and one.lineno > call.lineno for one in groups):
             yield Finding(module, call, "every rank writes it, and the group comes later")
         else:
-            yield Finding(module, call, "every rank writes it", to_nowhere(module, call))
+            yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
 
 
 def is_for_writing(module: Module, call: ast.Call) -> bool:
     mode = argument(call, 1, "mode")
     return (
-        module.dotted(call.func) in OPENERS
+        module.dotted(call.func) in OPEN_FUNCTIONS
         and isinstance(mode, ast.Constant)
         and isinstance(mode.value, str)
         and any(letter in mode.value for letter in "wax+")
     )
 
 
-def is_elsewhere(module: Module, call: ast.Call) -> bool:
+def is_rank_dependent(module: Module, call: ast.Call) -> bool:
     """``open(path if is_main_process() else os.devnull, "w")``."""
     path = call.args[0] if call.args else None
     return isinstance(path, ast.IfExp) and is_rank_test(module, path.test)
@@ -105,7 +120,7 @@ def everyone_writes(program: Program, module: Module, call: ast.Call) -> bool:
     return Role.OTHER in reached(program, module, call)
 
 
-def one_writer(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
+def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
     """Guard the statement; where others need what it binds or fills, only the file is rank 0's."""
     stmt = module.statement(call)
     because = "every rank writes it"
@@ -113,7 +128,7 @@ def one_writer(program: Program, module: Module, call: ast.Call) -> Iterator[Fin
         yield Finding(module, call, because, only_on_main(stmt))
         return
     wait: tuple[Edit, ...] = ()
-    if is_read_behind(module, stmt, call):
+    if is_read_later(module, stmt, call):
         because += " and reads it"
         if not in_lock_step(program, module, stmt):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
@@ -122,20 +137,20 @@ def one_writer(program: Program, module: Module, call: ast.Call) -> Iterator[Fin
     if isinstance(stmt, ast.With) and not is_read_outside(module, stmt, changed_names(stmt)):
         yield Finding(module, call, because, (*only_on_main(stmt), *wait))
         return
-    yield Finding(module, call, because, (*to_nowhere(module, call), *wait))
+    yield Finding(module, call, because, (*write_on_main_only(module, call), *wait))
 
 
-def to_nowhere(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits by which all ranks go on, and rank 0 alone writes to the file."""
     path = call.args[0]
     nowhere = f"{module.text(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, nowhere), Define("is_main_process"), Import("os"))
 
 
-def is_read_behind(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:
+def is_read_later(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:
     """Whether statements behind name the path, or parts of it, again."""
     body = module.body(stmt)
-    behind, texts = body[body.index(stmt) + 1 :], path_texts(call)
+    behind, texts = body[body.index(stmt) + 1 :], path_literals(call)
     names = names_within(behind, path_names(module, call))
     return any(isinstance(name.ctx, ast.Load) for name in names) or (
         bool(texts) and any(node.value in texts for node in within(behind, ast.Constant))
@@ -152,7 +167,7 @@ def changed_names(stmt: ast.With) -> set[str]:
         while isinstance(base, ast.Attribute | ast.Subscript):
             base = base.value
         changes = not isinstance(node.ctx, ast.Load) or (
-            isinstance(node, ast.Attribute) and node.attr in CHANGING
+            isinstance(node, ast.Attribute) and node.attr in MUTATING_METHODS
         )
         if isinstance(base, ast.Name) and changes:
             names.add(base.id)
@@ -178,13 +193,13 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     """
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
     return reached(program, module, stmt) >= RANKS and all(
-        up in training or (isinstance(up, ast.For) and is_alike(module, up.iter))
+        up in training or (isinstance(up, ast.For) and is_same_on_all_ranks(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)
     )
 
 
-def is_alike(module: Module, source: ast.expr) -> bool:
+def is_same_on_all_ranks(module: Module, source: ast.expr) -> bool:
     """Whether what a loop goes through is made of options and literals that all ranks share."""
     function = module.function(source)
     for name in within(source, ast.Name):
@@ -237,6 +252,6 @@ def path_names(module: Module, call: ast.Call) -> set[str]:
     return names & bound_names(function.body) - parameters(function)
 
 
-def path_texts(call: ast.Call) -> set[object]:
+def path_literals(call: ast.Call) -> set[object]:
     """Literals in the path, by which a later line may open it again."""
     return {n.value for n in everywhere(call.args[0], ast.Constant) if n.value}

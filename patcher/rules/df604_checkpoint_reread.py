@@ -42,8 +42,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
         for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
             stmt = module.statement(call)
-            saved = last_above(module, stmt, saves)
-            if saved is None or not is_load(module, call, folders):
+            saved = last_call_above(module, stmt, saves)
+            if saved is None or not reads_checkpoint(module, call, folders):
                 continue
             if not reached(program, module, call) >= RANKS or waits_between(module, saved, stmt):
                 continue
@@ -51,12 +51,12 @@ def findings(program: Program) -> Iterator[Finding]:
                 module,
                 call,
                 "rank 0 may still be writing it when another rank reads",
-                (Insert(outermost(module, stmt, saved), WAIT),),
+                (Insert(loop_behind_save(module, stmt, saved), WAIT),),
                 severity=Severity.ERROR,
             )
 
 
-def is_load(module: Module, call: ast.Call, folders: set[str]) -> bool:
+def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
     """``torch.load``, or from_pretrained of a folder that save_pretrained writes, or of many."""
     if module.dotted(call.func) == "torch.load":
         return True
@@ -98,14 +98,14 @@ def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
     return calls
 
 
-def last_above(module: Module, stmt: ast.stmt, calls: list[ast.Call]) -> ast.Call | None:
+def last_call_above(module: Module, stmt: ast.stmt, calls: list[ast.Call]) -> ast.Call | None:
     """The last of some calls above ``stmt`` in its function."""
     function = module.function(stmt)
     above = [c for c in calls if c.lineno < stmt.lineno and module.function(c) is function]
     return max(above, key=position, default=None)
 
 
-def outermost(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stmt:
+def loop_behind_save(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stmt:
     """The statement, or the loop around it that begins behind the save."""
     found = stmt
     for up in module.ancestors(stmt):

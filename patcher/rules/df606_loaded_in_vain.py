@@ -23,27 +23,27 @@ from ..source.tree import argument, everywhere, keyword, last_argument, mentions
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 
-FILES = ("pytorch_model.bin", "model.safetensors")
-NUMPY = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
-OF_A_MODEL = ("eval", "generate", "parameters", "train")
+WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
+NUMPY_FUNCTIONS = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
+MODEL_METHODS = ("eval", "generate", "parameters", "train")
 
 
 Save = tuple[Module, ast.expr, ast.expr]  # where, what, and into which file
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    saves = list(saves_of(program))
+    saves = list(torch_saves(program))
     for module in program.modules:
-        yield from files_for_folders(module)
+        yield from file_instead_of_folder(module)
         for call in module.calls_to("load"):
             user = module.parents[call]
             state = isinstance(user, ast.Call) and mentions(user.func, "load_state_dict")
             if state or module.dotted(call.func) != "torch.load" or keyword(call, "weights_only"):
                 continue
-            yield from objects(program, module, call, saves)
+            yield from pickled_objects(program, module, call, saves)
 
 
-def files_for_folders(module: Module) -> Iterator[Finding]:
+def file_instead_of_folder(module: Module) -> Iterator[Finding]:
     """``…/pytorch_model.bin`` on its way to ``from_pretrained``."""
     loaded = {module.text(call.args[0]) for call in module.calls_to("from_pretrained") if call.args}
     for path in module.calls_to("join") if loaded else []:
@@ -53,7 +53,7 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
             and module.dotted(path.func) == "os.path.join"
             and len(path.args) == 2
             and isinstance(path.args[1], ast.Constant)
-            and path.args[1].value in FILES
+            and path.args[1].value in WEIGHT_FILES
             and any(module.text(target) in loaded for target in stmt.targets)
         ):
             continue
@@ -65,7 +65,7 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
         )
 
 
-def saves_of(program: Program) -> Iterator[Save]:
+def torch_saves(program: Program) -> Iterator[Save]:
     """``torch.save``, as it is and as DF601 leaves it."""
     for module in program.modules:
         for call in module.calls_to("save", "save_on_main"):
@@ -76,7 +76,7 @@ def saves_of(program: Program) -> Iterator[Save]:
                 yield module, value, target
 
 
-def objects(
+def pickled_objects(
     program: Program, module: Module, call: ast.Call, saves: list[Save]
 ) -> Iterator[Finding]:
     """``torch.load`` of what is no state_dict."""
@@ -89,16 +89,19 @@ def objects(
         for home, value, target in saves
         if is_same_file(module, path, names, home, target)
     ]
-    if any(is_state(home, value) and not kind_of(program, home, value) for home, value in saved):
+    if any(
+        is_state_dict(home, value) and not refused_kind(program, home, value)
+        for home, value in saved
+    ):
         return
     if not saved:
-        used = used_as(module, call)
+        used = object_use(module, call)
         if used:
             because = f"it is used as {used}: weights_only=False, where the file can be trusted"
             yield Finding(module, call, because, severity=Severity.NOTE)
         return
     home, value = saved[0]
-    kind = kind_of(program, home, value)
+    kind = refused_kind(program, home, value)
     tried = any(isinstance(up, ast.Try) for up in module.ancestors(call))
     because = f"line {value.lineno} saves {home.text(value)}{f', {kind}' if kind else ''}"
     yield Finding(
@@ -129,23 +132,23 @@ def file_names(module: Module, path: ast.expr) -> set[str]:
     }
 
 
-def is_state(module: Module, value: ast.expr) -> bool:
+def is_state_dict(module: Module, value: ast.expr) -> bool:
     """``….state_dict()``, alone or in a dict."""
     return mentions(module.definition(value, value) or value, "state_dict")
 
 
-def kind_of(program: Program, module: Module, value: ast.expr) -> str:
+def refused_kind(program: Program, module: Module, value: ast.expr) -> str:
     """What weights_only refuses; the empty string where it may take the object."""
     if isinstance(value, ast.Name) and any(value.id == name for _, _, name in program.parses):
         return "the parsed arguments"
     made = module.definition(value, value) or value
     if isinstance(made, ast.Dict):
-        return next(filter(None, (kind_of(program, module, part) for part in made.values)), "")
+        return next(filter(None, (refused_kind(program, module, part) for part in made.values)), "")
     if isinstance(made, ast.Call):
         name = module.last_name(made.func)
         if name == "from_pretrained":
             return "a whole model"
-        if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY:
+        if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY_FUNCTIONS:
             return "a NumPy array"
         own = any(c.name == name for m in program.modules for c in m.nodes(ast.ClassDef))
         if name.endswith("Dataset") or own:
@@ -153,7 +156,7 @@ def kind_of(program: Program, module: Module, value: ast.expr) -> str:
     return ""
 
 
-def used_as(module: Module, call: ast.Call) -> str:
+def object_use(module: Module, call: ast.Call) -> str:
     """What a loaded object is, by what is done to it."""
     stmt = module.statement(call)
     if not (isinstance(stmt, ast.Assign) and stmt.value is call):
@@ -168,6 +171,6 @@ def used_as(module: Module, call: ast.Call) -> str:
         given = isinstance(first, ast.Name) and first.id == name.id
         if given and module.dotted(use.func).endswith(("DataLoader", "Sampler")):
             return "a data set"
-        if module.dotted(use.func) in {f"{name.id}.{method}" for method in OF_A_MODEL}:
+        if module.dotted(use.func) in {f"{name.id}.{method}" for method in MODEL_METHODS}:
             return "a model"
     return ""

@@ -25,7 +25,7 @@ from ..source.tree import everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 
-RANKS = 4  # of the example
+EXAMPLE_RANKS = 4  # of the example
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -35,16 +35,16 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader is None or loader.batch_size is None or loader.batch_size in seen:
             continue
         seen.add(loader.batch_size)
-        values = chain(program, loader)
-        names = words(values)
+        values = batch_size_sources(program, loader)
+        names = names_in(values)
         flags = [option for name, option in program.options.items() if name in names]
         flags = [option for option in flags if "batch" in option.dest]
         if not flags or any(word in name for name in names for word in ("world", "num_processes")):
             continue
-        yield Finding(loader.module, loader.batch_size, meaning(flags[0], values))
+        yield Finding(loader.module, loader.batch_size, flag_meaning(flags[0], values))
 
 
-def chain(program: Program, loader: Loader) -> list[ast.expr]:
+def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
     """The batch size and what the names in it were made of, through attributes and variables."""
     assert loader.batch_size is not None
     found: list[ast.expr] = []
@@ -64,7 +64,7 @@ def chain(program: Program, loader: Loader) -> list[ast.expr]:
     return found
 
 
-def meaning(flag: Option, values: list[ast.expr]) -> str:
+def flag_meaning(flag: Option, values: list[ast.expr]) -> str:
     """What the flag counts, with the numbers of its default."""
     what = "examples of one process"
     if involves(values, "n_gpu", ast.Mult):
@@ -75,22 +75,22 @@ def meaning(flag: Option, values: list[ast.expr]) -> str:
         what = "examples of one process and one whole optimizer step"
     default = keyword(flag.call, "default")
     size = default.value.value if default and isinstance(default.value, ast.Constant) else None
-    example = f"; {RANKS} ranks take {RANKS} times as many"
+    example = f"; {EXAMPLE_RANKS} ranks take {EXAMPLE_RANKS} times as many"
     if isinstance(size, int):
-        example = f": {size} by default, {RANKS * size} on {RANKS} ranks"
+        example = f": {size} by default, {EXAMPLE_RANKS * size} on {EXAMPLE_RANKS} ranks"
     return f"{flag.spellings[0]} counts {what}{example}"
 
 
 def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) -> bool:
     """Whether something is multiplied with, or divided by, what goes by such a name."""
     return any(
-        isinstance(node.op, operators) and any(name in word for word in words([node.right]))
+        isinstance(node.op, operators) and any(name in word for word in names_in([node.right]))
         for value in values
         for node in everywhere(value, ast.BinOp)
     )
 
 
-def words(values: list[ast.expr]) -> set[str]:
+def names_in(values: list[ast.expr]) -> set[str]:
     """Names and attributes below some values."""
     found = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
     return found | {node.id for value in values for node in everywhere(value, ast.Name)}

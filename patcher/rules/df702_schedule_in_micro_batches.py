@@ -41,15 +41,15 @@ STEPS = "steps_per_epoch"
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
-        yield from counted_by_example(loop)
+        yield from example_counts(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
-        for scope in scopes(loop):
-            yield from counted_by_batch(program, loop, scope, quantities)
+        for scope in method_bodies(loop):
+            yield from micro_batch_counts(program, loop, scope, quantities)
 
 
-def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
+def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
     """Bodies of the function that trains, and of the other methods where that is one."""
     module = loop.module
     function = module.function(loop.steps)
@@ -59,7 +59,7 @@ def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
     return [loop.scope, *others]
 
 
-def counted_by_batch(
+def micro_batch_counts(
     program: Program, loop: TrainLoop, scope: list[ast.stmt], quantities: set[str]
 ) -> Iterator[Finding]:
     """What is made of the loader's length and compared with steps."""
@@ -71,7 +71,7 @@ def counted_by_batch(
         scheduler = is_schedule(module, stmt.value)
         if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
             continue
-        counted = loader_lengths(program, loop, stmt.value)
+        counted = micro_batch_terms(program, loop, stmt.value)
         if counted is None:
             continue
         length, accumulation, changes = counted
@@ -82,7 +82,7 @@ def counted_by_batch(
                 if loop.loader is not None and loop.loader.drop_last
                 else f"-(-{length} // {accumulation})"
             )
-            edits.append(Insert(beside_loader(loop, stmt), f"{steps}  # optimizer steps"))
+            edits.append(Insert(insertion_point(loop, stmt), f"{steps}  # optimizer steps"))
         first = False
         yield Finding(
             module,
@@ -93,7 +93,7 @@ def counted_by_batch(
         )
 
 
-def counted_by_example(loop: TrainLoop) -> Iterator[Finding]:
+def example_counts(loop: TrainLoop) -> Iterator[Finding]:
     """``len(data) * world_size // global_batch``, where a sampler deals and every rank has all."""
     module, loader = loop.module, loop.loader
     if loader is None or loader.dataset is None or not loader.distributed or loader.cycle:
@@ -101,22 +101,26 @@ def counted_by_example(loop: TrainLoop) -> Iterator[Finding]:
     for stmt in within(loop.scope, ast.Assign):
         for node in everywhere(stmt.value, ast.BinOp):
             left, right = node.left, node.right
-            if isinstance(node.op, ast.Mult) and is_count(loop, left) and is_world(module, right):
+            if (
+                isinstance(node.op, ast.Mult)
+                and is_dataset_length(loop, left)
+                and is_world_size(module, right)
+            ):
                 because = f"{module.text(node)}: every rank has all examples already"
                 yield Finding(module, stmt, because, (Rewrite(node, module.text(left)),))
             elif (
                 isinstance(node.op, ast.FloorDiv)
                 and loader.drop_last
-                and is_examples(loop, meaning(module, left))
-                and counts_batch(loop, meaning(module, right))
+                and is_example_count(loop, resolve(module, left))
+                and holds_batch_size(loop, resolve(module, right))
             ):
                 steps = f"len({loader.name})"
-                steps += f" // {module_text(loop)}" if loop.accumulation is not None else ""
+                steps += f" // {accumulation_text(loop)}" if loop.accumulation is not None else ""
                 because = f"{module.text(node)}: ranks may take another number of steps"
                 yield Finding(module, stmt, because, (Rewrite(node, steps),))
 
 
-def is_count(loop: TrainLoop, node: ast.expr) -> bool:
+def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
     """``len(dataset)`` of the loop's loader."""
     assert loop.loader is not None
     assert loop.loader.dataset is not None
@@ -128,31 +132,31 @@ def is_count(loop: TrainLoop, node: ast.expr) -> bool:
     )
 
 
-def is_examples(loop: TrainLoop, node: ast.expr) -> bool:
+def is_example_count(loop: TrainLoop, node: ast.expr) -> bool:
     """``len(dataset)``, or that times the number of processes."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return is_count(loop, node.left) and is_world(loop.module, node.right)
-    return is_count(loop, node)
+        return is_dataset_length(loop, node.left) and is_world_size(loop.module, node.right)
+    return is_dataset_length(loop, node)
 
 
-def counts_batch(loop: TrainLoop, node: ast.expr) -> bool:
+def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
     """The loader's batch size, multiplied by what else makes a global batch."""
     assert loop.loader is not None
     size = loop.loader.batch_size
     return size is not None and any(same(part, size) for part in below(node))
 
 
-def meaning(module: Module, node: ast.expr) -> ast.expr:
+def resolve(module: Module, node: ast.expr) -> ast.expr:
     """What a plain name was last given; another expression as it stands."""
     return (module.definition(node, node) or node) if isinstance(node, ast.Name) else node
 
 
-def is_world(module: Module, node: ast.expr) -> bool:
+def is_world_size(module: Module, node: ast.expr) -> bool:
     """The number of processes, 1 for a lone one."""
     return [value(module, node, role) for role in ROLES] == [WORLD[role] for role in ROLES]
 
 
-def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
+def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     """The statement around ``stmt`` in the block that makes the loader: all branches pass it."""
     module, loader = loop.module, loop.loader
     if loader is None or loader.module is not module:
@@ -164,7 +168,7 @@ def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     return found if isinstance(found, ast.stmt) and found.lineno > made.lineno else stmt
 
 
-def module_text(loop: TrainLoop) -> str:
+def accumulation_text(loop: TrainLoop) -> str:
     """The accumulation's own spelling."""
     assert loop.accumulation is not None
     return loop.module.text(loop.accumulation)
@@ -181,7 +185,7 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
             texts.add(module.text(node.right))
     for call in module.calls_to(*filter(makes_schedule, module.called)):
-        if any(stands_in(call, scope) for scope in scopes(loop)):
+        if any(stands_in(call, scope) for scope in method_bodies(loop)):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
@@ -200,7 +204,7 @@ def makes_schedule(name: str) -> bool:
     return "schedule" in name.lower() or name.endswith("LR")
 
 
-def loader_lengths(
+def micro_batch_terms(
     program: Program, loop: TrainLoop, value: ast.expr
 ) -> tuple[str, str, list[tuple[ast.expr, str]]] | None:
     """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it or of its
@@ -213,7 +217,7 @@ def loader_lengths(
     lengths = [
         node
         for node in below(value)
-        if isinstance(node, ast.expr) and is_length(program, loop, node)
+        if isinstance(node, ast.expr) and is_loader_length(program, loop, node)
     ]
     if not lengths:
         return None
@@ -236,7 +240,7 @@ def loader_lengths(
             if loop.loader is not None and not loop.loader.drop_last:
                 changes.append((node, STEPS))
         elif len(counted) == 1:  # micro-batches of all epochs: each epoch has its rest
-            changes.append((node, product(module, node.left, counted[0])))
+            changes.append((node, product_text(module, node.left, counted[0])))
     return (length, module.text(divided[0].right), changes) if changes else None
 
 
@@ -245,12 +249,12 @@ def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     text = loop.module.text(node)
-    return module_text(loop) in (text, f"self.{text}")
+    return accumulation_text(loop) in (text, f"self.{text}")
 
 
 def accumulation_at(loop: TrainLoop, node: ast.expr) -> str:
     """The accumulation as the function around ``node`` spells it."""
-    text = module_text(loop)
+    text = accumulation_text(loop)
     bare = text.removeprefix("self.")
     function = loop.module.function(node)
     known = set() if function is None else parameters(function)
@@ -264,7 +268,7 @@ def factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def product(module: Module, node: ast.expr, length: ast.expr) -> str:
+def product_text(module: Module, node: ast.expr, length: ast.expr) -> str:
     """The text of a product in which the loader's length is the steps of an epoch."""
     texts = []
     for each in factors(node):
@@ -274,7 +278,7 @@ def product(module: Module, node: ast.expr, length: ast.expr) -> str:
     return " * ".join(texts)
 
 
-def is_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
+def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
     """``len(loader)``, also by another name that the loader has."""
     assert loop.loader is not None
     if not (

@@ -40,21 +40,22 @@ def findings(program: Program) -> Iterator[Finding]:
         module = loop.module
         edits: tuple[Edit, ...] = ()
         if isinstance(test.test, ast.Compare):
-            edits = tail(loop, test, test.test)
+            edits = step_on_last(loop, test, test.test)
             if not edits and counts_own_steps(loop, test.test):
                 continue
             yield Finding(module, test, reason(loop, test.test, edits), edits)
-        if names_last(loop) or any(isinstance(edit, Insert) for edit in edits):
-            yield from clips(loop, test)
-            yield from asked_again(loop, test)
+        if defines_last(loop) or any(isinstance(edit, Insert) for edit in edits):
+            yield from early_clipping(loop, test)
+            yield from repeated_tests(loop, test)
         elif isinstance(test.test, ast.Compare) and counts_own_steps(loop, test.test):
-            yield from clips(loop, test, module.text(test.test))
-        if not is_numbered(loop):
+            yield from early_clipping(loop, test, module.text(test.test))
+        if not has_step_number(loop):
             continue
-        yield from synchronisation(program, loop)
-        for divided in divisions(loop):
+        yield from synchronization(program, loop)
+        for divided in loss_divisions(loop):
             assert loop.loader is not None
-            share = f"loss_share({number(loop)}, {loop.loader.name}, {text(loop)})"
+            micro_steps = accumulation_text(loop)
+            share = f"loss_share({micro_step_text(loop)}, {loop.loader.name}, {micro_steps})"
             loss = module.text(divided.left)
             if isinstance(divided.left, ast.BinOp | ast.IfExp):
                 loss = f"({loss})"
@@ -69,21 +70,21 @@ def findings(program: Program) -> Iterator[Finding]:
 def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
     if not edits:
         return "what it counts is not the loop's own step number"
-    if mentions_step(loop, test):
+    if counts_loop_steps(loop, test):
         return "micro-batches left at the end of an epoch are stepped in the next one"
     return f"{loop.module.text(test.left)} is not the number of the micro-batch in its epoch"
 
 
-def mentions_step(loop: TrainLoop, test: ast.Compare) -> bool:
+def counts_loop_steps(loop: TrainLoop, test: ast.Compare) -> bool:
     return loop.step_name in {name.id for name in everywhere(test.left, ast.Name)}
 
 
-def names_last(loop: TrainLoop) -> bool:
+def defines_last(loop: TrainLoop) -> bool:
     """Whether the loop says which micro-batch is a step's last."""
     return bool(loop.module.spelled(LAST)) and LAST in bound_names(loop.steps)
 
 
-def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
+def repeated_tests(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
     """Another test of the accumulation, such as before saving."""
     module = loop.module
     for compare in within(loop.steps.body, ast.Compare):
@@ -94,20 +95,20 @@ def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
                 yield Finding(module, compare, because, (Rewrite(compare, LAST),))
 
 
-def clips(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
+def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
     module = loop.module
     for clip in loop.clips:
-        if not any(same_test(up, test) for up in module.ancestors(clip)):
+        if not any(is_step_test(up, test) for up in module.ancestors(clip)):
             yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, guard),))
 
 
-def same_test(up: ast.AST, test: ast.If) -> bool:
+def is_step_test(up: ast.AST, test: ast.If) -> bool:
     if not isinstance(up, ast.If):
         return False
     return same(up.test, test.test) or (isinstance(up.test, ast.Name) and up.test.id == LAST)
 
 
-def text(loop: TrainLoop) -> str:
+def accumulation_text(loop: TrainLoop) -> str:
     assert loop.accumulation is not None
     return loop.module.text(loop.accumulation)
 
@@ -117,7 +118,7 @@ def is_cyclic(loop: TrainLoop) -> bool:
     return loop.loader is not None and loop.loader.cycle is not None
 
 
-def is_numbered(loop: TrainLoop) -> bool:
+def has_step_number(loop: TrainLoop) -> bool:
     """Whether a name tells the number of the micro-batch in its pass over a known loader."""
     if loop.loader is None or not loop.loader.name:
         return False
@@ -126,7 +127,7 @@ def is_numbered(loop: TrainLoop) -> bool:
     return bool(loop.step_name)
 
 
-def number(loop: TrainLoop) -> str:
+def micro_step_text(loop: TrainLoop) -> str:
     """The number of the micro-batch in its pass over the loader, from 0."""
     if is_cyclic(loop):
         return NUMBER
@@ -157,14 +158,14 @@ def is_counter(loop: TrainLoop, name: str) -> bool:
     return len(added) == 1
 
 
-def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
+def step_on_last(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
     """Name the test at the head of the loop, with the epoch's last micro-batch in it."""
     if not is_modulo(loop, compare):
         return ()
     if loop.loader is None or not loop.loader.name:
-        return one_off(loop, compare)
+        return fix_off_by_one(loop, compare)
     if loop.loader.cycle is not None:
-        return cyclic(loop, test) or one_off(loop, compare)
+        return step_on_last_of_cycle(loop, test) or fix_off_by_one(loop, compare)
     module, loader = loop.module, loop.loader.name
     edits: list[Edit] = [Rewrite(test.test, LAST)]
     name = loop.step_name
@@ -180,15 +181,16 @@ def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...
         ]
     after = name if loop.step_start else f"{name} + 1"
     counted = f"({after})" if "+" in after else after
-    whole = f"{LAST} = {counted} % {text(loop)} == 0"
+    per_step = accumulation_text(loop)
+    is_last = f"{LAST} = {counted} % {per_step} == 0"
     if loop.loader.drop_last and not loop.steps.orelse:
         before = f"{name} - 1" if loop.step_start else name
         lines = (
-            f"if {before} >= len({loader}) // {text(loop)} * {text(loop)}:\n"
-            f"    break  # too few are left for an optimizer step: drop_last\n{whole}"
+            f"if {before} >= len({loader}) // {per_step} * {per_step}:\n"
+            f"    break  # too few are left for an optimizer step: drop_last\n{is_last}"
         )
         return (*edits, Insert(loop.steps, lines, "first"))
-    return (*edits, Insert(loop.steps, f"{whole} or {after} == len({loader})", "first"))
+    return (*edits, Insert(loop.steps, f"{is_last} or {after} == len({loader})", "first"))
 
 
 def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
@@ -204,7 +206,7 @@ def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
     )
 
 
-def one_off(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
+def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
     """``(step + 1) % n`` behind ``step += 1``: the first optimizer step comes one batch early."""
     assert isinstance(test.left, ast.BinOp)
     counted = test.left.left
@@ -218,10 +220,10 @@ def one_off(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
     above = [stmt for stmt in loop.steps.body if counted.left.id in bound_names(stmt)]
     if above[0].lineno > test.lineno:
         return ()
-    return (Rewrite(test.left, f"{counted.left.id} % {text(loop)}"),)
+    return (Rewrite(test.left, f"{counted.left.id} % {accumulation_text(loop)}"),)
 
 
-def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
+def step_on_last_of_cycle(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
     """Count a cycle's batches within their epoch, and as many of them as the steps take.
 
     The cycle gets a name of its own, so that the loader keeps its length and batch size.
@@ -229,7 +231,7 @@ def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
     module, loader = loop.module, loop.loader
     assert loader is not None
     assert loader.cycle is not None
-    limit = range_of(loop)
+    limit = loop_range(loop)
     if limit is None or not loop.step_name or module.parents.get(loader.cycle) is None:
         return ()
     stmt = module.statement(loader.cycle)
@@ -250,13 +252,14 @@ def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
             for use in within(loop.scope, ast.Name)
             if use.id == name and use.lineno > stmt.lineno and isinstance(use.ctx, ast.Load)
         ]
-        if not all(is_next(module, use) for use in uses):
+        if not all(is_next_argument(module, use) for use in uses):
             return ()
         edits += [Rewrite(use, "batches") for use in (stmt.targets[0], *uses)]
-    total = f"{TOTAL}({module.text(limit)}, {inner.id}, {text(loop)})"
+    per_step = accumulation_text(loop)
+    total = f"{TOTAL}({module.text(limit)}, {inner.id}, {per_step})"
     lines = (
         f"{NUMBER} = {loop.step_name} % len({inner.id})\n"
-        f"{LAST} = ({NUMBER} + 1) % {text(loop)} == 0 or {NUMBER} + 1 == len({inner.id})"
+        f"{LAST} = ({NUMBER} + 1) % {per_step} == 0 or {NUMBER} + 1 == len({inner.id})"
     )
     return (
         *edits,
@@ -267,12 +270,12 @@ def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
     )
 
 
-def is_next(module: Module, use: ast.Name) -> bool:
+def is_next_argument(module: Module, use: ast.Name) -> bool:
     call = module.parents[use]
     return isinstance(call, ast.Call) and module.dotted(call.func) == "next"
 
 
-def range_of(loop: TrainLoop) -> ast.expr | None:
+def loop_range(loop: TrainLoop) -> ast.expr | None:
     """How many batches the loop takes: the argument of its ``range``."""
     source = loop.steps.iter if isinstance(loop.steps, ast.For) else None
     for name, call in calls_around(loop.module, source):
@@ -283,34 +286,34 @@ def range_of(loop: TrainLoop) -> ast.expr | None:
     return None
 
 
-def synchronisation(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def synchronization(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """All-reduce on the last micro-batch only, once the loop has a name for it."""
     module = loop.module
-    if not names_last(loop):
+    if not defines_last(loop):
         return
     named = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
     handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
     if not named or handled & {"require_backward_grad_sync", "no_sync"}:
         return
-    for model in wrapped_models(program, loop):
+    for model in ddp_models(program, loop):
         code = f"{model}.require_backward_grad_sync = {LAST}"
         yield Finding(
             module, loop.steps, "an all-reduce per micro-batch", (Insert(named[0], code, "after"),)
         )
 
 
-def wrapped_models(program: Program, loop: TrainLoop) -> list[str]:
+def ddp_models(program: Program, loop: TrainLoop) -> list[str]:
     """Models that DDP wraps, as the function of the loop calls them."""
     module = loop.module
     function = module.function(loop.steps)
-    known = wrapped(module, function)
+    known = ddp_names(module, function)
     found = {name for name in known if not name.startswith("self.")}
     used = {module.text(node) for node in within(loop.steps.body, ast.Attribute)}
     for method in module.all_functions:
-        found |= {name for name in wrapped(module, method) if name.startswith("self.")} & used
+        found |= {name for name in ddp_names(module, method) if name.startswith("self.")} & used
     if function is not None:
         for where, call in program.callers(function):
-            names = wrapped(where, where.function(call))
+            names = ddp_names(where, where.function(call))
             for parameter in parameters(function) & {n.id for n in within(loop.steps, ast.Name)}:
                 value = argument_for_parameter(module, function, call, parameter)
                 if value is not None and where.text(value) in names:
@@ -318,7 +321,7 @@ def wrapped_models(program: Program, loop: TrainLoop) -> list[str]:
     return sorted(found)
 
 
-def wrapped(module: Module, function: Function | None) -> set[str]:
+def ddp_names(module: Module, function: Function | None) -> set[str]:
     """What a function assigns DDP's result to."""
     return {
         module.text(target)
@@ -330,7 +333,7 @@ def wrapped(module: Module, function: Function | None) -> set[str]:
     }
 
 
-def divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
+def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
     """``loss / accumulation`` in the loop, where that is what goes back."""
     module = loop.module
     assert loop.accumulation is not None

@@ -41,7 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     and target.value.id in names
                     and target.attr in program.options
                     and target.attr not in RANK_NAMES
-                    and not goes_back(program, stmt.value, target.attr)
+                    and not depends_on_option(program, stmt.value, target.attr)
                     and not is_conditional(module, stmt)
                 ):
                     spelling = program.options[target.attr].spellings[0]
@@ -49,13 +49,13 @@ def findings(program: Program) -> Iterator[Finding]:
                     yield Finding(module, stmt, because)
 
 
-def goes_back(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:
+def depends_on_option(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:
     """Whether ``value`` is made of the attribute ``name``, also through other attributes."""
     if depth > 4:
         return True
     read = {node.attr for node in everywhere(value, ast.Attribute)}
     return name in read or any(
-        goes_back(program, other, name, depth + 1)
+        depends_on_option(program, other, name, depth + 1)
         for module in program.modules
         for attribute in read
         for other in module.attribute_values.get(attribute, ())

@@ -29,16 +29,16 @@ CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
-        yield from closed(loop)
-        yield from read_early(loop)
+        yield from stray_close(loop)
+        yield from item_before_mean(loop)
         yield from left_in_eval(program, loop)
 
 
-def closed(loop: TrainLoop) -> Iterator[Finding]:
+def stray_close(loop: TrainLoop) -> Iterator[Finding]:
     """``train_iterator.close()`` of another script."""
     module = loop.module
     for call in inside(loop.scope, module.calls_to("close")):
-        stmt, name = module.parents[call], called_on(call)
+        stmt, name = module.parents[call], receiver_name(call)
         if isinstance(stmt, ast.Expr) and name and name not in known_names(loop):
             yield Finding(module, stmt, f"nothing binds {name}", (Replace(stmt, ""),))
 
@@ -51,13 +51,13 @@ def known_names(loop: TrainLoop) -> set[str]:
     return module.module_names | bound_names(loop.scope) | given | set(dir(builtins))
 
 
-def called_on(call: ast.Call) -> str:
+def receiver_name(call: ast.Call) -> str:
     """The plain name whose method is called; the empty string for anything else."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     return owner.id if isinstance(owner, ast.Name) else ""
 
 
-def read_early(loop: TrainLoop) -> Iterator[Finding]:
+def item_before_mean(loop: TrainLoop) -> Iterator[Finding]:
     """``loss.item()`` above ``loss = loss.mean()``."""
     module = loop.module
     joined: dict[str, int] = {}
@@ -82,8 +82,8 @@ def read_early(loop: TrainLoop) -> Iterator[Finding]:
 def left_in_eval(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """Evaluations in the loop, or between its epochs, that training goes on behind."""
     module = loop.module
-    for stmt, model in evaluating(program, loop):
-        if is_called(loop, model) and not is_put_back(loop, stmt, model):
+    for stmt, model in evaluations_in_loop(program, loop):
+        if is_called(loop, model) and not returns_to_training(loop, stmt, model):
             yield Finding(
                 module,
                 stmt,
@@ -100,7 +100,7 @@ def is_called(loop: TrainLoop, model: str) -> bool:
     return any(isinstance(call.func, ast.Name) and call.func.id == model for call in calls)
 
 
-def evaluating(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
+def evaluations_in_loop(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
     """Statements of the loop that evaluate, and the model that they leave in eval mode."""
     module = loop.module
     outer = loop.epochs or loop.steps
@@ -123,7 +123,7 @@ def evaluating(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, st
                 yield stmt, value.id
 
 
-def is_put_back(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
+def returns_to_training(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
     """Whether ``model.train()`` is reached between the evaluation and the next forward."""
     module = loop.module
     back = [

@@ -58,16 +58,16 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     if not any(module.dotted(call.func).startswith("apex.amp.") for module, call in calls):
         return
-    shape = shape_of(program, calls)
+    shape = apex_loop(program, calls)
     module, call = calls[0]
     because = f"{module.text(call.func)}() is apex's"
     if shape is None:
         yield Finding(module, call, because)
         return
-    yield Finding(module, call, because, tuple(torch_amp(program, shape)))
+    yield Finding(module, call, because, tuple(torch_amp_edits(program, shape)))
 
 
-def shape_of(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
+def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
     """The whole shape, or None where a part of it is missing or there is more than it."""
     starts = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.initialize"]
     scales = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
@@ -94,7 +94,7 @@ def shape_of(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop
         and not initialize.orelse
         and all(is_apex(stmt) for stmt in initialize.body)
         and scale in branch.body
-        and all(is_apex(part) or part is scale or clipping(module, part) for part in branch.body)
+        and all(is_apex(part) or part is scale or clip_call(module, part) for part in branch.body)
         and len(scaled.args) == 2
         and all(isinstance(arg, ast.Name) for arg in (*scaled.args, *start.args[:1]))
         and start.args
@@ -112,9 +112,9 @@ def shape_of(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop
     forward = forward_of(module, branch, model, loss)
     if len(steps) != 1 or not forward:
         return None
-    clips = clips_at(module, branch, steps[0])
-    inside = any(clipping(module, stmt) for stmt in branch.body)
-    states = states_of(loops[0], initialize)
+    clips = clips_next_to_step(module, branch, steps[0])
+    inside = any(clip_call(module, stmt) for stmt in branch.body)
+    states = loss_scale_states(loops[0], initialize)
     known = {
         id(name)
         for part in (initialize, branch, *clips, *states)
@@ -142,19 +142,19 @@ def shape_of(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop
     )
 
 
-def clips_at(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
+def clips_next_to_step(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
     """Clipping of apex's master weights under the flag, beside the step that it is for."""
     return [
         clip
         for test in module.body(step)
         if isinstance(test, ast.If) and module.text(test.test) == module.text(branch.test)
         for stmt in test.body
-        for clip in [clipping(module, stmt)]
+        for clip in [clip_call(module, stmt)]
         if clip is not None and module.statement(clip) is stmt
     ]
 
 
-def states_of(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
+def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
     """Where the state of apex's loss scale is read and set under the flag, behind its making."""
     module = loop.module
     return [
@@ -186,7 +186,7 @@ def is_apex(stmt: ast.stmt) -> bool:
     return False
 
 
-def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
+def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
     """The call that clips, where a statement does nothing else, under a test of its own or not."""
     if isinstance(stmt, ast.If) and not stmt.orelse and len(stmt.body) == 1:
         stmt = stmt.body[0]
@@ -196,16 +196,16 @@ def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
     return None
 
 
-def torch_amp(program: Program, shape: ApexLoop) -> Iterator[Edit]:
+def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     """The same with torch.amp."""
     module = shape.loop.module
     flag = module.text(shape.branch.test)
-    yield from without_half(program, shape, flag)
+    yield from float32_at_o0(program, shape, flag)
     yield from new_scaler(program, shape.loop, shape.initialize, flag)
     yield from in_autocast(program, module, shape.forward, flag)
     unscaled = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
-        clip = clipping(module, stmt)
+        clip = clip_call(module, stmt)
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
         yield Replace(stmt, backward)
         if clip is not None:
@@ -224,7 +224,7 @@ def torch_amp(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     yield from scaled_step(module, shape.step, shape.optimizer)
 
 
-def without_half(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:
+def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:
     """Take back the flag at the opt level that is float32, where the command line gives both."""
     module = shape.loop.module
     for where, stmt, args in program.parses:

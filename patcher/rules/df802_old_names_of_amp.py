@@ -20,14 +20,14 @@ from ..source.tree import Function, position
 
 CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
 
-OLD = (
+OLD_NAMES = (
     "torch.cuda.amp.autocast",
     "torch.cuda.amp.autocast_mode.autocast",
     "torch.cuda.amp.GradScaler",
     "torch.cuda.amp.grad_scaler.GradScaler",
     "torch.cpu.amp.autocast",
 )
-AUTOCAST = ("enabled", "dtype", "cache_enabled")  # what the old one takes by position
+AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")  # what the old one takes by position
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -35,20 +35,20 @@ def findings(program: Program) -> Iterator[Finding]:
         found = [
             call
             for call in module.calls_to("autocast", "GradScaler")
-            if module.dotted(call.func) in OLD
+            if module.dotted(call.func) in OLD_NAMES
         ]
         if found:
             because = f"{module.dotted(found[0].func)} is deprecated"
-            yield Finding(module, found[0], because, tuple(renewed(module, found)))
+            yield Finding(module, found[0], because, tuple(rename_calls(module, found)))
 
 
-def renewed(module: Module, found: list[ast.Call]) -> Iterator[Edit]:
+def rename_calls(module: Module, found: list[ast.Call]) -> Iterator[Edit]:
     """New names for all of a module, or nothing where one of them cannot be told."""
     imports = [
         (stmt, alias)
         for stmt in module.nodes(ast.ImportFrom)
         for alias in stmt.names
-        if f"{stmt.module}.{alias.name}" in OLD
+        if f"{stmt.module}.{alias.name}" in OLD_NAMES
     ]
     whole = {stmt for stmt, _ in imports}
     mixed = any(len(stmt.names) != sum(s is stmt for s, _ in imports) for stmt in whole)
@@ -56,18 +56,18 @@ def renewed(module: Module, found: list[ast.Call]) -> Iterator[Edit]:
     others = [
         name
         for name in module.nodes(ast.Name)
-        if module.aliases.get(name.id) in OLD and name not in called
+        if module.aliases.get(name.id) in OLD_NAMES and name not in called
     ]
-    if mixed or others or any(is_odd(module, call) for call in found):
+    if mixed or others or any(is_unsupported(module, call) for call in found):
         return
     for call in found:
-        yield from new_call(module, call)
+        yield from rename_call(module, call)
     for stmt in whole:
         names = ", ".join(module.text(alias) for alias in stmt.names)
         yield Replace(stmt, f"from torch.amp import {names}")
 
 
-def new_call(module: Module, call: ast.Call) -> Iterator[Edit]:
+def rename_call(module: Module, call: ast.Call) -> Iterator[Edit]:
     """The call by its new name, with the device first."""
     old = module.dotted(call.func)
     name, device = old.rpartition(".")[2], f"'{old.split('.')[1]}'"
@@ -81,13 +81,13 @@ def new_call(module: Module, call: ast.Call) -> Iterator[Edit]:
     for index, item in enumerate(everything):
         text = module.text(item)
         if name == "autocast" and item in call.args:
-            text = f"{AUTOCAST[index]}={text}"
+            text = f"{AUTOCAST_PARAMETERS[index]}={text}"
         text = text if index else f"{device}, {text}"
         if text != module.text(item):
             yield Rewrite(item, text)
 
 
-def is_odd(module: Module, call: ast.Call) -> bool:
+def is_unsupported(module: Module, call: ast.Call) -> bool:
     """A decorator, or arguments that are unpacked."""
     up = module.parents[call]
     return (isinstance(up, Function) and call in up.decorator_list) or any(

@@ -59,13 +59,13 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     module, call = calls[0]
     shapes = [
-        s for loop in program.train_loops if loop.module is module for s in shapes_of(loop, calls)
+        s for loop in program.train_loops if loop.module is module for s in fp16_loops(loop, calls)
     ]
-    edits = tuple(torch_amp(program, shapes[0])) if len(shapes) == 1 else ()
+    edits = tuple(torch_amp_edits(program, shapes[0])) if len(shapes) == 1 else ()
     yield Finding(module, call, f"{module.text(call.func)}() is apex's", edits)
 
 
-def shapes_of(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator[Fp16Loop]:
+def fp16_loops(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator[Fp16Loop]:
     """The whole shape, where no part of it is missing and there is no more than it."""
     module = loop.module
     makings = [
@@ -111,7 +111,7 @@ def _shape(
         and branch.body == [backward]
         and branch.orelse
         and len(steps) == 1
-        and makes_both(module, making, optimizer)
+        and has_other_optimizer(module, making, optimizer)
         and not is_taken(loop, SCALER)
     ):
         return
@@ -127,7 +127,7 @@ def _shape(
         and call.func.attr in ("train", "parameters", "named_parameters", "half")
     }
     models = called & handled
-    clips = [test.body[0] for test in tests if clips_masters(module, test, optimizer)]
+    clips = [test.body[0] for test in tests if is_master_clipping(module, test, optimizer)]
     rest = [t for t in tests if t not in (making, branch) and t.body[0] not in clips]
     clip = clips[0] if clips else None
     beside = clip is None or module.parents[clip] in module.body(steps[0])
@@ -184,7 +184,7 @@ def is_apex(module: Module, stmt: ast.stmt) -> bool:
     return False
 
 
-def makes_both(module: Module, making: ast.If, optimizer: str) -> bool:
+def has_other_optimizer(module: Module, making: ast.If, optimizer: str) -> bool:
     """Whether one branch makes apex's optimizer, and the other one, or a line above it, torch's."""
     if not all(is_apex(module, stmt) for stmt in making.body):
         return False
@@ -198,17 +198,21 @@ def makes_both(module: Module, making: ast.If, optimizer: str) -> bool:
         for stmt in within(module.scope_statements(making), ast.Assign)
         if stmt.lineno < making.lineno and optimizer in bound_names(stmt)
     ]
-    fused = [stmt for stmt in within(making.body, ast.Assign) if not wraps(module, stmt, optimizer)]
+    fused = [
+        stmt
+        for stmt in within(making.body, ast.Assign)
+        if not is_optimizer_wrap(module, stmt, optimizer)
+    ]
     return bool(above) and not fused
 
 
-def wraps(module: Module, stmt: ast.Assign, optimizer: str) -> bool:
+def is_optimizer_wrap(module: Module, stmt: ast.Assign, optimizer: str) -> bool:
     """``optimizer = FP16_Optimizer(optimizer, …)``."""
     call = stmt.value
     return isinstance(call, ast.Call) and bool(call.args) and module.text(call.args[0]) == optimizer
 
 
-def clips_masters(module: Module, test: ast.If, optimizer: str) -> bool:
+def is_master_clipping(module: Module, test: ast.If, optimizer: str) -> bool:
     """``if fp16: optimizer.clip_master_grads(…)``."""
     match test.body:
         case [ast.Expr(value=ast.Call(func=func, args=[_], keywords=[]))]:
@@ -232,7 +236,7 @@ def is_of_fp16(module: Module, test: ast.If, optimizer: str) -> bool:
     return True
 
 
-def otherwise(module: Module, test: ast.If) -> str:
+def else_code(module: Module, test: ast.If) -> str:
     """The text of an else branch with its comments, at the margin; empty where there is none."""
     if not test.orelse:
         return ""
@@ -244,11 +248,11 @@ def otherwise(module: Module, test: ast.If) -> str:
     return dedent("".join(map(module.line, range(first, last + 1))))
 
 
-def torch_amp(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
+def torch_amp_edits(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
     """The same with torch.amp."""
     loop, making = shape.loop, shape.making
     module, flag = loop.module, loop.module.text(making.test)
-    yield from new_scaler(program, loop, making, flag, otherwise(module, making))
+    yield from new_scaler(program, loop, making, flag, else_code(module, making))
     yield from in_autocast(program, module, shape.forward, flag)
     yield Replace(shape.backward, f"{SCALER}.scale({shape.loss}).backward()")
     if shape.clip is not None:

@@ -191,7 +191,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for stmt in module.nodes(ast.ImportFrom):
             old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
             if old and not is_conditional(module, stmt):
-                yield from gone(module, stmt)
+                yield from import_findings(module, stmt)
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:
                 because = f"{module.dotted(call.func)} is gone"
@@ -199,7 +199,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     yield Finding(module, call, f"{because}; {NO_COUNTERPART}")
                     continue
                 edits = (Rewrite(call.func, "torch.optim.AdamW"), Import("torch"))
-                yield Finding(module, call, because, (*edits, *spelled_out(call)))
+                yield Finding(module, call, because, (*edits, *explicit_defaults(call)))
 
 
 OLD_ROOTS = ("transformers", "pytorch_transformers")
@@ -211,7 +211,7 @@ def is_conditional(module: Module, stmt: ast.stmt) -> bool:
     return any(isinstance(up, ast.Try | ast.If) for up in module.ancestors(stmt))
 
 
-def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
+def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
     """What one import statement asks for in vain, as one finding: its edits share the words."""
     asked = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
     lost = {alias: today(name) for alias, name in asked.items() if today(name) or way_out(name)}
@@ -219,7 +219,7 @@ def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
         return
     inside = any(isinstance(up, Function) for up in module.ancestors(stmt))
     severity = Severity.DEGRADED if inside else None  # raises when, and if, it is called
-    edits: list[Edit] = list(without(stmt, list(lost)))
+    edits: list[Edit] = list(remove_names(stmt, list(lost)))
     obstacles: list[str] = []
     for alias, place in lost.items():
         local = alias.asname or alias.name
@@ -239,7 +239,7 @@ def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
             ]
             if not all(is_translatable(call) for call in calls):
                 obstacles.append(f"; {NO_COUNTERPART}")
-            edits += [edit for call in calls for edit in spelled_out(call)]
+            edits += [edit for call in calls for edit in explicit_defaults(call)]
     names = [alias.name for alias in lost]
     because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
     because += "".join(obstacles)
@@ -254,7 +254,7 @@ def today(name: str) -> str:
     if name in MOVED or name in CARRIED:
         return MOVED.get(name) or CARRIED[name]
     home, _, last = name.rpartition(".")
-    kind, model = flat(home)
+    kind, model = split_model_module(home)
     prefix = PREFIXES.get(model)
     if prefix is None or not last.startswith(prefix):
         return ""
@@ -270,20 +270,20 @@ def way_out(name: str) -> str:
     for starts, part, ends, way in FAMILIES:
         if name.startswith(starts) and part in name and name.endswith(ends):
             return "" if name.startswith(STILL_THERE) else way
-    kind, model = flat(name.rpartition(".")[0])
+    kind, model = split_model_module(name.rpartition(".")[0])
     if model in MODELS:
         return f"look for it in transformers.models.{model}.{kind}_{model}"
     return ""
 
 
-def flat(home: str) -> tuple[str, str]:
+def split_model_module(home: str) -> tuple[str, str]:
     """``modeling`` and ``roberta`` of transformers.modeling_roberta; else empty strings."""
     root, _, name = home.partition(".")
     kind, _, model = name.partition("_")
     return (kind, model) if root == "transformers" and kind in KINDS else ("", "")
 
 
-def without(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
+def remove_names(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
     """Edits that take some names out of an import, or all of it."""
     names = stmt.names
     if len(lost) == len(names):
@@ -302,7 +302,7 @@ def without(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
             yield Rewrite(names[first - 1], "", names[last], after=True)
 
 
-def spelled_out(call: ast.Call) -> Iterator[Edit]:
+def explicit_defaults(call: ast.Call) -> Iterator[Edit]:
     """The old class's defaults, where the call relies on them."""
     missing = [
         f"{name}={default}"

@@ -29,27 +29,27 @@ CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
 
 Comprehension = ast.ListComp | ast.GeneratorExp
 
-MASK = "pairwise_mask"  # of helper_code.py
-ALIKE = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
-SHAPED = {"expand", "reshape", "view"}
-CACHE = Import("transformers", "DynamicCache")
+MASK_HELPER = "pairwise_mask"  # of helper_code.py
+SHAPE_KEEPING = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
+RESHAPING = {"expand", "reshape", "view"}
+CACHE_IMPORT = Import("transformers", "DynamicCache")
 
 
 def findings(program: Program) -> Iterator[Finding]:
     if not any("transformers" in module.roots for module in program.modules):
         return
-    passed = PASSED.keys() - own_forwards(program)
+    passed = KEYWORD_CHECKS.keys() - forward_parameters(program)
     for module in program.modules:
-        yield from torchscript(module)
+        yield from torchscript_findings(module)
         if module.attributes("past_key_values"):
-            yield from layers(module)
+            yield from layer_findings(module)
         for word in [word for word in module.nodes(ast.keyword) if word.arg in passed]:
             call = module.parents[word]
             if word.arg and isinstance(call, ast.Call):
-                yield from PASSED[word.arg](module, call, word)
+                yield from KEYWORD_CHECKS[word.arg](module, call, word)
 
 
-def own_forwards(program: Program) -> set[str]:
+def forward_parameters(program: Program) -> set[str]:
     """What forward functions of the script's own take: theirs need not be as transformers' are."""
     return {
         name
@@ -60,7 +60,7 @@ def own_forwards(program: Program) -> set[str]:
     }
 
 
-def torchscript(module: Module) -> Iterator[Finding]:
+def torchscript_findings(module: Module) -> Iterator[Finding]:
     for node in module.attributes("torchscript"):
         if isinstance(node.ctx, ast.Load):
             base = module.text(node.value)
@@ -69,14 +69,14 @@ def torchscript(module: Module) -> Iterator[Finding]:
                 yield Finding(module, node, "a config has no torchscript", (edit,))
 
 
-def mask(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+def mask_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
     """A mask of token pairs: which query may see which key."""
     if is_added(module, word.value, call):
         because = f"{module.text(word.value)} is added to the scores as it is: 0 and 1 hide nothing"
         yield Finding(module, word, because, severity=Severity.NOTE)
     elif is_pairwise(module, word.value, call):
         text = module.text(word.value)
-        edits = (Rewrite(word.value, f"{MASK}({text})"), Define(MASK))
+        edits = (Rewrite(word.value, f"{MASK_HELPER}({text})"), Define(MASK_HELPER))
         yield Finding(module, word, f"{text} has a row for every token", edits)
 
 
@@ -95,14 +95,14 @@ def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> 
             sides = (node.left, node.right)
             return any(is_pairwise(module, side, at, depth + 1) for side in sides)
         case ast.Call(func=ast.Attribute(value=base, attr=name)):
-            if name in ALIKE:
+            if name in SHAPE_KEEPING:
                 return is_pairwise(module, base, at, depth + 1)
-            return name in SHAPED and len(node.args) == 3
+            return name in RESHAPING and len(node.args) == 3
         case ast.Name():
             value = module.definition(node, at)
             if value is not None:
                 return is_pairwise(module, value, at, depth + 1)
-            return meets_pairs(module, node, at)
+            return is_combined_with_pairs(module, node, at)
     return False
 
 
@@ -113,7 +113,7 @@ def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:
             case ast.Subscript(slice=ast.Tuple(elts=parts)):
                 new = [getattr(part, "value", part) is None for part in parts]
                 return len(parts) == 4 and any(new)
-            case ast.Call(func=ast.Attribute(value=base, attr=name)) if name in ALIKE:
+            case ast.Call(func=ast.Attribute(value=base, attr=name)) if name in SHAPE_KEEPING:
                 node = base
             case ast.Name():
                 value = module.definition(node, at)
@@ -123,7 +123,7 @@ def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:
     return False
 
 
-def meets_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
+def is_combined_with_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
     """Whether a parameter is combined with a mask of token pairs."""
     for pair in within(module.scope_statements(at), ast.BinOp):
         for side, other in ((pair.left, pair.right), (pair.right, pair.left)):
@@ -133,7 +133,7 @@ def meets_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
     return False
 
 
-def layers(module: Module) -> Iterator[Finding]:
+def layer_findings(module: Module) -> Iterator[Finding]:
     """A cache that is taken apart: of each layer the first two are key and value."""
     inners: list[Comprehension] = [*module.nodes(ast.ListComp), *module.nodes(ast.GeneratorExp)]
     for inner in inners:
@@ -150,11 +150,11 @@ def layers(module: Module) -> Iterator[Finding]:
                     yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
 
 
-def cache(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+def cache_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
     """A cache that is a list or tuple of tensors."""
     if is_bare(module, word.value):
         text = module.text(word.value)
-        edits = (Rewrite(word.value, f"DynamicCache({text})"), CACHE)
+        edits = (Rewrite(word.value, f"DynamicCache({text})"), CACHE_IMPORT)
         yield Finding(module, word, f"{text} is no Cache", edits)
 
 
@@ -183,14 +183,14 @@ def is_bare(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def ignored(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+def past_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
     """A cache under a name that nothing reads."""
     if not is_model(call.func):
         return
     text = module.text(word.value)
     edits: tuple[Edit, ...] = (Rewrite(word, f"past_key_values={text}"),)
     if is_bare(module, word.value):
-        edits = (Rewrite(word, f"past_key_values=DynamicCache({text})"), CACHE)
+        edits = (Rewrite(word, f"past_key_values=DynamicCache({text})"), CACHE_IMPORT)
     because = "past= is ignored: each step sees its own token alone"
     yield Finding(module, word, because, edits, Safety.UNSAFE, Severity.DEGRADED)
 
@@ -200,4 +200,8 @@ def is_model(func: ast.expr) -> bool:
     return name.endswith(("model", "decoder", "encoder", "generator"))
 
 
-PASSED = {"attention_mask": mask, "past_key_values": cache, "past": ignored}
+KEYWORD_CHECKS = {
+    "attention_mask": mask_findings,
+    "past_key_values": cache_findings,
+    "past": past_findings,
+}

@@ -45,8 +45,8 @@ GONE = {  # the way out
     "byte_decoder": "tokenizer.convert_tokens_to_string(…)",
     "sanitize_special_tokens": "nothing: take the line out",
 }
-ASKED = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
-TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
+ATTRIBUTES = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
+TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -54,26 +54,26 @@ def findings(program: Program) -> Iterator[Finding]:
     roots = {root for module in program.modules for root in module.roots}
     for module in program.modules:
         if "transformers" in roots:
-            yield from attributes(module, own)
-            yield from padding(module)
+            yield from tokenizer_attributes(module, own)
+            yield from ignored_padding(module)
         if "tree_sitter" in roots:
-            yield from grammars(module)
+            yield from tree_sitter_calls(module)
 
 
-def attributes(module: Module, own: set[str]) -> Iterator[Finding]:
+def tokenizer_attributes(module: Module, own: set[str]) -> Iterator[Finding]:
     """What a tokenizer is asked for."""
-    for node in module.attributes(*ASKED - own):
+    for node in module.attributes(*ATTRIBUTES - own):
         name = node.attr
         if not isinstance(node.ctx, ast.Load):
             continue
-        if not is_tokenizer(module, node.value) or is_tried(module, node):
+        if not is_tokenizer(module, node.value) or is_guarded(module, node):
             continue
         because = f"{module.text(node)} is gone"
         if name in GONE:
             because += f"; the way out: {GONE[name]}"
             yield Finding(module, node, because, severity=Severity.DEGRADED)
         else:
-            edits = tuple(today(module, node))
+            edits = tuple(replacement_edits(module, node))
             severity = None if edits else Severity.DEGRADED
             because += "" if edits else "; a call takes texts, and these are tokens"
             yield Finding(module, node, because, edits, severity=severity)
@@ -83,7 +83,7 @@ def is_tokenizer(module: Module, base: ast.expr) -> bool:
     return module.text(base).rpartition(".")[2].lower().endswith("tokenizer")
 
 
-def is_tried(module: Module, node: ast.AST) -> bool:
+def is_guarded(module: Module, node: ast.AST) -> bool:
     """Whether the script asks whether the attribute is there."""
     return any(
         isinstance(up, ast.Try)
@@ -92,20 +92,20 @@ def is_tried(module: Module, node: ast.AST) -> bool:
     )
 
 
-def today(module: Module, node: ast.Attribute) -> Iterator[Edit]:
+def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
     """The same thing as it is asked for today; nothing where that is not sure."""
     base, name, parent = module.text(node.value), node.attr, module.parents[node]
     if name in RENAMED:
         yield Rewrite(node, f"{base}.{RENAMED[name]}")
     elif name in CALLED:
-        if not isinstance(parent, ast.Call) or is_tokens(module, parent):
+        if not isinstance(parent, ast.Call) or passes_tokens(module, parent):
             return
         yield Rewrite(node, base)
         for word in parent.keywords:
             if word.arg == "batch_text_or_text_pairs":
                 yield Rewrite(word, f"text={module.text(word.value)}")
             elif word.arg == "pad_to_max_length":
-                yield padded(module, parent, word)
+                yield padding_edit(module, parent, word)
     elif name == "additional_special_tokens_ids":
         yield Rewrite(node, f"{base}.convert_tokens_to_ids({base}.extra_special_tokens)")
     elif isinstance(parent, ast.Subscript) and parent.value is node:
@@ -114,7 +114,7 @@ def today(module: Module, node: ast.Attribute) -> Iterator[Edit]:
         yield Rewrite(node, f"{base}.get_vocab()")
 
 
-def is_tokens(module: Module, call: ast.Call) -> bool:
+def passes_tokens(module: Module, call: ast.Call) -> bool:
     """Whether encode_plus is given tokens or their numbers: a list is a batch of texts today."""
     assert isinstance(call.func, ast.Attribute)
     if call.func.attr != "encode_plus":
@@ -123,13 +123,13 @@ def is_tokens(module: Module, call: ast.Call) -> bool:
     given = [*call.args[:2], *(word.value for word in words if word is not None)]
     return any(
         isinstance(value, ast.List | ast.ListComp | ast.Subscript)
-        or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKENS)
+        or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKEN_FUNCTIONS)
         for arg in given
         for value in (arg, *module.alternatives(arg, call))
     )
 
 
-def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
+def padding_edit(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
     """``padding`` and ``truncation`` for what ``pad_to_max_length`` used to be."""
     flag = module.text(word.value)
     if flag == "True":
@@ -141,7 +141,7 @@ def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
     return Rewrite(word, code)
 
 
-def padding(module: Module) -> Iterator[Finding]:
+def ignored_padding(module: Module) -> Iterator[Finding]:
     """``pad_to_max_length`` in a call that works without it."""
     if "pad_to_max_length" not in module.source.text:
         return
@@ -156,14 +156,14 @@ def padding(module: Module) -> Iterator[Finding]:
             owner = owner.value
         if is_tokenizer(module, owner):
             because = "pad_to_max_length is ignored"
-            edit = padded(module, call, word)
+            edit = padding_edit(module, call, word)
             yield Finding(module, word, because, (edit,), Safety.UNSAFE, Severity.DEGRADED)
 
 
-def grammars(module: Module) -> Iterator[Finding]:
+def tree_sitter_calls(module: Module) -> Iterator[Finding]:
     """tree_sitter as it was before grammars became packages."""
     for call in module.calls_to("Language"):
-        if is_in_insert(module, call) or len(call.args) != 2:
+        if is_in_helper(module, call) or len(call.args) != 2:
             continue
         if module.dotted(call.func) == "tree_sitter.Language":
             words = ", ".join(map(module.text, call.args))
@@ -183,7 +183,7 @@ def grammars(module: Module) -> Iterator[Finding]:
     }
     for call in module.calls_to("set_language"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if is_in_insert(module, call) or len(call.args) != 1:
+        if is_in_helper(module, call) or len(call.args) != 1:
             continue
         if isinstance(owner, ast.Name) and owner.id in parsers:
             words = f"{owner.id}, {module.text(call.args[0])}"
@@ -191,6 +191,6 @@ def grammars(module: Module) -> Iterator[Finding]:
             yield Finding(module, call, "set_language is gone: it is an attribute", edits)
 
 
-def is_in_insert(module: Module, call: ast.Call) -> bool:
+def is_in_helper(module: Module, call: ast.Call) -> bool:
     """Whether it stands in what a script carries, which asks for the version itself."""
     return getattr(module.function(call), "name", "") in ("grammar_of", "use_grammar")

@@ -22,14 +22,14 @@ from ..source.tree import argument, parameters
 
 CODE, SEVERITY, SAFETY = "DF906", Severity.DEGRADED, Safety.SAFE
 
-LOSS, FUNCTION = "BCELoss", "binary_cross_entropy"
-KEEP_SHAPE = {"Dropout", "Identity", "LeakyReLU", "LogSigmoid", "ReLU", "Sigmoid", "Tanh"}
-CASTS = {"cuda", "double", "float", "half", "to", "type", "type_as"}
+LOSS_CLASS, LOSS_FUNCTION = "BCELoss", "binary_cross_entropy"
+SHAPE_KEEPING_LAYERS = {"Dropout", "Identity", "LeakyReLU", "LogSigmoid", "ReLU", "Sigmoid", "Tanh"}
+CAST_METHODS = {"cuda", "double", "float", "half", "to", "type", "type_as"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        for call in (*of_losses(module), *module.calls_to(FUNCTION)):
+        for call in (*loss_calls(module), *module.calls_to(LOSS_FUNCTION)):
             scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
             if scores is None or labels is None:
                 continue
@@ -39,9 +39,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, call, because, (Rewrite(labels, shaped),))
 
 
-def of_losses(module: Module) -> Iterator[ast.Call]:
+def loss_calls(module: Module) -> Iterator[ast.Call]:
     """Calls of a loss: of one just made, of a name or of an attribute that is one."""
-    made = {id(call) for call in module.calls_to(LOSS)}
+    made = {id(call) for call in module.calls_to(LOSS_CLASS)}
     if not made:
         return
     for call in module.nodes(ast.Call):
@@ -82,7 +82,7 @@ def has_one_output(module: Module, layer: ast.expr) -> bool:
 
 def keeps_shape(module: Module, part: ast.expr) -> bool:
     """A layer of a sequence whose output has its input's shape."""
-    return isinstance(part, ast.Call) and module.last_name(part.func) in KEEP_SHAPE
+    return isinstance(part, ast.Call) and module.last_name(part.func) in SHAPE_KEEPING_LAYERS
 
 
 def is_parameter(module: Module, labels: ast.expr) -> bool:
@@ -90,7 +90,7 @@ def is_parameter(module: Module, labels: ast.expr) -> bool:
     while (
         isinstance(labels, ast.Call)
         and isinstance(labels.func, ast.Attribute)
-        and labels.func.attr in CASTS
+        and labels.func.attr in CAST_METHODS
     ):
         labels = labels.func.value
     function = module.function(labels)

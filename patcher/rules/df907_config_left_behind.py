@@ -31,8 +31,8 @@ def findings(program: Program) -> Iterator[Finding]:
             model = call.func.value if isinstance(call.func, ast.Attribute) else None
             if not isinstance(stmt, ast.Expr) or not isinstance(model, ast.Name):
                 continue
-            config = given_config(module, model)
-            if config is not None and is_read_behind(module, stmt, config):
+            config = config_argument(module, model)
+            if config is not None and is_read_later(module, stmt, config):
                 yield Finding(
                     module,
                     call,
@@ -41,7 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
 
 
-def given_config(module: Module, model: ast.Name) -> str | None:
+def config_argument(module: Module, model: ast.Name) -> str | None:
     """The name of the configuration that a model was loaded with."""
     made = module.definition(model, model)
     if not isinstance(made, ast.Call) or module.last_name(made.func) != "from_pretrained":
@@ -51,7 +51,7 @@ def given_config(module: Module, model: ast.Name) -> str | None:
     return value.id if isinstance(value, ast.Name) else None
 
 
-def is_read_behind(module: Module, stmt: ast.stmt, config: str) -> bool:
+def is_read_later(module: Module, stmt: ast.stmt, config: str) -> bool:
     """Whether the function reads the name behind ``stmt`` before it binds it again."""
     table, number = place(stmt)
     behind = [
