@@ -1,15 +1,15 @@
 """A rank is computed instead of read.
 
-What         A rank is made of node_index and gpu_per_node, or taken modulo the number of cards
-             that some option names.
+What         A rank is computed from node_index and gpu_per_node, or taken modulo a number of cards
+             that comes from an option.
 At run time  Under torchrun and accelerate launch, which number ranks themselves: no rank 0, nothing
              saved, two ranks on one card, or a wrong shard.
 Example      args.local_rank += args.node_index * args.gpu_per_node
 Fix          The renumbering goes, and with it the modulo; a local rank made of get_rank() is read
              from LOCAL_RANK where a launcher has set it; a global rank is get_rank().
-Fix safety   Safe: only ranks of a process group pass these lines, and under a launcher the
-             variables say what the arithmetic was to find out. Reported only where a lone process
-             passes the line too.
+Fix safety   Safe: only ranks of a process group run these lines, and a launcher's variables hold
+             what the arithmetic was meant to find out. Only reported where a lone process runs the
+             line too.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
 """
 

@@ -2,12 +2,13 @@
 
 What         A test like local_rank in [-1, 0] decides who writes or reports, where a process group
              exists. Barriers by local rank ("the first process of each node first", around files
-             on a node's own disk), downloads, and tests that only choose what is logged are left.
+             on a node's own disk), downloads, and tests that only choose what is logged are left
+             alone.
 At run time  On several nodes there is one such process per node: as many writers of one file.
 Example      if args.local_rank in [-1, 0] and global_step % args.save_steps == 0: …
 Fix          is_main_process() in its place: the process group's rank 0, or the only process.
-Fix safety   Safe: on one node, and in a lone process, the tests are equal. A file that each node is
-             meant to have on a disk of its own is written on the first node only.
+Fix safety   Safe: on one node, and in a lone process, both tests give the same answer. A file that
+             each node is meant to have on its own disk is written on the first node only.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
 """
 

@@ -1,6 +1,6 @@
 """The script knows DataParallel only.
 
-What         A model is trained, and no process group is ever made.
+What         The script trains a model and never creates a process group.
 At run time  Under a launcher every process trains the whole set on its own, on the same card, and
              the last one to save wins. Alone, one process drives all cards: the slow way, and
              torch advises against it.

@@ -2,7 +2,7 @@
 
 What         The back end is the literal nccl, --no_cuda skips the set-up while later tests still
              expect a group, DDP is given a card unconditionally, an evaluation names card 0, no
-             time-out is set, or nobody destroys the group.
+             time-out is set, or nothing destroys the group.
 At run time  On a CPU machine (or with --no_cuda) the ranks crash; an evaluation longer than the
              default time-out kills the job; torch warns of leaked resources at every exit.
 Example      torch.distributed.init_process_group(backend='nccl')

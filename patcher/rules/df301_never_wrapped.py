@@ -1,14 +1,14 @@
 """Ranks train, and nothing keeps their models alike.
 
-What         A process group is made and the model is never wrapped by DistributedDataParallel, or
-             by apex's class of that name only.
+What         A process group is created, and the model is never wrapped in DistributedDataParallel,
+             or only in apex's class of that name.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
 Fix          torch's DistributedDataParallel: behind the place where a lone process would use
              DataParallel, or in the place of apex's.
 Fix safety   Safe: only a rank of a process group reaches the line. Without a DataParallel to show
-             where the model is complete, it is reported only.
+             where the model is complete, it is only reported.
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
 """
 

@@ -1,6 +1,7 @@
 """DataParallel wraps a model for evaluation, or where a process group may exist.
 
-What         torch.nn.DataParallel inside an evaluation function, or not kept to a lone process.
+What         torch.nn.DataParallel inside an evaluation function, or where ranks of a process group
+             reach it.
 At run time  Wrappers nest at every evaluation (DataParallel of DistributedDataParallel does not
              run), and state_dict keys gain another "module." each time.
 Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)   # in evaluate()

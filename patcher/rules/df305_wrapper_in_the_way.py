@@ -1,14 +1,14 @@
 """A wrapped model is used as if it were the model.
 
-What         The model is taken out of DataParallel only, or only where n_gpu is above 1; or behind
-             the line that wraps it, something is asked of the wrapper that only the model has, or
-             a checkpoint without "module." in its keys is loaded into it.
+What         The model is unwrapped from DataParallel only, or only where n_gpu is above 1; or,
+             after the line that wraps it, the script uses an attribute of the wrapper that only the
+             model has, or loads a checkpoint without "module." in its keys into the wrapper.
 At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1: AttributeError at
              generate, save_pretrained or config, missing keys at load_state_dict, or a checkpoint
              whose keys start with "module.".
 Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
 Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
-Fix safety   Safe: without a wrapper, or in DataParallel, what worked is done as before.
+Fix safety   Safe: without a wrapper, and in DataParallel, what worked before works the same way.
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
 

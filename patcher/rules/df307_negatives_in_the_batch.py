@@ -13,11 +13,11 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
              and labels. Loss and gradients are then those of one process at the global batch.
              With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
              where per-device batch x world size is the same.
-Fix safety   Unsafe: every rank must pass the line equally often with as many examples, as they do
-             under torch's DistributedSampler and not under --exact, and evaluation must not track
-             gradients. A lone process computes what it did. torch.distributed.nn.functional's
-             all_gather is not used: it is deprecated, and under gloo it returns wrong gradients
-             where they are not contiguous (measured on torch 2.13).
+Fix safety   Unsafe: every rank must run the line equally often and with equally many examples, as
+             under torch's DistributedSampler but not under --exact, and evaluation must not track
+             gradients. A lone process computes what it did before. The all_gather of
+             torch.distributed.nn.functional is not used: it is deprecated, and under gloo it
+             returns wrong gradients where they are not contiguous (measured on torch 2.13).
 Source       torch.autograd.Function (gradients of all ranks' losses are added up)
 """
 

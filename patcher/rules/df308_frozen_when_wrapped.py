@@ -1,8 +1,8 @@
 """Parameters that are frozen when the model is wrapped are never synchronised.
 
 What         Parameters are frozen for the first epochs and trained from then on, and
-             DistributedDataParallel wraps the model while they are frozen, or is not told that
-             which parameters a loss depends on will change.
+             DistributedDataParallel wraps the model while they are frozen, or without
+             find_unused_parameters although the set of parameters in use will change.
 At run time  DistributedDataParallel knows the parameters that require gradients when it wraps.
              The others get no all-reduce, not even once they are thawed: each rank trains them on
              its own examples, the models drift apart, nothing warns, and rank 0's is saved. Frozen

@@ -1,9 +1,9 @@
 """What ranks save of a compiled model has other names than what one process saves.
 
-What         Ranks alone wrap a model that torch.compile wraps as well, in an order that does not go
-             with how its state is read: the script takes _orig_mod off first, and
-             DistributedDataParallel is around it; or it never takes it off, and
-             DistributedDataParallel is inside of it.
+What         Only ranks wrap a model that torch.compile wraps as well, in an order that does not
+             match how its state is read: the script takes _orig_mod off first although
+             DistributedDataParallel is outside, or it never takes _orig_mod off although
+             DistributedDataParallel is inside.
 At run time  Each wrapper sees only what it wraps. With DistributedDataParallel outside, _orig_mod
              is not found, and the wrapper or the compiled model is taken for the model: names begin
              with "module._orig_mod." or "_orig_mod.". With it inside, one process has "_orig_mod."
@@ -14,10 +14,10 @@ Example      model = torch.nn.parallel.DistributedDataParallel(model)   # ranks 
              torch.save((model.module if args.local_rank != -1 else model).state_dict(), path)
 Fix          Wrap on the other side of torch.compile. Out of this altogether, and unlike what one
              process saved so far: model.compile() in the place of model = torch.compile(model).
-Fix safety   Safe: one process does not wrap, and ranks train the same. In both orders their code is
-             cut where buckets end, and compiled again once parameters are thawed (torch 2.13: equal
-             graphs, all-reduces and weights on two ranks). What takes module off to evaluate runs
-             compiled where DistributedDataParallel is outside.
+Fix safety   Safe: one process does not wrap, and ranks train the same. In both orders their graphs
+             are cut at the ends of buckets, and compiled again once parameters are unfrozen (torch
+             2.13: equal graphs, all-reduces and weights on two ranks). An evaluation that takes
+             module off runs compiled code where DistributedDataParallel is outside.
 Source       torch.compile (OptimizedModule); torch.nn.Module.compile;
              https://docs.pytorch.org/docs/stable/notes/ddp.html (TorchDynamo DDPOptimizer)
 """

@@ -10,9 +10,9 @@ Fix          Weigh each rank's mean by its share of all ranks' tokens, in traini
              average is then the mean over the tokens of all.
              With accumulation each micro-batch of all ranks counts as much as the next one, as in
              one process: runs are alike where per-device batch x world size is the same.
-Fix safety   Safe: a lone process computes what it did, and ranks come by equally often, as they
-             have to for DistributedDataParallel. Reported only where an evaluation does not say
-             model.eval(). Left alone under --exact, which weighs ranks by their examples.
+Fix safety   Safe: a lone process computes what it did before, and all ranks run the line equally
+             often, as DistributedDataParallel requires. Only reported where an evaluation does not
+             call model.eval(). Left alone under --exact, which weights ranks by their examples.
 Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.DistributedDataParallel
              (gradients are averaged)
 """

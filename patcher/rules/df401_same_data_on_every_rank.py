@@ -1,12 +1,12 @@
 """Every rank draws the same training data.
 
-What         A process group is made and the training loader has no DistributedSampler.
+What         A process group is created, and the training loader has no DistributedSampler.
 At run time  N ranks with one seed compute the same gradients N times: no speed-up, and N times
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process.
-Fix safety   Safe: a lone process keeps its sampler. Reported only where something else in the
-             script shares data out by world size, as that must not be done twice.
+Fix safety   Safe: a lone process keeps its sampler. Only reported where something else in the
+             script shards the data by world size, as that must not be done twice.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 

@@ -1,6 +1,6 @@
 """The sampler deals the same order in every epoch.
 
-What         A DistributedSampler serves several epochs and nobody calls set_epoch.
+What         A DistributedSampler serves several epochs, and nothing calls set_epoch.
 At run time  Epoch 2 repeats the order of epoch 1; nothing warns.
 Example      for epoch in range(epochs): for batch in train_dataloader: …
 Fix          Call set_epoch at the head of the epoch loop.

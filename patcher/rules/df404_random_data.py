@@ -1,14 +1,14 @@
 """Data is drawn at random on every rank.
 
-What         random.sample, random.shuffle and their like choose or order examples, outside of what
-             a loader does per example; worse, under a seed that differs from rank to rank.
+What         random.sample, random.shuffle and the like choose or order examples, outside the code
+             that a loader runs per example; worse, under a seed that differs from rank to rank.
 At run time  Right only while every rank draws the same: the ranks' shares, and predictions gathered
              from them, are parts of one list. With a seed of its own each rank has another list:
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
              all.
-Fix safety   Report only: what a script means by its draws and by its seeds cannot be told.
+Fix safety   Report only: the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
 """
 

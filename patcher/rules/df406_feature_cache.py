@@ -1,16 +1,16 @@
 """A cache of features may be read while another rank writes it.
 
-What         A file that is read when it exists and made when it does not, by every rank, or by
+What         A file that is read when it exists and written when it does not, by every rank, or by
              rank 0 while the others look for it. Barriers that let rank 0 go first are fine, and so
-             is a file whose name tells the ranks apart.
+             is a file whose name differs from rank to rank.
 At run time  A rank that comes a moment later finds half a file: EOFError, or an unpickling error;
              or two ranks write one file at the same time.
 Example      if os.path.exists(cache): data = pickle.load(open(cache, "rb"))
              else: …; pickle.dump(data, open(cache, "wb"))
 Fix          Rank 0 writes it under another name and renames it: the others find all of it, or none,
              and then make the features themselves.
-Fix safety   Safe: a lone process leaves the same bytes under the same name. Features that random
-             numbers go into must be the same on every rank (DF404).
+Fix safety   Safe: a lone process leaves the same bytes under the same name. Features that depend on
+             random numbers must be the same on every rank (DF404).
 Source       os.replace (atomic on one file system)
 """
 

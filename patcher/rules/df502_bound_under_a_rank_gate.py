@@ -1,13 +1,13 @@
 """A name is bound under a rank test and read outside it.
 
-What         No path of some rank binds the name before it is read, while a lone process may.
+What         On some rank no path binds the name before it is read; in a lone process one may.
 At run time  UnboundLocalError on that rank; its peers see a closed connection or wait.
 Example      if args.local_rank == -1: results = evaluate(…)
              if results["f1"] > best: …
 Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
              is a writer of rank 0, the read gets the same test.
 Fix safety   Safe: for a lone process the test holds.
-Source       definite assignment, walked once for rank 0 and once for the other ranks
+Source       definite-assignment analysis, once for rank 0 and once for the other ranks
 """
 
 import ast

@@ -1,6 +1,6 @@
 """Evaluation forwards through the DistributedDataParallel wrapper.
 
-What         A function in eval mode calls the model as it came, and it may come wrapped.
+What         An evaluation calls the model that it was given, and that may be the wrapper.
 At run time  DDP's forward synchronises buffers. A rank that evaluates another number of batches
              than its peers pairs its broadcast with their next training step, or waits for a peer
              that left: 10 of 10 runs of a RoBERTa script ended in a crash.

@@ -1,6 +1,6 @@
 """Every rank evaluates the whole set.
 
-What         A process group is made, and an evaluation that all ranks reach goes through all
+What         A process group is created, and an evaluation that all ranks reach goes through all
              examples on each of them.
 At run time  The right numbers, N times over: evaluation does not get faster with more cards.
 Example      eval_sampler = SequentialSampler(eval_dataset)   # on every rank

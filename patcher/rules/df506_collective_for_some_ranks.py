@@ -1,17 +1,17 @@
 """A collective that some ranks never reach.
 
-What         A barrier, an all-reduce or a gather, a function that surely calls one, or the training
-             loop, under a test or behind an exit that only some ranks pass; an exit from the
-             training loop that each rank takes by its own loss or metric. Barriers that rank 0 and
-             the others each pass once ("rank 0 first") are a pair and fine.
+What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
+             loop, under a test that only some ranks pass or after an exit that some ranks take; an
+             exit from the training loop that each rank takes by its own loss or metric. Barriers
+             that rank 0 and the others each pass once ("rank 0 first") are a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
              the mean over the ranks. An exit of rank 0 is taken by the others too. Else none: which
              ranks are meant cannot be told.
-Fix safety   Safe: each edited line does in a lone process what it did, and a group did not get past
-             these places.
+Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
+             past these places.
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 

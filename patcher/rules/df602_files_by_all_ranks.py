@@ -1,14 +1,14 @@
 """A file or folder is made by every rank.
 
 What         open(…, "w") or a logging.FileHandler that every rank reaches, or an evaluation
-             function that writes and that every rank will run; a folder made after asking whether
-             it exists.
+             function that writes and that every rank will run; a folder created after a check
+             whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs gets exist_ok=True. A block that fills what all ranks
              need behind it still runs on every rank, and writes to nowhere on the others.
-Fix safety   Safe: a lone process writes as before. A FileHandler made before the process group is
-             reported only: nobody is rank 0 yet.
+Fix safety   Safe: a lone process writes as before. A FileHandler created before the process group
+             is only reported: no process has a rank yet.
 Source       os.makedirs, logging.handlers
 """
 

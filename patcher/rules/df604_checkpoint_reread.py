@@ -1,12 +1,12 @@
 """A checkpoint is read before it is complete, or onto one card by all.
 
-What         torch.load without map_location; a checkpoint read back by every rank behind the
-             training that writes it, with no barrier between.
+What         torch.load without map_location; a checkpoint that every rank reads back after the
+             training that writes it, with no barrier in between.
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
              file of an earlier run, or half of this one's.
 Example      model.load_state_dict(torch.load(output_dir))
 Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
-Fix safety   Safe: a lone process loads the same values and passes no barrier.
+Fix safety   Safe: a lone process loads the same values and meets no barrier.
 Source       torch.load
 """
 

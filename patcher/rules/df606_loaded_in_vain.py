@@ -1,14 +1,14 @@
 """What was saved is not loaded again.
 
-What         torch.load of a file with more in it than tensors, which weights_only has refused since
-             torch 2.6; from_pretrained given …/pytorch_model.bin.
+What         torch.load of a file that holds more than tensors, which weights_only has refused since
+             torch 2.6; from_pretrained called with …/pytorch_model.bin.
 At run time  UnpicklingError for a TensorDataset, the parsed arguments, NumPy arrays, a whole model
              or a script's own classes, or a cache that is built anew in every run where a try
              hides it. OSError: transformers takes a folder or a name on the hub.
 Example      features = torch.load(cached_features_file)
 Fix          weights_only=False where the script itself writes the file; the folder instead of the
              file. A state_dict is loaded as before; a file of unknown making is reported.
-Fix safety   Safe: the line can only have raised, or loads what the same script saved.
+Fix safety   Safe: the line could only raise before, or it loads what the same script saved.
 Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretrained
 """
 

@@ -1,8 +1,8 @@
 """The schedule counts micro-batches, the loop counts optimizer steps.
 
-What         A horizon, warm-up, save or logging interval is made of len(train_dataloader), or of
-             that rounded down by the accumulation, while the counter it is compared with advances
-             once per gradient accumulation and once more for what is left of an epoch.
+What         A horizon, warm-up, save or logging interval is computed from len(train_dataloader), or
+             from that divided by the accumulation and rounded down, while the counter it is
+             compared with advances once per optimizer step, also for what is left of an epoch.
 At run time  With accumulation 4 the learning rate ends at 30 % of its peak, still warming up, and
              the first evaluation and the first checkpoint never come.
 Example      args.max_steps = args.epoch * len(train_dataloader)

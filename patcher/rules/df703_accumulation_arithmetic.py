@@ -1,16 +1,16 @@
 """Gradient accumulation leaks, clips too often and all-reduces too often.
 
-What         Micro-batches left over at the end of an epoch; a counter that is one off, or reset
+What         Micro-batches left over at the end of an epoch; a counter that is off by one, or reset
              on the way; clipping per micro-batch; the loss divided by the number of micro-batches
-             whatever they hold; an all-reduce for each; a number of optimizer steps that is spent
-             on micro-batches.
+             whatever they hold; an all-reduce for each of them; a limit meant for optimizer steps
+             that counts micro-batches.
 At run time  Left-over gradients enter the next epoch's first step; clipping weighs micro-batches
              0.24 / 0.38 / 0.57 / 1.0 instead of alike; 4 all-reduces where 1 would do.
 Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
              micro-batch by its share of the examples; synchronise on the last one only. Only
              where the loop goes through a known loader, or takes the next batch of its cycle.
-Fix safety   Safe: with accumulation 1 every step is as it was, bit for bit.
+Fix safety   Safe: with accumulation 1 every step stays the same, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
 

@@ -1,7 +1,7 @@
 """A flag is overwritten after it was parsed.
 
-What         An option of the command line is assigned anew, whatever the user passed, from
-             something that does not go back to it.
+What         A command-line option is reassigned, whatever the user passed, from a value that does
+             not depend on it.
 At run time  --save_steps 500 is accepted and ignored; nothing says so.
 Example      args.save_steps = len(train_dataloader)
 Fix          None by itself: assign only where the user left the option at its default, or drop

@@ -1,15 +1,15 @@
 """A training loop trips over its own lines.
 
 What         name.close() where nothing ever binds the name; a loss read with item() before mean()
-             has joined what several cards returned; an evaluation in the loop, behind which nothing
-             puts the model back into training mode.
+             has combined what several cards returned; an evaluation in the loop, after which
+             nothing puts the model back into training mode.
 At run time  NameError when the step limit is reached; RuntimeError on several cards; what follows
              the first evaluation trains without dropout, which a note says: alone it does so too.
 Example      train_iterator.close()
 Fix          Remove the line: leaving the loop is all that it was for. mean() before item().
              model.train() behind the evaluation.
-Fix safety   Safe: the line can only have raised, and the mean of one number is that number. Unsafe
-             for model.train(): with dropout, one process trains otherwise than it did.
+Fix safety   Safe: the line could only raise before, and the mean of one number is that number.
+             Unsafe for model.train(): with dropout, one process trains differently than before.
 Source       the language reference, naming and binding; torch.Tensor.item; torch.nn.Module.train
 """
 

@@ -1,6 +1,6 @@
 """Mixed precision goes through apex.
 
-What         --fp16 imports apex.amp, which PyTorch has had a successor of since 1.6.
+What         --fp16 imports apex.amp, although PyTorch has had its successor since version 1.6.
 At run time  ImportError with the flag set, on every machine without apex; nothing without it.
 Example      with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()
 Fix          torch.amp: autocast around forward and loss, a GradScaler that unscales before the
@@ -9,8 +9,8 @@ Fix          torch.amp: autocast around forward and loss, a GradScaler that unsc
              throughout, as O2 and O3 were fast at the price of accuracy. FP16_Optimizer gives way
              to the optimizer of the run without the flag. Only where all of the shape is found:
              initialize, scale_loss, the forward call and one optimizer.step().
-Fix safety   Safe: with the flag off autocast and scaler are disabled, which is to do nothing, bit
-             for bit; with it on, the script can only have raised where apex is missing.
+Fix safety   Safe: with the flag off, autocast and scaler are disabled and change nothing, bit for
+             bit; with it on, the script could only raise where apex is missing.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 

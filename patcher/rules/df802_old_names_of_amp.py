@@ -5,7 +5,7 @@ At run time  A FutureWarning at each construction, on every rank, until a releas
 Example      with torch.cuda.amp.autocast(enabled=args.fp16): loss = model(batch)
 Fix          torch.amp.autocast('cuda', …) and torch.amp.GradScaler('cuda', …), what the old names
              call. Decorators and names that are handed on are left.
-Fix safety   Safe: the old names are subclasses that give the new ones that first argument.
+Fix safety   Safe: the old names are subclasses that pass that first argument to the new ones.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 """
 

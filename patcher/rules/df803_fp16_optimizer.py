@@ -1,7 +1,7 @@
 """Half precision goes through apex's FP16_Optimizer.
 
-What         --fp16 halves the model and wraps its optimizer in FP16_Optimizer, which apex itself
-             has given up.
+What         --fp16 turns the model into float16 and wraps its optimizer in FP16_Optimizer, which
+             apex itself has abandoned.
 At run time  ImportError with the flag set, on every machine without apex; nothing without it.
 Example      optimizer = FP16_Optimizer(optimizer, dynamic_loss_scale=True)
 Fix          With the flag the script does what it does without it, under torch.amp: the optimizer
@@ -9,8 +9,8 @@ Fix          With the flag the script does what it does without it, under torch.
              before the clipping of a step. model.half() goes, as autocast wants float32 weights;
              so does setting the learning rate by hand under the flag, which stood in for the other
              optimizer's schedule. Only where nothing else depends on the flag in the training.
-Fix safety   Safe: with the flag off autocast and scaler are disabled, which is to do nothing, bit
-             for bit; with it on, the script can only have raised where apex is missing.
+Fix safety   Safe: with the flag off, autocast and scaler are disabled and change nothing, bit for
+             bit; with it on, the script could only raise where apex is missing.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 

@@ -9,8 +9,8 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              defaults spelled out where the call relied on them: weight_decay=0.0 and eps=1e-6
              (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
              checkpoint) is reported with the way out.
-Fix safety   Safe: the import can only have raised. AdamW's update differs from the old class's by
-             the place of eps in the bias correction, of the order of eps.
+Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
+             in where eps enters the bias correction, by the order of eps.
 Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; torch.optim.AdamW;
              each entry of the tables is imported in a test
 """

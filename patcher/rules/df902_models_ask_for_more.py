@@ -1,7 +1,7 @@
 """A model is used in a way that transformers 5 no longer takes.
 
 What         config.torchscript is read; an attention mask of token pairs has three dimensions; a
-             cache is a list or tuple of tensors; a cache is passed as past=. A mask of four
+             cache is a list or tuple of tensors; a cache is passed as past=; a mask of four
              dimensions holds 0 and 1.
 At run time  AttributeError; RuntimeError in the first forward; AttributeError in the first step of
              a beam search. past= is ignored without a word, so that every step sees one token; so
@@ -10,8 +10,8 @@ Example      out = self.decoder(ids, attention_mask=self.bias[:, :n, :n], past_k
 Fix          getattr with False; the mask as it is added to the scores, (1 - mask) * -10000 in four
              dimensions; a DynamicCache around the tensors, of which a layer's first two are key
              and value.
-Fix safety   Safe: the line can only have raised, and a mask of other dimensions stays as it is.
-             Unsafe for past=, where one process predicts anew what it mispredicted.
+Fix safety   Safe: the line could only raise before, and a mask of other dimensions stays as it is.
+             Unsafe for past=: the predictions of one process change, as they were wrong.
 Source       transformers.masking_utils, transformers.DynamicCache; measured against eager attention
              with the mask that transformers 4 made
 """

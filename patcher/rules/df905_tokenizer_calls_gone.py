@@ -1,8 +1,8 @@
 """A tokenizer or a parser is asked for what it no longer has.
 
 What         encode_plus, batch_encode_plus, max_len, encoder, additional_special_tokens and others
-             left transformers' tokenizers in version 5; pad_to_max_length is taken and ignored;
-             tree_sitter has no Language(path, name), set_language and build_library any more.
+             left transformers' tokenizers in version 5; pad_to_max_length is accepted and ignored;
+             tree_sitter no longer has Language(path, name), set_language and build_library.
 At run time  AttributeError when the line is reached; with pad_to_max_length alone, examples of
              unequal length that no batch takes; TypeError at Language.
 Example      tokenizer.encode_plus(a, b, max_length=n, pad_to_max_length=True)
@@ -10,9 +10,9 @@ Fix          The same thing by its name of today: the tokenizer is called, paddi
              truncation=True (which pad_to_max_length used to bring along), model_max_length. What
              has none is reported, such as build_inputs_with_special_tokens. A grammar is that of
              its package, as Language(tree_sitter_java.language()): pip install tree-sitter-java.
-Fix safety   Safe: the line can only have raised, and with a tree_sitter that takes a path it does
-             what it did. Unsafe where pad_to_max_length stands in a call that still works: padding
-             changes what one process computes.
+Fix safety   Safe: the line could only raise before, and with a tree_sitter that takes a path it
+             does what it did. Unsafe where pad_to_max_length stands in a call that still works:
+             padding changes what one process computes.
 Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io/py-tree-sitter/
 """
 

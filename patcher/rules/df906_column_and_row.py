@@ -1,6 +1,7 @@
 """A binary loss is given a column of scores and a row of labels.
 
-What         Scores come from a layer with one output, (examples, 1); labels are a row, (examples).
+What         Scores come from a layer with one output and have the shape (examples, 1); the labels
+             are a row of shape (examples).
 At run time  ValueError in the first step: early torch 1 took as many labels in another shape, with
              a warning; torch of today refuses them.
 Example      self.mlp = nn.Sequential(nn.Linear(768, 1), nn.Sigmoid())

@@ -1,14 +1,14 @@
 """A configuration is read as the model's own after the vocabulary was resized.
 
-What         Tokens are added, the model is resized, and then the object is read that was given to
-             from_pretrained as config.
+What         Tokens are added, the model is resized, and then the script reads the object that it
+             passed to from_pretrained as config.
 At run time  transformers of today gives the model a copy: the object still has the old vocab_size.
              A head made by it does not fit the embeddings; RuntimeError in the first step.
 Example      model = RobertaModel.from_pretrained(path, config=config)
              model.resize_token_embeddings(len(tokenizer))
              model = Model(model, config)
 Fix          config = model.config behind the line that resizes.
-Fix safety   Safe: where both were one object, they still are.
+Fix safety   Safe: where both are the same object, nothing changes.
 Source       transformers.PreTrainedModel.from_pretrained, which copies config
 """
 
