@@ -42,7 +42,12 @@ def is_schedule(module: Module, node: ast.expr) -> bool:
         for stmt in module.nodes(ast.Assign)
         if isinstance(stmt.value, ast.Call) and any(module.text(t) == text for t in stmt.targets)
     )
-    return any("schedule" in maker.lower() or maker.endswith("LR") for maker in makers)
+    return any(map(makes_schedule, makers))
+
+
+def makes_schedule(name: str) -> bool:
+    """Whether a class or function of this name creates a learning-rate schedule."""
+    return "schedule" in name.lower() or name.endswith("LR")
 
 
 def schedule_waits(module: Module, step: ast.stmt) -> Iterator[Edit]:

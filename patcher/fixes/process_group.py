@@ -124,9 +124,14 @@ def ddp_options(program: Program, card: str) -> str:
         test = "torch.cuda.is_available()"
     elif test.startswith(f"{args}."):
         test = card.rpartition(".")[0] + test.removeprefix(args)
+    option = unused_parameters_option(program)
+    return f"device_ids=[{card}] if {test} else None, {option}=True"
+
+
+def unused_parameters_option(program: Program) -> str:
+    """The option by which DistributedDataParallel copes with parameters that get no gradient."""
     several = any(forwards_several_times(loop) for loop in program.train_loops)
-    looks = "static_graph" if several else "find_unused_parameters"
-    return f"device_ids=[{card}] if {test} else None, {looks}=True"
+    return "static_graph" if several else "find_unused_parameters"
 
 
 def forwards_several_times(loop: TrainLoop) -> bool:
@@ -150,6 +155,11 @@ def forwards_several_times(loop: TrainLoop) -> bool:
         for call in within(stmt, ast.Call)
     ]
     return any(calls.count(model) > 1 for model in models)
+
+
+def unwrapped_model(model: str) -> str:
+    """Text for the module in a wrapper, or for the model itself if it is not wrapped."""
+    return f"getattr({model}, 'module', {model})"
 
 
 def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:

@@ -36,7 +36,7 @@ NODE_NAMES = ("node_index", "node_rank", *RANKS_PER_NODE)
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
     for module in program.modules:
         for add in module.nodes(ast.AugAssign):
@@ -47,14 +47,12 @@ def findings(program: Program) -> Iterator[Finding]:
                     f"{module.text(add)} renumbers the ranks",
                     drop_renumbering(program, module, add),
                 )
-        per_node = any(mentions(module.tree, name) for name in NODE_NAMES)
         for node in module.nodes(ast.BinOp):
+            because = f"{module.text(node)} is no rank of a launcher's"
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
                 if not is_fallback(module, node):
-                    because = f"{module.text(node)} is no rank of a launcher's"
                     yield Finding(module, node, because, read_local_rank(program, module, node))
-            elif per_node and isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
-                because = f"{module.text(node)} is no rank of a launcher's"
+            elif isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
                 yield Finding(module, node, because, read_global_rank(module, node))
 
 
@@ -73,7 +71,7 @@ def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:
 
 
 def is_fallback(module: Module, node: ast.BinOp) -> bool:
-    """``os.environ.get("LOCAL_RANK", get_rank() % cards)``: what is used without a launcher."""
+    """``os.environ.get("LOCAL_RANK", get_rank() % cards)``: the default without a launcher."""
     call = module.parents[node]
     return (
         isinstance(call, ast.Call)
@@ -83,26 +81,25 @@ def is_fallback(module: Module, node: ast.BinOp) -> bool:
 
 
 def drop_renumbering(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
-    """The launcher's local rank stays as it was read."""
-    alone = Role.SINGLE in reached(program, module, add)
-    whole = isinstance(module.body(add), list) and len(module.body(add)) > 1
-    return () if alone or not whole else (Replace(add, ""),)
+    """Edits that leave the launcher's local rank as it was read."""
+    reached_alone = Role.SINGLE in reached(program, module, add)
+    is_whole_block = len(module.body(add)) == 1
+    return () if reached_alone or is_whole_block else (Replace(add, ""),)
 
 
 def read_local_rank(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
-    """A local rank needs no modulo; what get_rank() gives is turned into the launcher's own."""
-    text = module.text(node.left)
+    """Edits that drop the modulo of a local rank, or read LOCAL_RANK before get_rank() % cards."""
     if isinstance(node.left, ast.Attribute) and node.left.attr == "local_rank":
-        alone = Role.SINGLE in reached(program, module, node)
-        return () if alone else (Rewrite(node, text),)
+        reached_alone = Role.SINGLE in reached(program, module, node)
+        return () if reached_alone else (Rewrite(node, module.text(node.left)),)
     if isinstance(node.left, ast.Call):
-        inner = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"
-        return (Rewrite(node, inner), Import("os"))
+        code = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"
+        return (Rewrite(node, code), Import("os"))
     return ()
 
 
 def read_global_rank(module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
-    """``get_rank()`` behind the set-up of the group in the same block."""
+    """Edits that call ``get_rank()``, where the group is set up earlier in the same block."""
     stmt = module.statement(node)
     block = module.body(stmt)
     for call in module.calls_to("init_process_group"):

@@ -31,12 +31,12 @@ HARMLESS_CALLS = {
     *("round", "len", "enumerate", "range", "zip", "list", "dict", "int", "float", "sum", "max"),
     *("min", "keys", "values", "items", "get", "append", "item", "time", "get_lr", "get_last_lr"),
     *("makedirs", "mkdir", "exists", "isdir", "isfile"),  # each node may make the folder
-}  # calls after which no file has had two writers
+}  # calls that write no file
 Place = tuple[Module, Function | None]
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
     if any(local_rank_is_global(module) for module in program.modules):
         return
@@ -48,12 +48,15 @@ def findings(program: Program) -> Iterator[Finding]:
         for evaluation in program.evaluations
         for module, call in program.entries(evaluation)
         for gate in gates(module, call)
-    }  # those are DF501's
-    lines, early = code_before_group(program)
+    }  # DF501 reports those
+    group_lines, early_functions = code_before_group(program)
     for module, test, gate in tests:
-        place = module, module.function(test)
-        started = test.lineno > lines[place] if place in lines else place[1] not in early
-        if started and gate not in evaluating and not (gate and is_per_node(module, gate)):
+        function = module.function(test)
+        if (module, function) in group_lines:
+            has_group = test.lineno > group_lines[module, function]
+        else:
+            has_group = function not in early_functions
+        if has_group and gate not in evaluating and not (gate and is_per_node(module, gate)):
             yield Finding(
                 module,
                 test,
@@ -63,7 +66,10 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
-    """Comparisons that single out local rank 0, in a test or under a name, and their ``if``."""
+    """Comparisons that single out local rank 0, and the ``if`` they are a test of.
+
+    The ``if`` is None where the comparison is assigned to a name.
+    """
     for node in module.spelled("local_rank"):
         compare = module.parents[node]
         if not isinstance(compare, ast.Compare) or compare.left is not node:
@@ -84,25 +90,25 @@ def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
 
 
 def is_local_rank(module: Module, node: ast.expr) -> bool:
-    """``args.local_rank``, or a variable of that name; a parameter may be given anything."""
+    """``args.local_rank``, or a variable of that name; a parameter may hold anything."""
     if isinstance(node, ast.Name) and node.id == "local_rank":
         return any((scope, node.id) in module.stores for scope in (module.function(node), None))
     return isinstance(node, ast.Attribute) and node.attr == "local_rank"
 
 
 def global_rank_test(module: Module, test: ast.Compare) -> str:
-    """The same question put to the process group; what a lone process answers stays."""
-    main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
-    text = "is_main_process()" if main else "not is_main_process()"
-    if bool(alone) is main:
+    """The text of the test by global rank, with the same value as before in a lone process."""
+    on_main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
+    text = "is_main_process()" if on_main else "not is_main_process()"
+    if bool(alone) is on_main:
         return text
-    link, sign = ("or", "==") if alone else ("and", "!=")
-    text = f"{module.text(test.left)} {sign} -1 {link} {text}"
+    connective, sign = ("or", "==") if alone else ("and", "!=")
+    text = f"{module.text(test.left)} {sign} -1 {connective} {text}"
     return text if isinstance(module.parents[test], ast.If | ast.Assign) else f"({text})"
 
 
 def local_rank_is_global(module: Module) -> bool:
-    """Whether what the script calls its local rank is the group's."""
+    """Whether the script assigns ``get_rank()`` to what it calls its local rank."""
     return any(
         isinstance(stmt := module.parents[target], ast.Assign)
         and isinstance(stmt.value, ast.Call)
@@ -112,30 +118,35 @@ def local_rank_is_global(module: Module) -> bool:
 
 
 def is_per_node(module: Module, gate: ast.If) -> bool:
-    """A block that each node needs, or that writes no file."""
+    """Whether each node needs the block, or the block writes no file."""
     calls = [call for stmt in gate.body for call in within(stmt, ast.Call)]
     names = [module.dotted(call.func) for call in calls]
     if any(name.endswith("barrier") or "download" in name for name in names):
         return True
     leaves = any(within(gate.body, kind) for kind in (ast.Return, ast.Break, ast.Continue))
-    talk = (n.startswith(HARMLESS_MODULES) or n.rpartition(".")[2] in HARMLESS_CALLS for n in names)
-    return not leaves and all(talk)
+    return not leaves and all(
+        name.startswith(HARMLESS_MODULES) or name.rpartition(".")[2] in HARMLESS_CALLS
+        for name in names
+    )
 
 
 def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
-    """Up to which line functions have no process group yet, and the functions called above."""
-    lines: dict[Place, int] = {}
-    early: set[Function] = set()
-    pending = [(m, call) for m in program.modules for call in m.calls_to("init_process_group")]
+    """The line up to which each function has no process group, and functions called before it."""
+    group_lines: dict[Place, int] = {}
+    early_functions: set[Function] = set()
+    pending = program.calls_to("init_process_group")
     while pending:
         module, call = pending.pop()
         function = module.function(call)
-        if (module, function) in lines:
+        if (module, function) in group_lines:
             continue
-        lines[module, function] = call.lineno
-        above = [c for c in within(module.scope_statements(call), ast.Call)
-                 if c.lineno < call.lineno]  # fmt: skip
-        early |= called(program, {module.last_name(c.func) for c in above})
+        group_lines[module, function] = call.lineno
+        names = {
+            module.last_name(other.func)
+            for other in within(module.scope_statements(call), ast.Call)
+            if other.lineno < call.lineno
+        }
+        early_functions |= called(program, names)
         if function is not None:
             pending += program.callers(function)
-    return lines, early
+    return group_lines, early_functions

@@ -19,38 +19,38 @@ from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import READ_RANK, SET_UP, SET_UP_FROM_ENVIRONMENT, use_cuda_test
+from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import mentions, within
+from ..source.tree import within
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.train_loops or any(m.calls_to("init_process_group") for m in program.modules):
+    if not program.train_loops or program.calls_to("init_process_group"):
         return
     edits = group_setup(program)
-    for module in program.modules:
-        for call in module.calls_to("DataParallel"):
-            yield Finding(module, call, "this script never makes a process group", edits)
-            edits = ()  # once
+    for module, call in program.calls_to("DataParallel"):
+        yield Finding(module, call, "this script never makes a process group", edits)
+        edits = ()  # one finding carries them
 
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
-    """Edits that make a group; none where it is not plain where they go."""
+    """Edits that create a process group; none where the right place for them is not clear."""
     return setup_from_arguments(program) or setup_from_environment(program)
 
 
 def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
-    """Behind the choice of the device, where the arguments are parsed in the same block."""
+    """Edits behind the choice of the device, if the arguments are parsed in the same block."""
     if len(program.parses) != 1:
         return ()
     module, parse, args = program.parses[0]
     if module is not program.script:
         return ()
     block = module.body(parse)
-    behind = block[block.index(parse) + 1 :]
-    devices = [stmt for stmt in behind if is_device(module, stmt)]
-    counts = [stmt for stmt in behind if is_n_gpu_count(module, stmt, args)]
+    below_parse = block[block.index(parse) + 1 :]
+    devices = [stmt for stmt in below_parse if is_device(module, stmt)]
+    counts = [stmt for stmt in below_parse if is_n_gpu_count(module, stmt, args)]
     if not devices or not counts:
         return ()
     names = dict.fromkeys(
@@ -58,13 +58,13 @@ def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     )
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
     code = SET_UP.format(args=args, use_cuda=use_cuda_test(program, args), device=" = ".join(names))
-    if "local_rank" not in program.options:  # else DF101 reads it
+    if "local_rank" not in program.options:  # otherwise DF101 adds the code that reads it
         code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
     return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
 
 
 def setup_from_environment(program: Program) -> tuple[Edit, ...]:
-    """Behind the arguments, or where the program starts: "cuda" is then this rank's card."""
+    """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
     script, code = program.script, SET_UP_FROM_ENVIRONMENT
     start: Insert | None = None
     for module, parse, args in program.parses:
@@ -72,26 +72,27 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
             start = Insert(parse, code, "after")
-    for stmt in script.tree.body:
-        if start is None and isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
-            start = Insert(stmt, code, "first")
-    named = any(map(names_card_by_number, program.modules))
+    guard = main_guard(script)
+    if start is None and guard is not None:
+        start = Insert(guard, code, "first")
     counts = [stmt for stmt in script.nodes(ast.Assign) if is_device_count(script, stmt)]
-    elsewhere = [
-        m for m in program.modules[1:] for s in m.nodes(ast.Assign) if is_device_count(m, s)
-    ]
-    if start is None or named or elsewhere:
+    counts_elsewhere = any(
+        is_device_count(module, stmt)
+        for module in program.modules[1:]
+        for stmt in module.nodes(ast.Assign)
+    )
+    if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules)):
         return ()
-    lone = [
+    one_card_each = [
         Insert(stmt, f"if torch.distributed.is_initialized():\n    {names} = 1", "after")
         for stmt in counts
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
-    return (start, *lone, Import("os"), Import("torch"), Import("datetime"))
+    return (start, *one_card_each, Import("os"), Import("torch"), Import("datetime"))
 
 
 def names_card_by_number(module: Module) -> bool:
-    """Whether a card goes by its number: ``"cuda:0"``."""
+    """Whether a literal such as ``"cuda:0"`` names a card."""
     return any(
         isinstance(node.value, str) and node.value.startswith("cuda:")
         for node in module.nodes(ast.Constant)

@@ -28,10 +28,10 @@ CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    groups = [(m, call) for m in program.modules for call in m.calls_to("init_process_group")]
+    groups = program.calls_to("init_process_group")
     if not groups or not program.train_loops:
         return
-    wraps = [(m, call) for m in program.modules for call in m.calls_to("DistributedDataParallel")]
+    wraps = program.calls_to("DistributedDataParallel")
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         return
     for module, call in wraps:
@@ -39,33 +39,29 @@ def findings(program: Program) -> Iterator[Finding]:
             module, call, "the only wrapper is apex's", replace_apex_ddp(program, module, call)
         )
     if not wraps:
-        module, call = groups[0]
         places = data_parallel_statements(program)
-        models = [
+        models = {
             module.text(stmt.targets[0]) for module, stmt in places if isinstance(stmt, ast.Assign)
-        ]
-        for place, stmt in places:
-            twice = len(set(models)) < len(places)
-            yield Finding(
-                place, stmt, "ranks get no wrapper", () if twice else add_ddp(program, place, stmt)
-            )
+        }
+        wraps_twice = len(models) < len(places)
+        for module, stmt in places:
+            edits = () if wraps_twice else add_ddp(program, module, stmt)
+            yield Finding(module, stmt, "ranks get no wrapper", edits)
         if not places:
-            yield Finding(module, call, "no model is wrapped after it")
+            yield Finding(*groups[0], "no model is wrapped after it")
 
 
 def data_parallel_statements(program: Program) -> list[tuple[Module, ast.stmt]]:
     """Where a lone process wraps a model in DataParallel to train it."""
     return [
-        (module, stmt)
-        for module in program.modules
-        for call in module.calls_to("DataParallel")
-        for stmt in [module.statement(call)]
+        (module, module.statement(call))
+        for module, call in program.calls_to("DataParallel")
         if program.evaluation_of(module, call) is None and program.is_live(module, call)
     ]
 
 
 def add_ddp(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
-    """DDP for a rank behind DataParallel for a lone process."""
+    """Edits that wrap a rank's model in DDP, behind the DataParallel of a lone process."""
     gate = module.parents[stmt]
     if not (
         isinstance(stmt, ast.Assign)
@@ -101,27 +97,26 @@ def is_on_device(
     model: str,
     seen: frozenset[ast.AST] = frozenset(),
 ) -> bool:
-    """Whether the model goes to its device above ``node``, or above every call of the function."""
-    if any(
+    """Whether the model is moved to its device above ``node``, or above all calls that pass it."""
+    if is_created_on_device(module, node, model) or any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in ("to", "cuda")
         and module.text(call.func.value) == model
         and call.lineno < getattr(node, "lineno", 0)
         for call in within(module.scope_statements(node), ast.Call)
-    ) or is_created_on_device(module, node, model):
+    ):
         return True
     function = module.function(node)
     if function is None or function in seen or model not in parameters(function):
         return False
-    callers = program.callers(function)
-    given_models = [
-        (where, call, argument_for_parameter(module, function, call, model))
-        for where, call in callers
+    arguments = [
+        (caller, call, argument_for_parameter(module, function, call, model))
+        for caller, call in program.callers(function)
     ]
-    return bool(callers) and all(
+    return bool(arguments) and all(
         value is not None
-        and is_on_device(program, where, call, where.text(value), seen | {function})
-        for where, call, value in given_models
+        and is_on_device(program, caller, call, caller.text(value), seen | {function})
+        for caller, call, value in arguments
     )
 
 
@@ -138,7 +133,7 @@ def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
 
 
 def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Torch's class in the place of apex's, import and call."""
+    """Edits that replace apex's class by torch's, in its import and its call."""
     card, _ = card_and_group_test(program, module, call)
     local = module.text(call.func)
     imports = [
@@ -148,14 +143,12 @@ def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[
     ]
     if len(imports) != 1 or len(call.args) != 1 or call.keywords:
         return ()
-    attempt = module.parents[imports[0]]
-    place = imports[0]
+    target: ast.stmt = imports[0]
+    attempt = module.parents[target]
     if isinstance(attempt, ast.Try):
-        if attempt.body != [place] or attempt.orelse or attempt.finalbody:
+        if attempt.body != [target] or attempt.orelse or attempt.finalbody:
             return ()
-        target: ast.stmt = attempt
-    else:
-        target = place
+        target = attempt
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
     options = f", {ddp_options(program, card)}"

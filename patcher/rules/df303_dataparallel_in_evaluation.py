@@ -19,34 +19,28 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached_in_function
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.statements import with_gate
 from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
-
 
 NO_GROUP = "not torch.distributed.is_initialized()"
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    grouped = any(module.calls_to("init_process_group") for module in program.modules)
-    for module in program.modules:
-        for call in module.calls_to("DataParallel"):
-            stmt = module.statement(call)
-            if program.evaluation_of(module, call) is not None and program.has_ranks:
-                gate = module.parents[stmt]
-                alone = isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse
-                target = gate if alone else stmt
-                assert isinstance(target, ast.stmt)
-                yield Finding(
-                    module, call, "an evaluation function wraps its model", (Replace(target, ""),)
-                )
-            elif grouped and reached_in_function(module, call) & RANKS:
-                because = "nothing keeps a rank of a process group away from it"
-                yield Finding(module, call, because, restrict_to_lone_process(module, stmt))
+    has_group = bool(program.calls_to("init_process_group"))
+    for module, call in program.calls_to("DataParallel"):
+        stmt = module.statement(call)
+        if program.evaluation_of(module, call) is not None and program.has_ranks:
+            edit = Replace(with_gate(module, stmt), "")
+            yield Finding(module, call, "an evaluation function wraps its model", (edit,))
+        elif has_group and reached_in_function(module, call) & RANKS:
+            because = "nothing keeps a rank of a process group away from it"
+            yield Finding(module, call, because, restrict_to_lone_process(module, stmt))
 
 
 def restrict_to_lone_process(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
-    """Leave ``model = DataParallel(model)`` to a process without a group."""
+    """Edits that leave ``model = DataParallel(model)`` to a process without a group."""
     if not isinstance(stmt, ast.Assign):
         return ()
     gate = module.parents[stmt]

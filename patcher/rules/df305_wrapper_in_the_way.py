@@ -19,6 +19,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, value
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, names_within
 
@@ -26,20 +27,19 @@ CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
 TORCH_DDP = "torch.nn.parallel.DistributedDataParallel"
-MODEL_ATTRIBUTES = {  # what transformers' models have and wrappers lack
+MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.train_loops or not any(module.calls_to(*WRAPPERS) for module in program.modules):
+    if not program.train_loops or not program.calls_to(*WRAPPERS):
         return
     for module in program.modules:
         yield from isinstance_tests(module)
-        counted = list(n_gpu_tests(module))
-        if counted and not defines_module_attribute(program):
-            yield from counted
+        if not defines_module_attribute(program):
+            yield from n_gpu_tests(module)
         for name in wrapper_uses(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
@@ -51,12 +51,11 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             else:
                 continue
-            edit = Rewrite(name, f"getattr({name.id}, 'module', {name.id})")
-            yield Finding(module, use, because, (edit,))
+            yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
 
 
 def isinstance_tests(module: Module) -> Iterator[Finding]:
-    """``isinstance(model, DataParallel)``, which a DistributedDataParallel is not."""
+    """``isinstance(model, DataParallel)``, which is False for a DistributedDataParallel."""
     for call in module.calls_to("isinstance"):
         if len(call.args) != 2:
             continue
@@ -75,7 +74,7 @@ def n_gpu_tests(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
     counting = {up for node in module.spelled("n_gpu") for up in module.ancestors(node)}
     choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices if counting else ():
+    for choice in choices:
         test = choice.test
         if not isinstance(test, ast.Compare) or test not in counting:
             continue
@@ -109,15 +108,12 @@ def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
 
 
 def wrapper_uses(module: Module) -> Iterator[ast.Name]:
-    """Names of wrapped models in ``model.attribute``, behind the wrap and in no test for it."""
+    """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it."""
     seen: set[ast.Name] = set()
-    wrapped = list(wrapper_names(module))
-    if not wrapped:
-        return
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    for scope, name, line in wrapped:
+    for scope, name, line in wrapper_names(module):
         body = module.tree.body if scope is None else scope.body
-        anew = [
+        rebindings = [
             store.lineno
             for store in module.stores.get((scope, name), [])
             if store.lineno > line and module.statement(store) not in wrapping
@@ -126,14 +122,14 @@ def wrapper_uses(module: Module) -> Iterator[ast.Name]:
             use = module.parents[base]
             if not isinstance(use, ast.Attribute) or base in seen:
                 continue
-            behind = line < use.lineno < min(anew, default=use.lineno + 1)
-            if behind and not is_tested(module, use):
+            is_wrapper = line < use.lineno < min(rebindings, default=use.lineno + 1)
+            if is_wrapper and not is_tested(module, use):
                 seen.add(base)
                 yield base
 
 
 def is_tested(module: Module, use: ast.Attribute) -> bool:
-    """Whether a test around asks for the wrapper."""
+    """Whether a test around ``use`` looks at the wrapper."""
     return any(
         isinstance(up, (ast.If, ast.IfExp)) and tests_for_wrapper(up.test)
         for up in module.ancestors(use)
@@ -145,7 +141,7 @@ def tests_for_wrapper(test: ast.expr) -> bool:
 
 
 def defines_module_attribute(program: Program) -> bool:
-    """Whether some class binds an attribute of that name itself."""
+    """Whether the program binds an attribute ``module`` itself."""
     return any(
         isinstance(node.ctx, ast.Store)
         for module in program.modules
@@ -157,8 +153,8 @@ def saves_wrapper_state(module: Module) -> bool:
     """Whether a wrapped model's state is saved with the wrapper's keys."""
     for name in wrapper_uses(module):
         use = module.parents[name]
-        saving = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
-        saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in saving)
-        if saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
+        calls = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
+        is_saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in calls)
+        if is_saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
             return True
     return False

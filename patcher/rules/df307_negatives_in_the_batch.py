@@ -35,7 +35,7 @@ from ..source.tree import Function, everywhere
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
 GATHER_NAMES = ("gather", GATHER_VECTORS.lower())
-MAX_ALIASES = 5  # names that one and the same vectors go by
+MAX_ALIASES = 5  # assignments to follow from a name to its value
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -43,7 +43,8 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for module in program.modules:
         edited: set[Function | None] = set()
-        for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
+        calls = module.nodes(ast.Call) if module.calls_to("arange") else []
+        for call in calls:
             scores = call.args[0] if len(call.args) == 2 else None
             if scores is None or not is_own_number(module, call.args[1]):
                 continue
@@ -71,7 +72,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def is_gathered(module: Module, vectors: ast.expr) -> bool:
-    """Whether something was gathered into them."""
+    """Whether the vectors come from a gathering call."""
     for _ in range(MAX_ALIASES):
         calls = [module.dotted(call.func).lower() for call in everywhere(vectors, ast.Call)]
         if any(word in name for name in calls for word in GATHER_NAMES):

@@ -31,19 +31,20 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import EVERYONE, RANKS, Role, reached_in_function
 from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
+from ..fixes.statements import dedented_lines, with_gate
 from ..source.module import Module
 from ..source.tree import within
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 
-COMPILED_ATTRIBUTE, WRAPPER_ATTRIBUTE = "_orig_mod", "module"  # where the two keep what they wrap
+COMPILED_ATTRIBUTE, WRAPPER_ATTRIBUTE = "_orig_mod", "module"  # hold the wrapped model
 STATE_METHODS = ("state_dict", "load_state_dict", "save_pretrained")
-HARMLESS_CALLS = ("parameters", "requires_grad_")  # calls that are the same on either side
+HARMLESS_CALLS = ("parameters", "requires_grad_")  # work the same compiled or not
 
 
 @record
 class WrapAndCompile:
-    """A model's wrapping for ranks and its compiling, two statements of one function."""
+    """The statements of one function that wrap a model for ranks and that compile it."""
 
     module: Module
     wrap: ast.Assign
@@ -51,19 +52,19 @@ class WrapAndCompile:
 
     @property
     def wraps_last(self) -> bool:
-        """Whether DistributedDataParallel is around what is compiled."""
+        """Whether DistributedDataParallel is outside, around the compiled model."""
         return self.compiling.lineno < self.wrap.lineno
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    for twice in wrapped_and_compiled(program):
-        found = reads_compiled_first(program) if twice.wraps_last else reads_wrapper_only(program)
-        if found is not None:
-            where, node = found
-            file = "" if where is twice.module else f"{where.source.file} "
-            off = "_orig_mod off first" if twice.wraps_last else "module off, and never _orig_mod"
+    for pair in wrapped_and_compiled(program):
+        read = compiled_read_first(program) if pair.wraps_last else only_wrapper_read(program)
+        if read is not None:
+            reader, node = read
+            file = "" if reader is pair.module else f"{reader.source.file} "
+            off = "_orig_mod off first" if pair.wraps_last else "module off, and never _orig_mod"
             because = f"{file}line {node.lineno} takes {off}"
-            yield Finding(twice.module, twice.wrap, because, swap_order(twice))
+            yield Finding(pair.module, pair.wrap, because, swap_order(pair))
 
 
 def wrapped_and_compiled(program: Program) -> Iterator[WrapAndCompile]:
@@ -89,9 +90,11 @@ def wrapped_and_compiled(program: Program) -> Iterator[WrapAndCompile]:
 
 def rebinding(module: Module, call: ast.Call) -> Iterator[ast.Assign]:
     """The statement ``model = wrapper(model, …)`` around a call."""
-    stmt, taken = module.statement(call), [module.text(model) for model in call.args[:1]]
+    stmt = module.statement(call)
     if isinstance(stmt, ast.Assign) and stmt.value is call:
-        yield from [stmt] if taken == [module.text(target) for target in stmt.targets] else []
+        argument = [module.text(model) for model in call.args[:1]]
+        if argument == [module.text(target) for target in stmt.targets]:
+            yield stmt
 
 
 def is_same_model(module: Module, one: ast.Assign, other: ast.Assign) -> bool:
@@ -100,21 +103,21 @@ def is_same_model(module: Module, one: ast.Assign, other: ast.Assign) -> bool:
     return first == second and module.function(one) is module.function(other)
 
 
-def reads_compiled_first(program: Program) -> tuple[Module, ast.expr] | None:
-    """Where a function asks for ``_orig_mod`` before ``module``, but in a loop for both."""
+def compiled_read_first(program: Program) -> tuple[Module, ast.expr] | None:
+    """Where a function reads ``_orig_mod`` before ``module``, and not in a loop that takes both."""
     for module in program.modules:
         seen = set()
         for node in attribute_reads(module):
             function = module.function(node)
-            loops = any(isinstance(up, ast.While) for up in module.ancestors(node))
-            if function not in seen and attribute_name(node) == COMPILED_ATTRIBUTE and not loops:
+            in_loop = any(isinstance(up, ast.While) for up in module.ancestors(node))
+            if function not in seen and attribute_name(node) == COMPILED_ATTRIBUTE and not in_loop:
                 return module, node
             seen.add(function)
     return None
 
 
-def reads_wrapper_only(program: Program) -> tuple[Module, ast.expr] | None:
-    """Where ``module`` is asked for, in a script that reads a state and never says _orig_mod."""
+def only_wrapper_read(program: Program) -> tuple[Module, ast.expr] | None:
+    """Where ``module`` is read, in a program that reads a state and never mentions _orig_mod."""
     for module in program.modules:
         strings = (str(node.value) for node in module.nodes(ast.Constant))
         if module.attributes(COMPILED_ATTRIBUTE) or any(
@@ -122,7 +125,7 @@ def reads_wrapper_only(program: Program) -> tuple[Module, ast.expr] | None:
         ):
             return None
         if any(isinstance(node.ctx, ast.Store) for node in module.attributes(WRAPPER_ATTRIBUTE)):
-            return None  # a class has one of its own
+            return None  # a class has an attribute of that name itself
     if not any(module.attributes(name) for module in program.modules for name in STATE_METHODS):
         return None
     return next(
@@ -137,9 +140,9 @@ def reads_wrapper_only(program: Program) -> tuple[Module, ast.expr] | None:
 
 
 def attribute_reads(module: Module) -> list[ast.Attribute | ast.Constant]:
-    """Where either attribute is read, or getattr or hasattr asks for it, in the order of asking.
+    """Reads of either attribute, also by getattr or hasattr, in the order in which they run.
 
-    Of ``model.module._orig_mod`` what is asked first ends first.
+    In ``model.module._orig_mod`` the attribute that is read first ends first.
     """
     found: list[ast.Attribute | ast.Constant] = []
     for name in (COMPILED_ATTRIBUTE, WRAPPER_ATTRIBUTE):
@@ -158,10 +161,10 @@ def attribute_name(node: ast.Attribute | ast.Constant) -> object:
     return node.attr if isinstance(node, ast.Attribute) else node.value
 
 
-def swap_order(twice: WrapAndCompile) -> tuple[Edit, ...]:
-    """Edits that wrap on the other side; none where ranks would do more than that otherwise."""
-    module = twice.module
-    wrap, compiling = wrap_gate(module, twice.wrap), gate(module, twice.compiling)
+def swap_order(pair: WrapAndCompile) -> tuple[Edit, ...]:
+    """Edits that wrap on the other side; none where this would change what else ranks do."""
+    module = pair.module
+    wrap, compiling = wrap_gate(module, pair.wrap), with_gate(module, pair.compiling)
     block = module.body(compiling)
     if wrap not in block:
         return ()
@@ -169,7 +172,7 @@ def swap_order(twice: WrapAndCompile) -> tuple[Edit, ...]:
     if not all(is_lone_process_branch(module, stmt) for stmt in block[first + 1 : last]):
         return ()
     code = source_with_comments(module, wrap)
-    if not twice.wraps_last:
+    if not pair.wraps_last:
         return (Replace(wrap, ""), Insert(compiling, code, "after"))
     if first > 0:
         return (Replace(wrap, ""), Insert(block[first - 1], code, "after"))
@@ -177,7 +180,7 @@ def swap_order(twice: WrapAndCompile) -> tuple[Edit, ...]:
 
 
 def is_lone_process_branch(module: Module, stmt: ast.stmt) -> bool:
-    """A test of which ranks reach nothing."""
+    """An ``if`` whose body no rank of a group reaches."""
     return (
         isinstance(stmt, ast.If)
         and not stmt.orelse
@@ -185,31 +188,22 @@ def is_lone_process_branch(module: Module, stmt: ast.stmt) -> bool:
     )
 
 
-def gate(module: Module, stmt: ast.stmt) -> ast.stmt:
-    """The test around a statement that holds nothing else, or the statement."""
-    above = module.parents[stmt]
-    alone = isinstance(above, ast.If) and above.body == [stmt] and not above.orelse
-    return above if isinstance(above, ast.If) and alone else stmt
-
-
 def wrap_gate(module: Module, wrap: ast.stmt) -> ast.stmt | None:
-    """The test for ranks around a wrapping; None where it holds more than what goes with it."""
-    above = module.parents[wrap]
-    if not isinstance(above, ast.If) or above.orelse or wrap not in above.body:
+    """The ``if`` around a wrap; None where it holds more than the freezing around the wrap."""
+    gate = module.parents[wrap]
+    if not isinstance(gate, ast.If) or gate.orelse or wrap not in gate.body:
         return None
-    others = [stmt for stmt in above.body if stmt is not wrap]
+    others = [stmt for stmt in gate.body if stmt is not wrap]
     calls = [call for stmt in others for call in within(stmt, ast.Call)]
-    plain = all(isinstance(stmt, ast.Assign | ast.For) for stmt in others)
-    return (
-        above if plain and all(module.last_name(c.func) in HARMLESS_CALLS for c in calls) else None
+    is_movable = all(isinstance(stmt, ast.Assign | ast.For) for stmt in others) and all(
+        module.last_name(call.func) in HARMLESS_CALLS for call in calls
     )
+    return gate if is_movable else None
 
 
 def source_with_comments(module: Module, stmt: ast.stmt) -> str:
-    """The lines of a statement, and the comments that stand right above it."""
-    from textwrap import dedent  # few checks have a use for it
-
+    """The dedented lines of a statement and of the comments right above it."""
     first, last = stmt.lineno, stmt.end_lineno or stmt.lineno
     while first > 1 and module.line(first - 1).lstrip().startswith("#"):
         first -= 1
-    return dedent("".join(module.line(number) for number in range(first, last + 1)))
+    return dedented_lines(module, first, last)

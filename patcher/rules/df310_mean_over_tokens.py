@@ -24,6 +24,7 @@ from ..analysis.program import Program
 from ..analysis.train_loops import is_trained_on, trains_on_several
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, keyword
 
@@ -31,8 +32,7 @@ CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 
 LOSS_CLASSES = ("CrossEntropyLoss", "NLLLoss")
 LOSS_FUNCTIONS = ("cross_entropy", "nll_loss")
-DEFAULT_IGNORE_INDEX = "-100"  # torch's own
-SHARED = "SharedBatchSampler"  # of --exact
+DEFAULT_IGNORE_INDEX = "-100"  # of torch
 WEIGHT_HELPER = "weighed_by_tokens"
 
 
@@ -40,23 +40,25 @@ def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several(program):
         return
     if any(
-        node.name == SHARED for module in program.modules for node in module.nodes(ast.ClassDef)
+        node.name == BATCH_SAMPLER
+        for module in program.modules
+        for node in module.nodes(ast.ClassDef)
     ):
-        return
+        return  # patched with --exact
     for module in program.modules:
         if not module.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS):
             continue
-        weighed = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
+        weighted = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
         for stmt in module.nodes(ast.Assign):
             call, target = stmt.value, stmt.targets[0]
             if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
                 continue
-            counted = filtered_labels(module, call)
+            filtered = filtered_labels(module, call)
             function = module.function(stmt)
-            if counted is None or function in weighed:
+            if filtered is None or function in weighted:
                 continue
             if is_trained_on(program, module, function) and not is_evaluated(program, module, stmt):
-                labels, ignored = counted
+                labels, ignored = filtered
                 tokens = f"{module.text(labels)}.ne({ignored}).sum()"
                 names = {name.id for name in everywhere(labels, ast.Name)}
                 edits = (
@@ -68,54 +70,56 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:
-    """Labels of which a mean leaves some out, and the one that is none."""
+    """The labels of a mean that leaves some of them out, and the text of the ignored label."""
     labels = argument(call, 1, "target")
-    made = loss_definition(module, call) if labels is not None else None
-    if made is None or labels is None or keyword(made, "weight") is not None:
+    loss = loss_definition(module, call) if labels is not None else None
+    if loss is None or labels is None or keyword(loss, "weight") is not None:
         return None
-    reduction = keyword(made, "reduction")
+    reduction = keyword(loss, "reduction")
     if reduction is not None and module.text(reduction.value).strip("\"'") != "mean":
         return None
-    ignored = keyword(made, "ignore_index")
+    ignored = keyword(loss, "ignore_index")
     if ignored is None and not is_masked(labels):
         return None
     return labels, module.text(ignored.value) if ignored else DEFAULT_IGNORE_INDEX
 
 
 def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
-    """The call that says how a cross entropy is taken: of the function, or of the loss's class."""
+    """The call with a cross entropy's options: of the function, or of the loss's class."""
     if module.last_name(call.func) in LOSS_FUNCTIONS:
         return call
     made = call.func if isinstance(call.func, ast.Call) else module.definition(call.func, call)
-    is_loss = isinstance(made, ast.Call) and module.last_name(made.func) in LOSS_CLASSES
-    return made if is_loss and isinstance(made, ast.Call) else None
+    if isinstance(made, ast.Call) and module.last_name(made.func) in LOSS_CLASSES:
+        return made
+    return None
 
 
 def is_masked(labels: ast.expr) -> bool:
-    """``labels.view(-1)[mask]``: as many as the mask has, and no slice."""
+    """``labels.view(-1)[mask]``, and no slice."""
     return isinstance(labels, ast.Subscript) and isinstance(labels.slice, ast.Name)
 
 
 def is_evaluated(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether it stands in an evaluation's loop."""
+    """Whether ``stmt`` stands in an evaluation's loop."""
     return any(evaluation.loop in module.ancestors(stmt) for evaluation in program.evaluations)
 
 
 def weight_by_tokens(
     program: Program, module: Module, stmt: ast.stmt, loss: str, tokens: str
 ) -> tuple[Edit, ...]:
-    """Edits that weigh the loss in training, none where that is not proven."""
-    weigh = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
+    """Edits that weight the loss in training; none where it may also run in an evaluation."""
+    code = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
     if any(loop.steps in module.ancestors(stmt) for loop in program.train_loops):
-        return Insert(stmt, weigh, "after"), Define(WEIGHT_HELPER)
-    quiet = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)
-    if quiet and is_forward_method(module.function(stmt)):
-        return Insert(stmt, f"if self.training:\n    {weigh}", "after"), Define(WEIGHT_HELPER)
+        return Insert(stmt, code, "after"), Define(WEIGHT_HELPER)
+    # ``mode`` is the loop itself where nothing calls ``model.eval()``.
+    sets_mode = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)
+    if sets_mode and is_forward_method(module.function(stmt)):
+        return Insert(stmt, f"if self.training:\n    {code}", "after"), Define(WEIGHT_HELPER)
     return ()
 
 
 def is_forward_method(function: Function | None) -> bool:
-    """A module's own, which knows whether it trains."""
+    """``def forward(self, …)`` of a module, where ``self.training`` is known."""
     return (
         isinstance(function, ast.FunctionDef)
         and function.name == "forward"

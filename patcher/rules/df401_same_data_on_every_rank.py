@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.loaders import Loader
-from ..analysis.manual_sharding import dealt as hand_dealt
+from ..analysis.manual_sharding import dealt
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Rewrite
@@ -27,11 +27,11 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
     for loop in program.train_loops:
         if loop.loader is None:
-            if not any(module.calls_to("DistributedSampler") for module in program.modules):
+            if not program.calls_to("DistributedSampler"):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
         elif not loop.loader.distributed and not shares_batches(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
@@ -44,12 +44,12 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
-    """A DistributedSampler beside the RandomSampler, or beside the loader's own shuffling."""
+    """Edits that use a DistributedSampler on ranks; none where that is not provably right."""
     loader = loop.loader
     assert loader is not None
     module = loader.module
-    if any(True for where in program.modules for _ in hand_dealt(program, where)):
-        return ()
+    if any(True for each in program.modules for _ in dealt(program, each)):
+        return ()  # the data is sharded by hand already
     alone = lone_process_test(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
     if "DistributedSampler" not in module.aliases:
@@ -71,7 +71,7 @@ def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ..
 
 
 def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
-    """``DataLoader(data, shuffle=True)``: no shuffling of its own where a sampler deals."""
+    """Edits of ``DataLoader(data, shuffle=True)``, which must not shuffle beside a sampler."""
     shuffle, last = keyword(loader.call, "shuffle"), last_argument(loader.call)
     if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
         return ()

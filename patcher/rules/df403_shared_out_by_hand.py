@@ -30,9 +30,10 @@ def findings(program: Program) -> Iterator[Finding]:
     if not shares:
         return
     branches = [(module, stmt) for module in program.modules for stmt in forks(module)]
+    first = shares[0][0]
+    lines = ", ".join(sorted({str(node.lineno) for module, node in shares if module is first}))
     for module, stmt in branches:
-        where = ", ".join(sorted({str(node.lineno) for m, node in shares if m is shares[0][0]}))
-        because = f"line {where} of {shares[0][0].source.file} keeps this rank's share only"
+        because = f"line {lines} of {first.source.file} keeps this rank's share only"
         yield Finding(module, stmt, because, (Unwrap(stmt),))
     if not branches:
         for module, node in shares:

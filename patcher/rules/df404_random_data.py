@@ -48,19 +48,19 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     if not draws:
         return
-    own = list(rank_dependent_seeds(program))
+    seeds = list(rank_dependent_seeds(program))
     for module, call in draws:
         name = module.dotted(call.func)
-        offset = next((s for m, s in own if is_seeded_before(program, m, s, module, call)), None)
-        if offset is None:
+        seed = next((s for m, s in seeds if is_seeded_before(program, m, s, module, call)), None)
+        if seed is None:
             yield Finding(module, call, f"{name} is the same on all ranks only under one seed")
         else:
-            because = f"line {offset.lineno} seeds each rank differently before {name}"
+            because = f"line {seed.lineno} seeds each rank differently before {name}"
             yield Finding(module, call, because, severity=Severity.DEGRADED)
 
 
 def random_draws(module: Module) -> Iterator[ast.Call]:
-    """Calls that draw examples; a choice among loaders is none."""
+    """Calls that draw examples, but not those that choose among loaders."""
     for call in module.calls_to(
         "sample", "shuffle", "choice", "choices", "permutation", "randperm"
     ):
@@ -74,22 +74,21 @@ def random_draws(module: Module) -> Iterator[ast.Call]:
 
 
 def rank_dependent_seeds(program: Program) -> Iterator[tuple[Module, ast.stmt]]:
-    """``set_seed(args.seed + rank)``, ``args.seed += rank``."""
+    """Statements such as ``set_seed(args.seed + rank)`` and ``args.seed += rank``."""
     for module in program.modules:
         for call in module.calls_to(*SEED_FUNCTIONS):
             if any(depends_on_rank(arg) for arg in call.args):
                 yield module, module.statement(call)
-        told = {module.statement(node) for node in module.spelled(*RANK_SOURCES)}
-        every: list[ast.Assign | ast.AugAssign] = [*module.nodes(ast.Assign)]
-        for stmt in (*every, *module.nodes(ast.AugAssign)):
-            if stmt in told and depends_on_rank(stmt.value):
-                target = stmt.targets[0] if isinstance(stmt, ast.Assign) else stmt.target
-                if "seed" in module.text(target):
-                    yield module, stmt
+        for stmt in module.nodes(ast.Assign):
+            if "seed" in module.text(stmt.targets[0]) and depends_on_rank(stmt.value):
+                yield module, stmt
+        for add in module.nodes(ast.AugAssign):
+            if "seed" in module.text(add.target) and depends_on_rank(add.value):
+                yield module, add
 
 
 def depends_on_rank(node: ast.expr) -> bool:
-    """Whether a rank goes into a number."""
+    """Whether an expression mentions a rank."""
     return any(mentions(node, name) for name in RANK_SOURCES)
 
 
@@ -100,9 +99,9 @@ def is_seeded_before(
     scope = seeding.function(seed)
     if seeding is drawing and drawing.function(draw) is scope:
         return seed.lineno < draw.lineno
-    behind = {
+    called_below = {
         seeding.last_name(call.func)
         for call in within(seeding.scope_statements(seed), ast.Call)
         if call.lineno > seed.lineno
     }
-    return drawing.function(draw) in called(program, behind)
+    return drawing.function(draw) in called(program, called_below)

@@ -22,8 +22,9 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, reached
 from ..editing.edits import Define, Edit, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import argument, everywhere, mentions, position, same
+from ..source.tree import argument, everywhere, mentions, same
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -32,7 +33,7 @@ READ_CALLS = ("load", "open", "read_bytes")
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        for call, path, edits in writes(module):
+        for call, path, edits in whole_writes(module):
             function = module.function(call)
             reads = [
                 read
@@ -46,8 +47,8 @@ def findings(program: Program) -> Iterator[Finding]:
             if not reads or tells_ranks_apart(program, module, path):
                 continue
             if reached(program, module, call) & RANKS and not ranks_wait(program, module, reads[0]):
-                line = reads[0].lineno
-                yield Finding(module, call, f"another rank looks for it in line {line}", edits)
+                because = f"another rank looks for it in line {reads[0].lineno}"
+                yield Finding(module, call, because, edits)
 
 
 def is_for_writing(call: ast.Call) -> bool:
@@ -60,8 +61,8 @@ def method_owner(call: ast.Call) -> ast.expr:
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
-def writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
-    """Calls that write a whole object, the path they write to, and what makes them whole."""
+def whole_writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
+    """Calls that write a whole object, the path they write to, and edits that make them atomic."""
     for call in module.calls_to("save"):
         path = argument(call, 1, "f")
         if module.dotted(call.func) == "torch.save" and path is not None and not call.keywords:
@@ -71,21 +72,21 @@ def writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...
         stmt = module.statement(call)
         if not (isinstance(stmt, ast.Expr) and stmt.value is call) or target is None:
             continue
-        if isinstance(target, ast.Name):
-            block = module.parents[stmt]
-            if not isinstance(block, ast.With) or len(block.items) > 1 or block.body != [stmt]:
-                continue
-            (item,) = block.items
-            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id:
-                yield from write_through_file(module, block, item.context_expr, call, target)
-        else:
+        if not isinstance(target, ast.Name):
             yield from write_through_file(module, stmt, target, call, target)
+            continue
+        block = module.parents[stmt]
+        if not isinstance(block, ast.With) or len(block.items) > 1 or block.body != [stmt]:
+            continue
+        (item,) = block.items
+        if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id:
+            yield from write_through_file(module, block, item.context_expr, call, target)
 
 
 def write_through_file(
     module: Module, stmt: ast.stmt, opening: ast.expr, call: ast.Call, target: ast.expr
 ) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
-    """A dump into what ``opening`` opens, done by ``stmt`` as a whole."""
+    """The write of ``stmt``, which does nothing but dump into what ``opening`` opens."""
     if (
         not isinstance(opening, ast.Call)
         or module.dotted(opening.func) != "open"
@@ -96,17 +97,17 @@ def write_through_file(
     ):
         return
     path = opening.args[0]
-    words: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    texts = ["file" if w is target else module.text(w) for w in sorted(words, key=position)]
-    given = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
-    code = f"write_on_main({module.text(path)}, {module.text(mode)}, {given})"
+    arguments = arguments_in_order(call)
+    texts = ["file" if word is target else module.text(word) for word in arguments]
+    write = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
+    code = f"write_on_main({module.text(path)}, {module.text(mode)}, {write})"
     edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
-    plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
-    yield call, path, edits if plain else ()
+    is_plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
+    yield call, path, edits if is_plain else ()
 
 
 def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:
-    """Whether the name of the file holds a rank, and one that is not the same for all."""
+    """Whether the name of the file contains a rank, and not a constant of that name."""
     for value in (path, *module.alternatives(path, path)):
         if any(node.attr in (*RANK_NAMES, "get_rank") for node in everywhere(value, ast.Attribute)):
             return True
@@ -117,7 +118,7 @@ def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:
 
 
 def ranks_wait(program: Program, module: Module, read: ast.Call) -> bool:
-    """Whether the other ranks wait for rank 0 before they look, here or wherever it is called."""
+    """Whether the other ranks wait for rank 0 before the read, here or above each call."""
     if has_barrier_above(program, module, read):
         return True
     function = module.function(read)
@@ -126,7 +127,7 @@ def ranks_wait(program: Program, module: Module, read: ast.Call) -> bool:
 
 
 def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
+    """Whether a barrier for all ranks but 0 stands above ``node``, in a block around it."""
     barriers = module.calls_to("barrier")
     if not barriers:
         return False

@@ -54,7 +54,7 @@ def gated_bindings(module: Module, function: Function, name: str) -> list[ast.st
 def is_writers_call(
     module: Module, stmt: ast.stmt, unbound: Unbound, binding: list[ast.stmt]
 ) -> bool:
-    """``tb_writer.add_scalar(…)``: a call for its effect on an object that one rank made."""
+    """``tb_writer.add_scalar(…)``: a call for its effect on an object that only rank 0 has."""
     return (
         bool(binding)
         and isinstance(stmt, ast.Expr)

@@ -17,6 +17,7 @@ from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import unwrapped_model
 from ..source.tree import bound_names, mentions, names_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
@@ -26,19 +27,19 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to(*WRAPPERS) for module in program.modules) or not program.has_ranks:
+    if not program.calls_to(*WRAPPERS) or not program.has_ranks:
         return
-    told: set[ast.stmt] = set()  # a function with two loops is put in eval mode once
+    unwrapped: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
         if function is not None and model in parameters(function):
-            if evaluation.mode not in told and not is_unwrapped(evaluation):
-                told.add(evaluation.mode)
+            if evaluation.mode not in unwrapped and not is_unwrapped(evaluation):
+                unwrapped.add(evaluation.mode)
                 yield Finding(
                     module,
                     evaluation.mode,
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
-                    (Insert(evaluation.mode, f"{model} = getattr({model}, 'module', {model})"),),
+                    (Insert(evaluation.mode, f"{model} = {unwrapped_model(model)}"),),
                 )
         elif uses := list(model_uses(evaluation)):
             taken = module.spelled(UNWRAPPED_NAME) and any(
@@ -47,7 +48,7 @@ def findings(program: Program) -> Iterator[Finding]:
             bare = (
                 ()
                 if taken
-                else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped(model)}"),)
+                else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped_model(model)}"),)
             )
             yield Finding(
                 module,
@@ -57,13 +58,8 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
-def unwrapped(model: str) -> str:
-    """The module in a wrapper, or the model itself."""
-    return f"getattr({model}, 'module', {model})"
-
-
 def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
-    """Where the loop names the model."""
+    """Where the loop reads the model."""
     module, body = evaluation.module, evaluation.loop.body
     last = evaluation.model.rpartition(".")[2]
     attributes = [node for node in within(body, ast.Attribute) if node.attr == last]

@@ -25,7 +25,8 @@ from ..source.tree import everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 
-EXAMPLE_RANKS = 4  # of the example
+EXAMPLE_RANKS = 4
+MAX_SOURCES = 12  # expressions to follow from a batch size
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -45,27 +46,27 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
-    """The batch size and what the names in it were made of, through attributes and variables."""
+    """The batch size and the values of the attributes and variables that it depends on."""
     assert loader.batch_size is not None
-    found: list[ast.expr] = []
+    sources: list[ast.expr] = []
     pending: list[tuple[Module, ast.expr]] = [(loader.module, loader.batch_size)]
-    while pending and len(found) < 12:
+    while pending and len(sources) < MAX_SOURCES:
         module, value = pending.pop()
-        if value in found:
+        if value in sources:
             continue
-        found.append(value)
+        sources.append(value)
         for node in everywhere(value, ast.Attribute):
             pending += [
                 (m, v) for m in program.modules for v in m.attribute_values.get(node.attr, [])
             ]
         for name in everywhere(value, ast.Name):
-            made = module.definition(name, value)
-            pending += [(module, made)] if made is not None else []
-    return found
+            definition = module.definition(name, value)
+            pending += [(module, definition)] if definition is not None else []
+    return sources
 
 
 def flag_meaning(flag: Option, values: list[ast.expr]) -> str:
-    """What the flag counts, with the numbers of its default."""
+    """What the flag counts, with its default value as an example."""
     what = "examples of one process"
     if involves(values, "n_gpu", ast.Mult):
         what = "examples of each card that one process sees"
@@ -82,7 +83,7 @@ def flag_meaning(flag: Option, values: list[ast.expr]) -> str:
 
 
 def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) -> bool:
-    """Whether something is multiplied with, or divided by, what goes by such a name."""
+    """Whether one of the operators is applied with a right side that such a name is part of."""
     return any(
         isinstance(node.op, operators) and any(name in word for word in names_in([node.right]))
         for value in values
@@ -91,6 +92,6 @@ def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) 
 
 
 def names_in(values: list[ast.expr]) -> set[str]:
-    """Names and attributes below some values."""
-    found = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
-    return found | {node.id for value in values for node in everywhere(value, ast.Name)}
+    """Names and attributes in some expressions."""
+    attributes = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
+    return attributes | {node.id for value in values for node in everywhere(value, ast.Name)}

@@ -15,12 +15,14 @@ Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 import ast
 from collections.abc import Iterator
 
+from ...record import record
 from ..analysis.loaders import trace
 from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, WORLD, value
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.grad_scaler import makes_schedule
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -50,7 +52,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
-    """Bodies of the function that trains, and of the other methods where that is one."""
+    """The body of the function that trains and, if it is a method, of the class's other methods."""
     module = loop.module
     function = module.function(loop.steps)
     owner = None if function is None else module.parents[function]
@@ -62,28 +64,27 @@ def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
 def micro_batch_counts(
     program: Program, loop: TrainLoop, scope: list[ast.stmt], quantities: set[str]
 ) -> Iterator[Finding]:
-    """What is made of the loader's length and compared with steps."""
+    """Quantities that are computed from the loader's length and compared with optimizer steps."""
     module = loop.module
-    first = True
+    defines_steps = STEPS in bound_names(scope)
     for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
         if not isinstance(stmt, ast.Assign) or not stands_in(stmt, scope):
             continue
-        scheduler = is_schedule(module, stmt.value)
-        if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
+        creates_schedule = is_schedule(module, stmt.value)
+        if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
             continue
-        counted = micro_batch_terms(program, loop, stmt.value)
-        if counted is None:
+        terms = micro_batch_terms(program, loop, stmt.value)
+        if terms is None:
             continue
-        length, accumulation, changes = counted
-        edits: list[Edit] = [Rewrite(node, text) for node, text in changes]
-        if first and STEPS not in bound_names(scope):
+        edits: list[Edit] = [Rewrite(node, text) for node, text in terms.rewrites]
+        if not defines_steps:
             steps = f"{STEPS} = " + (
-                f"{length} // {accumulation}"
+                f"{terms.length} // {terms.accumulation}"
                 if loop.loader is not None and loop.loader.drop_last
-                else f"-(-{length} // {accumulation})"
+                else f"-(-{terms.length} // {terms.accumulation})"
             )
             edits.append(Insert(insertion_point(loop, stmt), f"{steps}  # optimizer steps"))
-        first = False
+        defines_steps = True
         yield Finding(
             module,
             stmt,
@@ -94,7 +95,7 @@ def micro_batch_counts(
 
 
 def example_counts(loop: TrainLoop) -> Iterator[Finding]:
-    """``len(data) * world_size // global_batch``, where a sampler deals and every rank has all."""
+    """``len(data) * world_size // global_batch``, although ``len(data)`` counts all examples."""
     module, loader = loop.module, loop.loader
     if loader is None or loader.dataset is None or not loader.distributed or loader.cycle:
         return
@@ -133,49 +134,49 @@ def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
 
 
 def is_example_count(loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(dataset)``, or that times the number of processes."""
+    """``len(dataset)``, or its product with the number of processes."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return is_dataset_length(loop, node.left) and is_world_size(loop.module, node.right)
     return is_dataset_length(loop, node)
 
 
 def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
-    """The loader's batch size, multiplied by what else makes a global batch."""
+    """Whether the loader's batch size is part of ``node``."""
     assert loop.loader is not None
     size = loop.loader.batch_size
     return size is not None and any(same(part, size) for part in below(node))
 
 
 def resolve(module: Module, node: ast.expr) -> ast.expr:
-    """What a plain name was last given; another expression as it stands."""
+    """The last value of a plain name; any other expression itself."""
     return (module.definition(node, node) or node) if isinstance(node, ast.Name) else node
 
 
 def is_world_size(module: Module, node: ast.expr) -> bool:
-    """The number of processes, 1 for a lone one."""
+    """Whether ``node`` is the number of processes, 1 in a lone process."""
     return [value(module, node, role) for role in ROLES] == [WORLD[role] for role in ROLES]
 
 
 def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
-    """The statement around ``stmt`` in the block that makes the loader: all branches pass it."""
+    """The statement around ``stmt`` in the block of the loader, so that all branches pass it."""
     module, loader = loop.module, loop.loader
     if loader is None or loader.module is not module:
         return stmt
-    made = module.statement(loader.call)
-    block = module.body(made)
-    around = (up for up in (stmt, *module.ancestors(stmt)) if up in block)
-    found = next(around, stmt)
-    return found if isinstance(found, ast.stmt) and found.lineno > made.lineno else stmt
+    construction = module.statement(loader.call)
+    block = module.body(construction)
+    outer = next((up for up in (stmt, *module.ancestors(stmt)) if up in block), stmt)
+    is_below = isinstance(outer, ast.stmt) and outer.lineno > construction.lineno
+    return outer if isinstance(outer, ast.stmt) and is_below else stmt
 
 
 def accumulation_text(loop: TrainLoop) -> str:
-    """The accumulation's own spelling."""
+    """The text of the number of accumulation steps."""
     assert loop.accumulation is not None
     return loop.module.text(loop.accumulation)
 
 
 def step_quantities(loop: TrainLoop) -> set[str]:
-    """Expressions compared with a step counter, or given to a scheduler, by their text."""
+    """The text of each expression that is compared with a step counter or passed to a schedule."""
     module = loop.module
     texts: set[str] = set()
     for counter in names_within(loop.scope, loop.counters):
@@ -200,16 +201,17 @@ def is_schedule(module: Module, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and makes_schedule(module.last_name(node.func))
 
 
-def makes_schedule(name: str) -> bool:
-    return "schedule" in name.lower() or name.endswith("LR")
+@record
+class MicroBatchTerms:
+    """The parts of an expression that count micro-batches."""
+
+    length: str  # text of the loader's length
+    accumulation: str  # text of the number of accumulation steps
+    rewrites: list[tuple[ast.expr, str]]  # nodes, and the text that counts optimizer steps
 
 
-def micro_batch_terms(
-    program: Program, loop: TrainLoop, value: ast.expr
-) -> tuple[str, str, list[tuple[ast.expr, str]]] | None:
-    """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it or of its
-    product; and what it becomes. First come the loader's length and the accumulation as they are
-    spelled there. None where nothing counts them.
+def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> MicroBatchTerms | None:
+    """``len(loader)`` in ``value``, or that divided by the accumulation; None without either.
 
     ``len(loader) // accumulation`` leaves out the step of the last micro-batches of an epoch.
     """
@@ -230,22 +232,25 @@ def micro_batch_terms(
         and any(is_accumulation(loop, part) for part in below(node.right))
     ]
     if not divided:
-        return length, accumulation_at(loop, value), [(node, STEPS) for node in lengths]
-    changes: list[tuple[ast.expr, str]] = []
+        rewrites = [(node, STEPS) for node in lengths]
+        return MicroBatchTerms(length, accumulation_at(loop, value), rewrites)
+    rewrites = []
     for node in divided:
         if not isinstance(node.op, ast.FloorDiv) or not is_accumulation(loop, node.right):
             continue
-        counted = [each for each in factors(node.left) if each in lengths]
-        if counted == [node.left]:
+        length_factors = [factor for factor in factors(node.left) if factor in lengths]
+        if length_factors == [node.left]:
             if loop.loader is not None and not loop.loader.drop_last:
-                changes.append((node, STEPS))
-        elif len(counted) == 1:  # micro-batches of all epochs: each epoch has its rest
-            changes.append((node, product_text(module, node.left, counted[0])))
-    return (length, module.text(divided[0].right), changes) if changes else None
+                rewrites.append((node, STEPS))
+        elif len(length_factors) == 1:  # micro-batches of all epochs: each epoch has its rest
+            rewrites.append((node, product_text(module, node.left, length_factors[0])))
+    if not rewrites:
+        return None
+    return MicroBatchTerms(length, module.text(divided[0].right), rewrites)
 
 
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
-    """The accumulation, also where one method calls args what another finds in self."""
+    """Whether ``node`` is the accumulation; ``args.n`` counts as ``self.args.n``, too."""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     text = loop.module.text(node)
@@ -253,33 +258,35 @@ def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
 
 
 def accumulation_at(loop: TrainLoop, node: ast.expr) -> str:
-    """The accumulation as the function around ``node`` spells it."""
+    """The text of the accumulation in the function around ``node``: without ``self.`` if it can."""
     text = accumulation_text(loop)
-    bare = text.removeprefix("self.")
+    without_self = text.removeprefix("self.")
     function = loop.module.function(node)
-    known = set() if function is None else parameters(function)
-    return bare if bare.partition(".")[0] in known else text
+    names = set() if function is None else parameters(function)
+    return without_self if without_self.partition(".")[0] in names else text
 
 
 def factors(node: ast.expr) -> list[ast.expr]:
-    """The factors of a product; another expression is its own."""
+    """The factors of a product; any other expression is its only factor."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*factors(node.left), *factors(node.right)]
     return [node]
 
 
 def product_text(module: Module, node: ast.expr, length: ast.expr) -> str:
-    """The text of a product in which the loader's length is the steps of an epoch."""
+    """The text of a product, with the steps of an epoch in the place of the loader's length."""
     texts = []
-    for each in factors(node):
-        text = STEPS if each is length else module.text(each)
-        plain = isinstance(each, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript)
-        texts.append(text if plain else f"({text})")
+    for factor in factors(node):
+        text = STEPS if factor is length else module.text(factor)
+        is_plain = isinstance(
+            factor, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript
+        )
+        texts.append(text if is_plain else f"({text})")
     return " * ".join(texts)
 
 
 def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(loader)``, also by another name that the loader has."""
+    """``len(loader)``, under any name of the loop's loader."""
     assert loop.loader is not None
     if not (
         isinstance(node, ast.Call)
@@ -290,5 +297,5 @@ def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
         return False
     if loop.module.text(node.args[0]) == loop.loader.name:
         return True
-    known = trace(program, loop.module, node.args[0])
-    return known is not None and known.call is loop.loader.call
+    loader = trace(program, loop.module, node.args[0])
+    return loader is not None and loader.call is loop.loader.call

@@ -22,6 +22,8 @@ from ..source.tree import everywhere, position
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 
+MAX_DEPTH = 4  # attributes to follow from one to the next
+
 
 def findings(program: Program) -> Iterator[Finding]:
     names = {args for _, _, args in program.parses}
@@ -50,8 +52,8 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def depends_on_option(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:
-    """Whether ``value`` is made of the attribute ``name``, also through other attributes."""
-    if depth > 4:
+    """Whether ``value`` depends on the attribute ``name``, also through other attributes."""
+    if depth > MAX_DEPTH:
         return True
     read = {node.attr for node in everywhere(value, ast.Attribute)}
     return name in read or any(
@@ -64,7 +66,7 @@ def depends_on_option(program: Program, value: ast.expr, name: str, depth: int =
 
 
 def is_conditional(module: Module, stmt: ast.stmt) -> bool:
-    """Whether a test decides about the assignment."""
+    """Whether the assignment stands under a test, in a loop or in a ``try``."""
     for up in module.ancestors(stmt):
         if isinstance(up, ast.FunctionDef | ast.AsyncFunctionDef):
             return False

@@ -55,7 +55,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to(WRAPPER)
         if module.dotted(call.func).startswith("apex.")
     ]
-    if not calls or any(m.calls_to("scale_loss") for m in program.modules):
+    if not calls or program.calls_to("scale_loss"):
         return
     module, call = calls[0]
     shapes = [
