@@ -165,7 +165,7 @@ def fork_by_test(loader: Loader, sampler: str, test: str) -> Edit:
     return Guard(stmt, test, f"{targets}{module.text(call.func)}({', '.join(kept)})")
 
 
-def drop_set_epoch(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
+def adapt_loader_uses(module: Module, at: ast.AST, loader: Loader) -> list[Edit]:
     """What else the function around ``at`` says to the loader or its sampler.
 
     Nobody has to be told the epoch any more, and what a loader of given batches no longer has, its

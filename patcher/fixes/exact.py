@@ -25,7 +25,7 @@ from ..source.module import Module
 from ..source.tree import argument, below, bound_names, everywhere, keyword, mentions
 from .batch_sharing import (
     WHOLE_BATCH,
-    drop_set_epoch,
+    adapt_loader_uses,
     fork_by_test,
     is_one_of_cycles,
     refusal,
@@ -60,14 +60,14 @@ def shared_out(program: Program) -> Iterator[Finding]:
     for loop in pending.values():
         loader = training_loader(program, loop)
         sampler, edits = single_process_sampler(loader)
-        test = training_test(program, loader)
+        test = non_training_test(program, loader)
         edits += (
             [fork_by_test(loader, sampler, test)] if test else [*share_batches_of(loader, sampler)]
         )
-        edits += [*drop_set_epoch(loader.module, loader.call, loader)]
+        edits += [*adapt_loader_uses(loader.module, loader.call, loader)]
         if loader.module is loop.module:
-            edits += drop_set_epoch(loop.module, loop.steps, loader)
-        elif others := drop_set_epoch(loop.module, loop.steps, loader):
+            edits += adapt_loader_uses(loop.module, loop.steps, loader)
+        elif others := adapt_loader_uses(loop.module, loop.steps, loader):
             yield Finding(loop.module, loop.steps, "nobody has to be told the epoch", tuple(others))
         yield Finding(
             loader.module,
@@ -145,7 +145,7 @@ def training_loader(program: Program, loop: TrainLoop) -> Loader:
     loader, module, steps = loop.loader, loop.module, loop.steps
     if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
         raise refusal(module, steps, "no one DataLoader that it goes through is known")
-    if evaluation_loaders(program, loader) and not training_test(program, loader):
+    if evaluation_loaders(program, loader) and not non_training_test(program, loader):
         raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
     here = loader.module is module and module.function(loader.call) is module.function(steps)
     if is_one_of_cycles(loader):
@@ -166,7 +166,7 @@ def evaluation_loaders(program: Program, loader: Loader) -> list[Loader]:
     return [e.loader for e in program.evaluations if e.loader.call is loader.call]
 
 
-def training_test(program: Program, loader: Loader) -> str:
+def non_training_test(program: Program, loader: Loader) -> str:
     """A test that holds where a function makes a loader for no training; empty where none does.
 
     A parameter tells, if all callers give it a literal, and one of its two values is never given

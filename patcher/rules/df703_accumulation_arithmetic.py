@@ -28,7 +28,7 @@ from ..source.tree import Function, bound_names, everywhere, parameters, same, w
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
 LAST = "last_micro_step"
-NUMBER = "micro_step"  # of the batch in its pass over the loader, from 0
+NUMBER = "micro_step"  # counts the batches of one pass over the loader, from 0
 TOTAL = "micro_steps"
 
 
@@ -37,37 +37,41 @@ def findings(program: Program) -> Iterator[Finding]:
         test = loop.step_test
         if test is None or loop.accumulation is None:
             continue
-        module = loop.module
         edits: tuple[Edit, ...] = ()
         if isinstance(test.test, ast.Compare):
             edits = step_on_last(loop, test, test.test)
             if not edits and counts_own_steps(loop, test.test):
                 continue
-            yield Finding(module, test, reason(loop, test.test, edits), edits)
+            yield Finding(loop.module, test, reason(loop, test.test, edits), edits)
         if defines_last(loop) or any(isinstance(edit, Insert) for edit in edits):
             yield from early_clipping(loop, test)
             yield from repeated_tests(loop, test)
         elif isinstance(test.test, ast.Compare) and counts_own_steps(loop, test.test):
-            yield from early_clipping(loop, test, module.text(test.test))
-        if not has_step_number(loop):
-            continue
-        yield from synchronization(program, loop)
-        for divided in loss_divisions(loop):
-            assert loop.loader is not None
-            micro_steps = accumulation_text(loop)
-            share = f"loss_share({micro_step_text(loop)}, {loop.loader.name}, {micro_steps})"
-            loss = module.text(divided.left)
-            if isinstance(divided.left, ast.BinOp | ast.IfExp):
-                loss = f"({loss})"
-            yield Finding(
-                module,
-                divided,
-                "the last micro-batches of an epoch are fewer or shorter than that",
-                (Rewrite(divided, f"{loss} * {share}"), Define("loss_share")),
-            )
+            yield from early_clipping(loop, test, loop.module.text(test.test))
+        if has_step_number(loop):
+            yield from synchronization(program, loop)
+            yield from equal_shares(loop)
+
+
+def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
+    """Losses that are divided by the accumulation, however many examples a micro-batch has."""
+    assert loop.loader is not None
+    step, accumulation = micro_step_text(loop), accumulation_text(loop)
+    share = f"loss_share({step}, {loop.loader.name}, {accumulation})"
+    for division in loss_divisions(loop):
+        loss = loop.module.text(division.left)
+        if isinstance(division.left, ast.BinOp | ast.IfExp):
+            loss = f"({loss})"
+        yield Finding(
+            loop.module,
+            division,
+            "the last micro-batches of an epoch are fewer or shorter than that",
+            (Rewrite(division, f"{loss} * {share}"), Define("loss_share")),
+        )
 
 
 def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
+    """Why the accumulation test is wrong."""
     if not edits:
         return "what it counts is not the loop's own step number"
     if counts_loop_steps(loop, test):
@@ -80,12 +84,12 @@ def counts_loop_steps(loop: TrainLoop, test: ast.Compare) -> bool:
 
 
 def defines_last(loop: TrainLoop) -> bool:
-    """Whether the loop says which micro-batch is a step's last."""
+    """Whether the loop binds the name that marks the last micro-batch of a step."""
     return bool(loop.module.spelled(LAST)) and LAST in bound_names(loop.steps)
 
 
 def repeated_tests(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
-    """Another test of the accumulation, such as before saving."""
+    """Further tests of the accumulation, such as before saving."""
     module = loop.module
     for compare in within(loop.steps.body, ast.Compare):
         if compare is not test.test and is_modulo(loop, compare):
@@ -119,7 +123,7 @@ def is_cyclic(loop: TrainLoop) -> bool:
 
 
 def has_step_number(loop: TrainLoop) -> bool:
-    """Whether a name tells the number of the micro-batch in its pass over a known loader."""
+    """Whether a name holds the number of the micro-batch in its pass over a known loader."""
     if loop.loader is None or not loop.loader.name:
         return False
     if is_cyclic(loop):
@@ -128,14 +132,14 @@ def has_step_number(loop: TrainLoop) -> bool:
 
 
 def micro_step_text(loop: TrainLoop) -> str:
-    """The number of the micro-batch in its pass over the loader, from 0."""
+    """Text for the number of the micro-batch in its pass over the loader, from 0."""
     if is_cyclic(loop):
         return NUMBER
     return f"{loop.step_name} - 1" if loop.step_start else loop.step_name
 
 
 def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
-    """``step += 1`` once a batch and ``step % n == 0``: right where no epoch ends."""
+    """``step += 1`` per batch and ``step % n == 0``: right in a loop without epochs."""
     return (
         isinstance(loop.steps, ast.While)
         and isinstance(test.left, ast.BinOp)
@@ -145,8 +149,8 @@ def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
 
 
 def is_counter(loop: TrainLoop, name: str) -> bool:
-    """Whether the loop's body adds 1 to the name, once and for every batch."""
-    added = [
+    """Whether the loop's body adds 1 to the name exactly once per batch."""
+    increments = [
         stmt
         for stmt in loop.steps.body
         if isinstance(stmt, ast.AugAssign)
@@ -155,11 +159,11 @@ def is_counter(loop: TrainLoop, name: str) -> bool:
         and isinstance(stmt.value, ast.Constant)
         and stmt.value.value == 1
     ]
-    return len(added) == 1
+    return len(increments) == 1
 
 
 def step_on_last(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
-    """Name the test at the head of the loop, with the epoch's last micro-batch in it."""
+    """Edits that compute the test at the head of the loop, true for an epoch's last micro-batch."""
     if not is_modulo(loop, compare):
         return ()
     if loop.loader is None or not loop.loader.name:
@@ -180,9 +184,9 @@ def step_on_last(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[E
             Rewrite(loop.steps.iter, f"enumerate({module.text(loop.steps.iter)})"),
         ]
     after = name if loop.step_start else f"{name} + 1"
-    counted = f"({after})" if "+" in after else after
+    dividend = after if loop.step_start else f"({after})"
     per_step = accumulation_text(loop)
-    is_last = f"{LAST} = {counted} % {per_step} == 0"
+    is_last = f"{LAST} = {dividend} % {per_step} == 0"
     if loop.loader.drop_last and not loop.steps.orelse:
         before = f"{name} - 1" if loop.step_start else name
         lines = (
@@ -207,24 +211,25 @@ def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
 
 
 def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
-    """``(step + 1) % n`` behind ``step += 1``: the first optimizer step comes one batch early."""
+    """Edits of ``(step + 1) % n`` below ``step += 1``, which steps one batch early."""
     assert isinstance(test.left, ast.BinOp)
-    counted = test.left.left
+    dividend = test.left.left
     if not (
-        isinstance(counted, ast.BinOp)
-        and isinstance(counted.op, ast.Add)
-        and isinstance(counted.left, ast.Name)
-        and is_counter(loop, counted.left.id)
+        isinstance(dividend, ast.BinOp)
+        and isinstance(dividend.op, ast.Add)
+        and isinstance(dividend.left, ast.Name)
+        and is_counter(loop, dividend.left.id)
     ):
         return ()
-    above = [stmt for stmt in loop.steps.body if counted.left.id in bound_names(stmt)]
-    if above[0].lineno > test.lineno:
+    counter = dividend.left.id
+    increment = next(stmt for stmt in loop.steps.body if counter in bound_names(stmt))
+    if increment.lineno > test.lineno:
         return ()
-    return (Rewrite(test.left, f"{counted.left.id} % {accumulation_text(loop)}"),)
+    return (Rewrite(test.left, f"{counter} % {accumulation_text(loop)}"),)
 
 
 def step_on_last_of_cycle(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
-    """Count a cycle's batches within their epoch, and as many of them as the steps take.
+    """Edits that count a cycle's batches within their epoch, and take as many as the steps need.
 
     The cycle gets a name of its own, so that the loader keeps its length and batch size.
     """
@@ -276,7 +281,7 @@ def is_next_argument(module: Module, use: ast.Name) -> bool:
 
 
 def loop_range(loop: TrainLoop) -> ast.expr | None:
-    """How many batches the loop takes: the argument of its ``range``."""
+    """The number of batches that the loop takes: the argument of its ``range``."""
     source = loop.steps.iter if isinstance(loop.steps, ast.For) else None
     for name, call in calls_around(loop.module, source):
         if name in ("range", "trange"):
@@ -287,42 +292,39 @@ def loop_range(loop: TrainLoop) -> ast.expr | None:
 
 
 def synchronization(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """All-reduce on the last micro-batch only, once the loop has a name for it."""
-    module = loop.module
+    """All-reduces for every micro-batch, in a loop that knows which one is the last of a step."""
     if not defines_last(loop):
         return
-    named = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
-    handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
-    if not named or handled & {"require_backward_grad_sync", "no_sync"}:
+    definitions = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
+    attributes = {node.attr for node in within(loop.steps.body, ast.Attribute)}
+    if not definitions or attributes & {"require_backward_grad_sync", "no_sync"}:
         return
     for model in ddp_models(program, loop):
-        code = f"{model}.require_backward_grad_sync = {LAST}"
-        yield Finding(
-            module, loop.steps, "an all-reduce per micro-batch", (Insert(named[0], code, "after"),)
-        )
+        edit = Insert(definitions[0], f"{model}.require_backward_grad_sync = {LAST}", "after")
+        yield Finding(loop.module, loop.steps, "an all-reduce per micro-batch", (edit,))
 
 
 def ddp_models(program: Program, loop: TrainLoop) -> list[str]:
-    """Models that DDP wraps, as the function of the loop calls them."""
+    """Names of DDP's wrappers in the function of the loop."""
     module = loop.module
     function = module.function(loop.steps)
-    known = ddp_names(module, function)
-    found = {name for name in known if not name.startswith("self.")}
+    models = {name for name in ddp_names(module, function) if not name.startswith("self.")}
     used = {module.text(node) for node in within(loop.steps.body, ast.Attribute)}
     for method in module.all_functions:
-        found |= {name for name in ddp_names(module, method) if name.startswith("self.")} & used
+        models |= {name for name in ddp_names(module, method) if name.startswith("self.")} & used
     if function is not None:
-        for where, call in program.callers(function):
-            names = ddp_names(where, where.function(call))
-            for parameter in parameters(function) & {n.id for n in within(loop.steps, ast.Name)}:
+        used_names = {name.id for name in within(loop.steps, ast.Name)}
+        for caller, call in program.callers(function):
+            names = ddp_names(caller, caller.function(call))
+            for parameter in parameters(function) & used_names:
                 value = argument_for_parameter(module, function, call, parameter)
-                if value is not None and where.text(value) in names:
-                    found.add(parameter)
-    return sorted(found)
+                if value is not None and caller.text(value) in names:
+                    models.add(parameter)
+    return sorted(models)
 
 
 def ddp_names(module: Module, function: Function | None) -> set[str]:
-    """What a function assigns DDP's result to."""
+    """The text of each target to which a function assigns a DDP wrapper."""
     return {
         module.text(target)
         for call in module.calls_to("DistributedDataParallel")
@@ -334,7 +336,7 @@ def ddp_names(module: Module, function: Function | None) -> set[str]:
 
 
 def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
-    """``loss / accumulation`` in the loop, where that is what goes back."""
+    """``loss / accumulation`` in the loop, where ``backward()`` runs on the quotient."""
     module = loop.module
     assert loop.accumulation is not None
     losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]

@@ -45,38 +45,36 @@ class ApexLoop:
     optimizer: str
     step: ast.Expr
     forward: tuple[ast.stmt, ...]
-    clips: tuple[ast.Call, ...]  # of the master weights, in the block of the step
-    states: tuple[ast.Call, ...]  # of apex's loss scale, saved and loaded
+    clips: tuple[ast.Call, ...]  # of apex's master weights, in the block of the step
+    states: tuple[ast.Call, ...]  # save and load the state of apex's loss scale
 
 
 def findings(program: Program) -> Iterator[Finding]:
     calls = [
         (module, call)
-        for module in program.modules
-        for call in module.calls_to("initialize", "scale_loss", "FP16_Optimizer")
+        for module, call in program.calls_to("initialize", "scale_loss", "FP16_Optimizer")
         if module.dotted(call.func).startswith("apex.")
     ]
     if not any(module.dotted(call.func).startswith("apex.amp.") for module, call in calls):
         return
     shape = apex_loop(program, calls)
     module, call = calls[0]
-    because = f"{module.text(call.func)}() is apex's"
-    if shape is None:
-        yield Finding(module, call, because)
-        return
-    yield Finding(module, call, because, tuple(torch_amp_edits(program, shape)))
+    edits = () if shape is None else tuple(torch_amp_edits(program, shape))
+    yield Finding(module, call, f"{module.text(call.func)}() is apex's", edits)
 
 
 def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
-    """The whole shape, or None where a part of it is missing or there is more than it."""
+    """The uses of apex, or None where one of them is missing or there are others."""
     starts = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.initialize"]
     scales = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
     if len(starts) != 1 or len(scales) != 1 or len(calls) != 2:
         return None
-    home, start = starts[0]
-    module, scaled = scales[0]
+    module, start = starts[0]
+    scaling_module, scaled = scales[0]
+    if scaling_module is not module:  # edits of two modules would be applied one by one
+        return None
     loops = [loop for loop in program.train_loops if loop.steps in module.ancestors(scaled)]
-    initialize = home.parents[home.statement(start)]
+    initialize = module.parents[module.statement(start)]
     scale = module.statement(scaled)
     branch = module.parents[scale]
     level = (
@@ -86,7 +84,6 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
     )
     if not (
         len(loops) == 1
-        and home is module  # or its edits would be carried out in halves
         and isinstance(initialize, ast.If)
         and isinstance(branch, ast.If)
         and isinstance(scale, ast.With)
@@ -102,48 +99,57 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         and not is_taken(loops[0], SCALER)
     ):
         return None
-    loss, optimizer = (module.text(arg) for arg in scaled.args)
+    loop = loops[0]
     model = module.text(start.args[0])
-    steps = [
-        stmt
-        for stmt in within(loops[0].steps, ast.Expr)
-        if mentions(stmt, "step") and module.text(stmt.value) == f"{optimizer}.step()"
-    ]
+    loss, optimizer = (module.text(arg) for arg in scaled.args)
+    step = only_step(loop, optimizer)
     forward = forward_of(module, branch, model, loss)
-    if len(steps) != 1 or not forward:
+    if step is None or not forward:
         return None
-    clips = clips_next_to_step(module, branch, steps[0])
-    inside = any(clip_call(module, stmt) for stmt in branch.body)
-    states = loss_scale_states(loops[0], initialize)
-    known = {
-        id(name)
-        for part in (initialize, branch, *clips, *states)
-        for name in everywhere(part, ast.Name)
-    }
-    locals_ = [name for name, whole in module.aliases.items() if whole.startswith("apex.amp")]
-    more = any(
-        isinstance(name, ast.Name) and id(name) not in known for name in module.spelled(*locals_)
-    )
-    if more or len(clips) + inside > 1:  # gradients are unscaled once
+    clips = tuple(clips_next_to_step(module, branch, step))
+    states = tuple(loss_scale_states(loop, initialize))
+    clips_in_branch = any(clip_call(module, stmt) for stmt in branch.body)
+    if len(clips) + clips_in_branch > 1:  # a scaler unscales the gradients once
+        return None
+    if has_other_uses(module, (initialize, branch, *clips, *states)):
         return None
     return ApexLoop(
-        loops[0],
-        initialize,
-        level,
-        model,
-        branch,
-        scale,
-        loss,
-        optimizer,
-        steps[0],
-        forward,
-        tuple(clips),
-        tuple(states),
+        loop=loop,
+        initialize=initialize,
+        level=level,
+        model=model,
+        branch=branch,
+        scale=scale,
+        loss=loss,
+        optimizer=optimizer,
+        step=step,
+        forward=forward,
+        clips=clips,
+        states=states,
+    )
+
+
+def only_step(loop: TrainLoop, optimizer: str) -> ast.Expr | None:
+    """The statement ``optimizer.step()`` of the loop, if there is exactly one."""
+    steps = [
+        stmt
+        for stmt in within(loop.steps, ast.Expr)
+        if mentions(stmt, "step") and loop.module.text(stmt.value) == f"{optimizer}.step()"
+    ]
+    return steps[0] if len(steps) == 1 else None
+
+
+def has_other_uses(module: Module, parts: tuple[ast.AST, ...]) -> bool:
+    """Whether the module uses apex.amp outside of ``parts``."""
+    known = {id(name) for part in parts for name in everywhere(part, ast.Name)}
+    names = [name for name, whole in module.aliases.items() if whole.startswith("apex.amp")]
+    return any(
+        isinstance(name, ast.Name) and id(name) not in known for name in module.spelled(*names)
     )
 
 
 def clips_next_to_step(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
-    """Clipping of apex's master weights under the flag, beside the step that it is for."""
+    """Calls that clip apex's master weights under the flag, in the block of the step."""
     return [
         clip
         for test in module.body(step)
@@ -155,7 +161,7 @@ def clips_next_to_step(module: Module, branch: ast.If, step: ast.Expr) -> list[a
 
 
 def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
-    """Where the state of apex's loss scale is read and set under the flag, behind its making."""
+    """Calls that save or load the state of apex's loss scale, under the flag."""
     module = loop.module
     return [
         call
@@ -173,7 +179,7 @@ def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
 
 
 def is_apex(stmt: ast.stmt) -> bool:
-    """An import of apex, tried or not, or the call that initialises it."""
+    """An import of apex, inside ``try`` or not, or the call that initialises it."""
     match stmt:
         case ast.ImportFrom(module="apex") | ast.Import(names=[ast.alias(name="apex")]):
             return True
@@ -187,7 +193,7 @@ def is_apex(stmt: ast.stmt) -> bool:
 
 
 def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
-    """The call that clips, where a statement does nothing else, under a test of its own or not."""
+    """The call of a statement that only clips, possibly under a test of its own."""
     if isinstance(stmt, ast.If) and not stmt.orelse and len(stmt.body) == 1:
         stmt = stmt.body[0]
     call = stmt.value if isinstance(stmt, ast.Expr) else None
@@ -197,23 +203,23 @@ def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
 
 
 def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
-    """The same with torch.amp."""
+    """Edits that do the same with torch.amp."""
     module = shape.loop.module
     flag = module.text(shape.branch.test)
     yield from float32_at_o0(program, shape, flag)
     yield from new_scaler(program, shape.loop, shape.initialize, flag)
     yield from in_autocast(program, module, shape.forward, flag)
-    unscaled = f"{SCALER}.unscale_({shape.optimizer})"
+    unscale = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
         clip = clip_call(module, stmt)
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
         yield Replace(stmt, backward)
         if clip is not None:
-            most = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
-            clipped = f"{module.text(clip.func)}({shape.model}.parameters(), {most})"
-            yield Insert(shape.step, f"if {flag}:\n    {unscaled}\n    {clipped}")
+            rest = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
+            new_clip = f"{module.text(clip.func)}({shape.model}.parameters(), {rest})"
+            yield Insert(shape.step, f"if {flag}:\n    {unscale}\n    {new_clip}")
     for clip in shape.clips:
-        yield Insert(module.statement(clip), unscaled)
+        yield Insert(module.statement(clip), unscale)
         yield Rewrite(clip.args[0], f"{shape.model}.parameters()")
     for state in shape.states:
         assert isinstance(state.func, ast.Attribute)
@@ -225,9 +231,9 @@ def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
 
 
 def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:
-    """Take back the flag at the opt level that is float32, where the command line gives both."""
+    """Edits that clear the flag at opt level O0, where both are command-line options."""
     module = shape.loop.module
-    for where, stmt, args in program.parses:
-        level = "" if shape.level is None else module.text(shape.level)
-        if where is module and all(text.startswith(f"{args}.") for text in (flag, level)):
+    level = "" if shape.level is None else module.text(shape.level)
+    for parser, stmt, args in program.parses:
+        if parser is module and all(text.startswith(f"{args}.") for text in (flag, level)):
             yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")
