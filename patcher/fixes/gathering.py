@@ -1,11 +1,11 @@
-"""Edits that let a contrastive loss see what all ranks have of the batch.
+"""Edits that let a contrastive loss see the batch of all ranks.
 
-Where columns of scores are all that a loss needs of others, they are gathered: each rank scores its
-own examples, and the mean over the ranks is the loss of one process. Whatever else a function of
-its own makes of the vectors, the other direction, a mask of equal labels, a mean over some of the
-examples, is right once it is given the whole batch: every rank then has that loss. Either way the
-gathering's backward adds up what the ranks' losses say of a vector, and DistributedDataParallel
-divides by their number: the gradient is that of one process.
+Where a loss needs only the columns of scores from other ranks, the vectors behind them are
+gathered: each rank scores its own examples, and the mean over the ranks is the loss of one process.
+A function that does more with the vectors (scores in the other direction, a mask of equal labels, a
+mean over some of the examples) is right once it gets the whole batch: every rank then computes the
+loss of one process. Either way the backward of the gathering adds up the gradients of all ranks'
+losses, and DistributedDataParallel divides by their number: the gradient is that of one process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZE_ATTRIBUTES = ("device", "dtype", "shape", "size")
 
 
 def gather_columns(module: Module, loss: ast.Call, product: Product) -> tuple[Edit, ...]:
-    """Edits that score against all ranks' vectors; none where the scores are used elsewhere."""
+    """Edits that score against the vectors of all ranks; none where the scores have other uses."""
     scores, stmt = [product.node], module.statement(product.node)
     if stmt is not module.statement(loss):
         if not isinstance(stmt, ast.Assign) or not is_scaled(module, product.node):
@@ -38,12 +38,12 @@ def gather_columns(module: Module, loss: ast.Call, product: Product) -> tuple[Ed
                 scores.append(use)
             elif getattr(module.parents[use], "attr", "") not in SIZE_ATTRIBUTES:
                 return ()
-    others = product.columns
-    if not isinstance(others, ast.Name) or any(
-        is_transposed(module, each, loss) for each in scores
-    ):
+    columns = product.columns
+    if not isinstance(columns, ast.Name):
         return ()
-    return (Rewrite(others, f"{GATHER_VECTORS}.apply({others.id})"), Define(GATHER_VECTORS))
+    if any(is_transposed(module, each, loss) for each in scores):
+        return ()
+    return (Rewrite(columns, f"{GATHER_VECTORS}.apply({columns.id})"), Define(GATHER_VECTORS))
 
 
 def is_scaled(module: Module, scores: ast.expr) -> bool:
@@ -55,7 +55,7 @@ def is_scaled(module: Module, scores: ast.expr) -> bool:
 
 
 def is_transposed(module: Module, scores: ast.expr, loss: ast.Call) -> bool:
-    """Whether a loss is given ``scores.t()``, so that columns are its examples."""
+    """Whether a loss gets ``scores.t()``, whose rows are the columns of the scores."""
     for up in module.ancestors(scores):
         if up is loss:
             return False
@@ -67,7 +67,10 @@ def is_transposed(module: Module, scores: ast.expr, loss: ast.Call) -> bool:
 def gather_batch(
     module: Module, function: Function | None, product: Product, labels: Sequence[ast.expr] = ()
 ) -> tuple[Edit, ...]:
-    """Edits that give a loss of its own the whole batch; none where it may be given more of it."""
+    """Edits that gather the batch at the head of a loss function.
+
+    None where the function may read other arguments that belong to the batch.
+    """
     if function is None or not returns_loss(module, function):
         return ()
     vectors = [source_parameter(module, function, each) for each in (product.rows, product.columns)]
@@ -90,7 +93,7 @@ def gather_batch(
 
 
 def returns_loss(module: Module, function: Function) -> bool:
-    """Whether nothing but one number comes out of a function."""
+    """Whether a function returns a single number: a mean, a sum or a loss."""
     returns = within(function.body, ast.Return)
     value = returns[0].value if len(returns) == 1 else None
     if value is None:
@@ -106,12 +109,12 @@ def returns_loss(module: Module, function: Function) -> bool:
 def is_independent(
     module: Module, function: Function, read: ast.Name | ast.Attribute, batch: set[str]
 ) -> bool:
-    """Whether a read is of the batch, of a temperature or of nothing that was given."""
-    own = isinstance(read, ast.Attribute) and getattr(read.value, "id", "") == "self"
+    """Whether a read is of the batch, of a temperature or of a local variable."""
+    is_input = isinstance(read, ast.Attribute) and getattr(read.value, "id", "") == "self"
     if isinstance(read, ast.Name) and read.id in parameters(function) - batch - {"self"}:
-        own = True
+        is_input = True
     up = module.parents[read]
-    if not own or (isinstance(up, ast.Call) and up.func is read):
+    if not is_input or (isinstance(up, ast.Call) and up.func is read):
         return True
     return isinstance(up, ast.BinOp) and isinstance(up.op, ast.Div) and up.right is read
 
@@ -119,14 +122,14 @@ def is_independent(
 def source_parameter(
     module: Module, function: Function, value: ast.expr, seen: frozenset[str] = frozenset()
 ) -> str:
-    """The parameter that ``value`` is, or is by normalising its rows; empty where it is none."""
+    """The parameter that ``value`` is, possibly with normalised rows; empty if it is none."""
     name = row_source(module, value)
     if not isinstance(name, ast.Name):
         return ""
-    given = name.id if name.id in parameters(function) else ""
+    own = name.id if name.id in parameters(function) else ""
     if name.id in seen:
-        return given
-    sources = {given} if given else set()
+        return own
+    sources = {own} if own else set()
     for store in module.stores.get((function, name.id), ()):
         stmt = module.parents[store]
         if isinstance(stmt, ast.Assign) and stmt.targets == [store]:

@@ -30,6 +30,7 @@ CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
 Comprehension = ast.ListComp | ast.GeneratorExp
 
 MASK_HELPER = "pairwise_mask"  # of helper_code.py
+MAX_DEPTH = 6  # expressions to follow from a mask to where it is created
 SHAPE_KEEPING = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
 RESHAPING = {"expand", "reshape", "view"}
 CACHE_IMPORT = Import("transformers", "DynamicCache")
@@ -50,7 +51,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def forward_parameters(program: Program) -> set[str]:
-    """What forward functions of the script's own take: theirs need not be as transformers' are."""
+    """Parameters of the script's own forward functions, which need not follow transformers."""
     return {
         name
         for module in program.modules
@@ -70,7 +71,7 @@ def torchscript_findings(module: Module) -> Iterator[Finding]:
 
 
 def mask_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
-    """A mask of token pairs: which query may see which key."""
+    """An attention mask that says which query may see which key."""
     if is_added(module, word.value, call):
         because = f"{module.text(word.value)} is added to the scores as it is: 0 and 1 hide nothing"
         yield Finding(module, word, because, severity=Severity.NOTE)
@@ -81,8 +82,8 @@ def mask_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator
 
 
 def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> bool:
-    """Whether something shows that a mask has the dimensions batch, query and key."""
-    if depth > 6:
+    """Whether an expression has the dimensions batch, query and key, as far as it shows."""
+    if depth > MAX_DEPTH:
         return False
     match node:
         case ast.Subscript(slice=ast.Tuple(elts=parts)):
@@ -107,7 +108,7 @@ def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> 
 
 
 def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:
-    """Whether a mask gets its fourth dimension here, with no arithmetic that makes it a bias."""
+    """Whether a mask gets its fourth dimension without the arithmetic that makes it a bias."""
     for _ in range(4):
         match node:
             case ast.Subscript(slice=ast.Tuple(elts=parts)):
@@ -127,27 +128,28 @@ def is_combined_with_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
     """Whether a parameter is combined with a mask of token pairs."""
     for pair in within(module.scope_statements(at), ast.BinOp):
         for side, other in ((pair.left, pair.right), (pair.right, pair.left)):
-            found = isinstance(side, ast.Name) and side.id == name.id
-            if found and isinstance(other, ast.BinOp | ast.Subscript):
+            is_side = isinstance(side, ast.Name) and side.id == name.id
+            if is_side and isinstance(other, ast.BinOp | ast.Subscript):
                 return is_pairwise(module, other, at, 1)
     return False
 
 
 def layer_findings(module: Module) -> Iterator[Finding]:
-    """A cache that is taken apart: of each layer the first two are key and value."""
+    """Comprehensions over each layer of a cache, of which the first two items are key and value."""
     inners: list[Comprehension] = [*module.nodes(ast.ListComp), *module.nodes(ast.GeneratorExp)]
     for inner in inners:
         layer = inner.generators[0].iter
         if not isinstance(layer, ast.Name):
             continue
         for outer in module.ancestors(inner):
-            if isinstance(outer, ast.ListComp | ast.GeneratorExp):
-                source = outer.generators[0]
-                whole = module.definition(source.iter, outer) or source.iter
-                cache = isinstance(whole, ast.Attribute) and whole.attr == "past_key_values"
-                if cache and module.text(source.target) == layer.id:
-                    because = f"{layer.id} is key, value and a third thing that may be None"
-                    yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
+            if not isinstance(outer, ast.ListComp | ast.GeneratorExp):
+                continue
+            source = outer.generators[0]
+            cache = module.definition(source.iter, outer) or source.iter
+            is_cache = isinstance(cache, ast.Attribute) and cache.attr == "past_key_values"
+            if is_cache and module.text(source.target) == layer.id:
+                because = f"{layer.id} is key, value and a third thing that may be None"
+                yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
 
 
 def cache_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
@@ -159,7 +161,7 @@ def cache_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterato
 
 
 def is_bare(module: Module, node: ast.expr) -> bool:
-    """Whether a cache is a list or tuple of tensors, whatever line bound it."""
+    """Whether a cache is a list or tuple of tensors, in every assignment to its name."""
     match node:
         case ast.List() | ast.ListComp() | ast.Tuple():
             return True
@@ -184,7 +186,7 @@ def is_bare(module: Module, node: ast.expr) -> bool:
 
 
 def past_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
-    """A cache under a name that nothing reads."""
+    """A cache that is passed as ``past=``, which models ignore."""
     if not is_model(call.func):
         return
     text = module.text(word.value)

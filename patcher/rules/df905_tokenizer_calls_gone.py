@@ -28,13 +28,13 @@ from ..source.tree import keyword, mentions, within
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 
 CALLED = ("encode_plus", "batch_encode_plus")
-RENAMED = {  # what a tokenizer has in its place
+RENAMED = {  # old name, and what a tokenizer has today
     "max_len": "model_max_length",
     "additional_special_tokens": "extra_special_tokens",
     "_convert_token_to_id": "convert_tokens_to_ids",
 }
 LOOKED_UP = {"encoder": "convert_tokens_to_ids", "decoder": "convert_ids_to_tokens"}
-GONE = {  # the way out
+GONE = {  # old name, and what to use instead
     "as_target_tokenizer": "tokenizer(text_target=…)",
     "build_inputs_with_special_tokens": "cls and sep ids around the others, as the model has them",
     "create_token_type_ids_from_sequences": "0 for the first text, 1 for the second",
@@ -46,23 +46,23 @@ GONE = {  # the way out
     "sanitize_special_tokens": "nothing: take the line out",
 }
 ATTRIBUTES = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
-TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
+TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    own = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
+    own_functions = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
     roots = {root for module in program.modules for root in module.roots}
     for module in program.modules:
         if "transformers" in roots:
-            yield from tokenizer_attributes(module, own)
+            yield from tokenizer_attributes(module, own_functions)
             yield from ignored_padding(module)
         if "tree_sitter" in roots:
             yield from tree_sitter_calls(module)
 
 
-def tokenizer_attributes(module: Module, own: set[str]) -> Iterator[Finding]:
-    """What a tokenizer is asked for."""
-    for node in module.attributes(*ATTRIBUTES - own):
+def tokenizer_attributes(module: Module, own_functions: set[str]) -> Iterator[Finding]:
+    """Reads of attributes that tokenizers no longer have."""
+    for node in module.attributes(*ATTRIBUTES - own_functions):
         name = node.attr
         if not isinstance(node.ctx, ast.Load):
             continue
@@ -84,7 +84,7 @@ def is_tokenizer(module: Module, base: ast.expr) -> bool:
 
 
 def is_guarded(module: Module, node: ast.AST) -> bool:
-    """Whether the script asks whether the attribute is there."""
+    """Whether the script handles the case that the attribute does not exist."""
     return any(
         isinstance(up, ast.Try)
         or (isinstance(up, ast.If | ast.IfExp) and mentions(up.test, "hasattr"))
@@ -93,7 +93,7 @@ def is_guarded(module: Module, node: ast.AST) -> bool:
 
 
 def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
-    """The same thing as it is asked for today; nothing where that is not sure."""
+    """Edits that do the same with today's names; none where that is not certain."""
     base, name, parent = module.text(node.value), node.attr, module.parents[node]
     if name in RENAMED:
         yield Rewrite(node, f"{base}.{RENAMED[name]}")
@@ -115,22 +115,22 @@ def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
 
 
 def passes_tokens(module: Module, call: ast.Call) -> bool:
-    """Whether encode_plus is given tokens or their numbers: a list is a batch of texts today."""
+    """Whether encode_plus gets tokens or their ids: today a list is a batch of texts."""
     assert isinstance(call.func, ast.Attribute)
     if call.func.attr != "encode_plus":
         return False
     words = [keyword(call, name) for name in ("text", "text_pair")]
-    given = [*call.args[:2], *(word.value for word in words if word is not None)]
+    texts = [*call.args[:2], *(word.value for word in words if word is not None)]
     return any(
         isinstance(value, ast.List | ast.ListComp | ast.Subscript)
         or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKEN_FUNCTIONS)
-        for arg in given
-        for value in (arg, *module.alternatives(arg, call))
+        for text in texts
+        for value in (text, *module.alternatives(text, call))
     )
 
 
 def padding_edit(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
-    """``padding`` and ``truncation`` for what ``pad_to_max_length`` used to be."""
+    """``padding`` and ``truncation`` in place of ``pad_to_max_length``, which implied both."""
     flag = module.text(word.value)
     if flag == "True":
         code = "padding='max_length'"
@@ -142,9 +142,7 @@ def padding_edit(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
 
 
 def ignored_padding(module: Module) -> Iterator[Finding]:
-    """``pad_to_max_length`` in a call that works without it."""
-    if "pad_to_max_length" not in module.source.text:
-        return
+    """``pad_to_max_length`` in a call that still works, and ignores it."""
     for word in module.nodes(ast.keyword):
         call = module.parents[word]
         if word.arg != "pad_to_max_length" or not isinstance(call, ast.Call):
@@ -161,7 +159,13 @@ def ignored_padding(module: Module) -> Iterator[Finding]:
 
 
 def tree_sitter_calls(module: Module) -> Iterator[Finding]:
-    """tree_sitter as it was before grammars became packages."""
+    """Uses of tree_sitter as it was before grammars became packages."""
+    yield from language_calls(module)
+    yield from set_language_calls(module)
+
+
+def language_calls(module: Module) -> Iterator[Finding]:
+    """``Language(path, name)`` and ``Language.build_library(…)``."""
     for call in module.calls_to("Language"):
         if is_in_helper(module, call) or len(call.args) != 2:
             continue
@@ -173,6 +177,10 @@ def tree_sitter_calls(module: Module) -> Iterator[Finding]:
         if module.dotted(call.func) == "tree_sitter.Language.build_library":
             because = "build_library is gone; the way out: pip install tree_sitter_java"
             yield Finding(module, call, because, severity=Severity.NOTE)
+
+
+def set_language_calls(module: Module) -> Iterator[Finding]:
+    """``parser.set_language(…)``."""
     parsers = {
         target.id
         for call in module.calls_to("Parser")
@@ -192,5 +200,5 @@ def tree_sitter_calls(module: Module) -> Iterator[Finding]:
 
 
 def is_in_helper(module: Module, call: ast.Call) -> bool:
-    """Whether it stands in what a script carries, which asks for the version itself."""
+    """Whether the call stands in a helper of a patched script, which handles both versions."""
     return getattr(module.function(call), "name", "") in ("grammar_of", "use_grammar")

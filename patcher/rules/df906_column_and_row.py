@@ -41,18 +41,18 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def loss_calls(module: Module) -> Iterator[ast.Call]:
-    """Calls of a loss: of one just made, of a name or of an attribute that is one."""
-    made = {id(call) for call in module.calls_to(LOSS_CLASS)}
-    if not made:
+    """Calls of a loss object, whether created on the spot, a name or an attribute."""
+    constructions = {id(call) for call in module.calls_to(LOSS_CLASS)}
+    if not constructions:
         return
     for call in module.nodes(ast.Call):
         values = values_of(module, call.func, call)
-        if values and all(id(value) in made for value in values):
+        if values and all(id(value) in constructions for value in values):
             yield call
 
 
 def values_of(module: Module, func: ast.expr, at: ast.AST) -> list[ast.expr]:
-    """What may stand in ``func`` at a place."""
+    """The values that ``func`` may have at a place."""
     if isinstance(func, ast.Attribute):
         return module.attribute_values.get(func.attr, [])
     return module.alternatives(func, at) if isinstance(func, ast.Name) else [func]
@@ -70,7 +70,7 @@ def is_column(module: Module, scores: ast.expr, at: ast.AST) -> bool:
 
 
 def has_one_output(module: Module, layer: ast.expr) -> bool:
-    """``nn.Linear(…, 1)``, and a sequence that ends with it or goes on in its shape."""
+    """``nn.Linear(…, 1)``, or a sequence in which only layers that keep the shape follow it."""
     if not isinstance(layer, ast.Call):
         return False
     name = module.last_name(layer.func)
@@ -82,12 +82,12 @@ def has_one_output(module: Module, layer: ast.expr) -> bool:
 
 
 def keeps_shape(module: Module, part: ast.expr) -> bool:
-    """A layer of a sequence whose output has its input's shape."""
+    """Whether the output of a layer has the shape of its input."""
     return isinstance(part, ast.Call) and module.last_name(part.func) in SHAPE_KEEPING_LAYERS
 
 
 def is_parameter(module: Module, labels: ast.expr) -> bool:
-    """The function's own parameter, cast at most."""
+    """Whether the labels are a parameter of the function, possibly cast."""
     while (
         isinstance(labels, ast.Call)
         and isinstance(labels.func, ast.Attribute)

@@ -43,26 +43,26 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def config_argument(module: Module, model: ast.Name) -> str | None:
     """The name of the configuration that a model was loaded with."""
-    made = module.definition(model, model)
-    if not isinstance(made, ast.Call) or module.last_name(made.func) != "from_pretrained":
+    loading = module.definition(model, model)
+    if not isinstance(loading, ast.Call) or module.last_name(loading.func) != "from_pretrained":
         return None
-    config = keyword(made, "config")
+    config = keyword(loading, "config")
     value = config.value if config else None
     return value.id if isinstance(value, ast.Name) else None
 
 
 def is_read_later(module: Module, stmt: ast.stmt, config: str) -> bool:
-    """Whether the function reads the name behind ``stmt`` before it binds it again."""
+    """Whether the function reads the name after ``stmt`` before it binds it again."""
     table, number = place(stmt)
-    behind = [
+    later = [
         name
         for name in within(module.scope_statements(stmt), ast.Name)
         if name.id == config and number_of(name) >= table.ends[number]
     ]
-    if not behind:
+    if not later:
         return False
-    follows = module.statement(behind[0])
+    next_stmt = module.statement(later[0])
     # The value of an assignment is read before its target is bound.
     return any(
-        isinstance(name.ctx, ast.Load) for name in behind if module.statement(name) is follows
+        isinstance(name.ctx, ast.Load) for name in later if module.statement(name) is next_stmt
     )
