@@ -32,6 +32,16 @@ def stepped(stmt: ast.stmt) -> ast.expr:
     return stmt.value.func.value
 
 
+def only_step(loop: TrainLoop, optimizer: str) -> ast.Expr | None:
+    """The statement ``optimizer.step()`` of the loop, if there is exactly one."""
+    steps = [
+        stmt
+        for stmt in within(loop.steps, ast.Expr)
+        if mentions(stmt, "step") and loop.module.text(stmt.value) == f"{optimizer}.step()"
+    ]
+    return steps[0] if len(steps) == 1 else None
+
+
 def is_schedule(module: Module, node: ast.expr) -> bool:
     """Whether an expression is a learning-rate schedule, by its own name or its constructor's."""
     text = module.text(node)

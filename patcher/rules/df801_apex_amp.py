@@ -22,9 +22,17 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.grad_scaler import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
+from ..fixes.grad_scaler import (
+    SCALER,
+    forward_of,
+    in_autocast,
+    is_taken,
+    new_scaler,
+    only_step,
+    scaled_step,
+)
 from ..source.module import Module
-from ..source.tree import bound_names, everywhere, keyword, mentions, within
+from ..source.tree import argument, bound_names, everywhere, mentions
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 
@@ -66,40 +74,25 @@ def findings(program: Program) -> Iterator[Finding]:
 def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
     """The uses of apex, or None where one of them is missing or there are others."""
     starts = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.initialize"]
-    scales = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
+    scales = [call for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
     if len(starts) != 1 or len(scales) != 1 or len(calls) != 2:
         return None
-    module, start = starts[0]
-    scaling_module, scaled = scales[0]
-    if scaling_module is not module:  # edits of two modules would be applied one by one
+    (module, start), (scaled,) = starts[0], scales
+    if any(user is not module for user, _ in calls):  # each module is edited on its own
         return None
     loops = [loop for loop in program.train_loops if loop.steps in module.ancestors(scaled)]
-    initialize = module.parents[module.statement(start)]
-    scale = module.statement(scaled)
-    branch = module.parents[scale]
-    level = (
-        start.args[2]
-        if len(start.args) > 2
-        else getattr(keyword(start, "opt_level"), "value", None)
-    )
-    if not (
-        len(loops) == 1
-        and isinstance(initialize, ast.If)
-        and isinstance(branch, ast.If)
-        and isinstance(scale, ast.With)
-        and module.text(initialize.test) == module.text(branch.test)
-        and not initialize.orelse
-        and all(is_apex(stmt) for stmt in initialize.body)
-        and scale in branch.body
-        and all(is_apex(part) or part is scale or clip_call(module, part) for part in branch.body)
-        and len(scaled.args) == 2
-        and all(isinstance(arg, ast.Name) for arg in (*scaled.args, *start.args[:1]))
-        and start.args
-        and not (isinstance(level, ast.Constant) and level.value == FLOAT32)
-        and not is_taken(loops[0], SCALER)
+    branches = flag_branches(module, start, scaled)
+    level = argument(start, 2, "opt_level")
+    if (
+        len(loops) != 1
+        or branches is None
+        or not names_its_arguments(start, scaled)
+        or (isinstance(level, ast.Constant) and level.value == FLOAT32)
+        or is_taken(loops[0], SCALER)
     ):
         return None
     loop = loops[0]
+    initialize, branch, scale = branches
     model = module.text(start.args[0])
     loss, optimizer = (module.text(arg) for arg in scaled.args)
     step = only_step(loop, optimizer)
@@ -129,14 +122,35 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
     )
 
 
-def only_step(loop: TrainLoop, optimizer: str) -> ast.Expr | None:
-    """The statement ``optimizer.step()`` of the loop, if there is exactly one."""
-    steps = [
-        stmt
-        for stmt in within(loop.steps, ast.Expr)
-        if mentions(stmt, "step") and loop.module.text(stmt.value) == f"{optimizer}.step()"
-    ]
-    return steps[0] if len(steps) == 1 else None
+def flag_branches(
+    module: Module, start: ast.Call, scaled: ast.Call
+) -> tuple[ast.If, ast.If, ast.With] | None:
+    """The tests of the flag around initialize() and the backward pass, and the latter's ``with``.
+
+    None where one of them holds anything but apex's calls and clipping.
+    """
+    initialize = module.parents[module.statement(start)]
+    scale = module.statement(scaled)
+    branch = module.parents[scale]
+    if (
+        isinstance(initialize, ast.If)
+        and isinstance(branch, ast.If)
+        and isinstance(scale, ast.With)
+        and module.text(initialize.test) == module.text(branch.test)
+        and not initialize.orelse
+        and all(is_apex(stmt) for stmt in initialize.body)
+        and scale in branch.body
+        and all(is_apex(part) or part is scale or clip_call(module, part) for part in branch.body)
+    ):
+        return initialize, branch, scale
+    return None
+
+
+def names_its_arguments(start: ast.Call, scaled: ast.Call) -> bool:
+    """Whether ``initialize(model, …)`` and ``scale_loss(loss, optimizer)`` get plain names."""
+    if not start.args or len(scaled.args) != 2:
+        return False
+    return all(isinstance(name, ast.Name) for name in (start.args[0], *scaled.args))
 
 
 def has_other_uses(module: Module, parts: tuple[ast.AST, ...]) -> bool:

@@ -22,7 +22,15 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Replace
 from ..findings import Finding, Safety, Severity
-from ..fixes.grad_scaler import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
+from ..fixes.grad_scaler import (
+    SCALER,
+    forward_of,
+    in_autocast,
+    is_taken,
+    new_scaler,
+    only_step,
+    scaled_step,
+)
 from ..fixes.statements import dedented_lines
 from ..source.module import Module
 from ..source.tree import bound_names, within
@@ -101,17 +109,12 @@ def fp16_loop(
     """The uses of FP16_Optimizer around one backward pass; ``tests`` are all tests of the flag."""
     module = loop.module
     branch = module.parents[backward]
-    steps = [
-        stmt
-        for stmt in within(loop.steps, ast.Expr)
-        if module.text(stmt.value) == f"{optimizer}.step()"
-    ]
-    if not (
+    step = only_step(loop, optimizer)
+    if step is None or not (
         isinstance(branch, ast.If)
         and branch in tests
         and branch.body == [backward]
         and branch.orelse
-        and len(steps) == 1
         and has_other_optimizer(module, creation, optimizer)
         and not is_taken(loop, SCALER)
     ):
@@ -124,7 +127,7 @@ def fp16_loop(
     clip = clips[0] if clips else None
     if not model or len(clips) > 1 or clips_otherwise(loop, tests):
         return
-    if clip is not None and module.parents[clip] not in module.body(steps[0]):
+    if clip is not None and module.parents[clip] not in module.body(step):
         return
     if not all(is_of_fp16(module, test, optimizer) for test in removable):
         return
@@ -139,7 +142,7 @@ def fp16_loop(
         branch=branch,
         backward=backward,
         loss=loss,
-        step=steps[0],
+        step=step,
         forward=forward,
         model=model,
         clip=clip,
