@@ -186,6 +186,10 @@ class Program:
             return None
         return next((e for e in self.evaluations if e.function is function), None)
 
+    def calls_to(self, *names: str) -> list[tuple[Module, ast.Call]]:
+        """Calls in all modules whose resolved name ends in one of ``names``."""
+        return [(module, call) for module in self.modules for call in module.calls_to(*names)]
+
     def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
         """Calls of ``function`` anywhere in the program; of ``__init__``, of its class."""
         if function not in self._callers:

@@ -1,10 +1,10 @@
 """The edits of ``patch --exact``: N ranks train step by step as one process does.
 
-The loader keeps the sampler of a lone process, in the order that rank 0 draws, and its batches are
-dealt out among the ranks, whole or not; each rank's loss is weighed by its part of the batch. The
-batch flag so keeps the meaning that it has in one process: it is the batch of all ranks together.
-What this takes for granted is that a loss is a mean over examples of which none depends on the
-others of its batch.
+The loader keeps the sampler of a lone process, in the order that rank 0 draws. Each batch is shared
+among the ranks, also where it does not divide, and each rank's loss is weighted by its part of the
+batch. The batch flag therefore keeps the meaning that it has in one process: it is the global
+batch. This assumes that the loss is a mean over examples, none of which depends on the others of
+its batch.
 """
 
 from __future__ import annotations
@@ -24,98 +24,98 @@ from ..findings import Finding
 from ..source.module import Module
 from ..source.tree import argument, below, bound_names, everywhere, keyword, mentions
 from .batch_sharing import (
-    WHOLE,
-    batches,
-    fork,
+    WHOLE_BATCH,
+    adapt_loader_uses,
+    fork_by_test,
     is_one_of_cycles,
-    lone_sampler,
     refusal,
-    told_epochs,
+    share_batches_of,
+    single_process_sampler,
 )
-from .process_group import SHARED, is_shared
+from .process_group import BATCH_SAMPLER, shares_batches
 
-NUMBER = "batch_number"
+BATCH_NUMBER = "batch_number"
 BATCH_STATISTICS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-LOSS = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
-AMOUNT = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
+LOSS_NAME = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
+AMOUNT_NAME = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
 
 
 def shared_out(program: Program) -> Iterator[Finding]:
-    """Edits that deal the batches of every training loader out, before any rule's edits.
+    """Edits that share the batches of every training loader, to be applied before any rule's.
 
-    Raises RefusedError where the facts do not prove what is needed, naming the place.
+    Raises RefusedError, naming the place, where the program cannot provably be made exact.
     """
     pending: dict[ast.Call, TrainLoop] = {}
     for loop in program.train_loops:
-        loader = known_loader(program, loop)
+        loader = training_loader(program, loop)
         for call in loop.backwards:
             if call.args:
                 raise refusal(loop.module, call, "backward() is given something but the loss")
             if any(has_modulo(up) for up in loop.module.ancestors(call)):
                 raise refusal(loop.module, call, "one backward() for several batches")
-        if not is_shared(loader):
+        if not shares_batches(loader):
             pending.setdefault(loader.call, loop)
     if pending:
-        refuse_the_unequal(program)
+        refuse_batch_dependence(program)
     for loop in pending.values():
-        loader = known_loader(program, loop)
-        sampler, edits = lone_sampler(loader)
-        test = test_of_others(program, loader)
-        edits += [fork(loader, sampler, test)] if test else [*batches(loader, sampler)]
-        edits += [*told_epochs(loader.module, loader.call, loader)]
+        loader = training_loader(program, loop)
+        sampler, edits = single_process_sampler(loader)
+        test = non_training_test(program, loader)
+        edits += (
+            [fork_by_test(loader, sampler, test)] if test else [*share_batches_of(loader, sampler)]
+        )
+        edits += [*adapt_loader_uses(loader.module, loader.call, loader)]
         if loader.module is loop.module:
-            edits += told_epochs(loop.module, loop.steps, loader)
-        elif others := told_epochs(loop.module, loop.steps, loader):
+            edits += adapt_loader_uses(loop.module, loop.steps, loader)
+        elif others := adapt_loader_uses(loop.module, loop.steps, loader):
             yield Finding(loop.module, loop.steps, "nobody has to be told the epoch", tuple(others))
         yield Finding(
             loader.module,
             loader.call,
             "its batches are dealt out among the ranks",
-            (*dict.fromkeys(edits), Define(SHARED)),
+            (*dict.fromkeys(edits), Define(BATCH_SAMPLER)),
         )
 
 
 def weighed(program: Program) -> Iterator[Finding]:
-    """Edits that weigh every loss, behind all rules' edits: by then a scaler may hold it."""
+    """Edits that weight every loss, to be applied after all rules', which may add a scaler."""
     if program.train_loops:
-        refuse_divisions(program)  # those of data dealt by hand are undone by now
+        refuse_divisions(program)  # the rules have undone those of manual sharding by now
     for loop in program.train_loops:
-        module, loader = loop.module, known_loader(program, loop)
-        backwards = [call for call in loop.backwards if not is_weighed(call)]
+        module, loader = loop.module, training_loader(program, loop)
+        backwards = [call for call in loop.backwards if not is_weighted(call)]
         if not backwards:
             continue
         if is_one_of_cycles(loader):
-            edits = [weight(module, call, f"{WHOLE}.weight(0)") for call in backwards]
+            edits = [weight_loss(module, call, f"{WHOLE_BATCH}.weight(0)") for call in backwards]
             yield Finding(module, loop.steps, "every batch is shared out alike", tuple(edits))
             continue
         edits = []
         number = f"{loop.step_name} - 1" if loop.step_start else loop.step_name
         if not number or loop.step_name in bound_names(loop.steps.body):
-            number = NUMBER
-            edits = counted(loop)
+            number = BATCH_NUMBER
+            edits = count_batches(loop)
         word = keyword(loader.call, "batch_sampler")
-        named = word is not None and isinstance(word.value, ast.Name)
-        sampler = (
-            loader.module.text(word.value) if word and named else f"{loader.name}.batch_sampler"
-        )
-        for call in backwards:
-            edits.append(weight(module, call, f"{sampler}.weight({number})"))
+        sampler = f"{loader.name}.batch_sampler"
+        if word is not None and isinstance(word.value, ast.Name):
+            sampler = word.value.id
+        edits += [weight_loss(module, call, f"{sampler}.weight({number})") for call in backwards]
         yield Finding(module, loop.steps, "each rank's loss counts by its part", tuple(edits))
 
 
-def weight(module: Module, call: ast.Call, factor: str) -> Edit:
-    """``loss.backward()`` with the loss times ``factor``; inside what scales it, if anything."""
+def weight_loss(module: Module, call: ast.Call, factor: str) -> Edit:
+    """The edit that multiplies the loss of ``loss.backward()``, inside a scaler's ``scale()``."""
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
     if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale") and loss.args:
-        return Rewrite(loss.args[0], f"{operand(module, loss.args[0])} * {factor}")
-    if isinstance(loss, ast.BinOp):  # in parentheses already
+        return Rewrite(loss.args[0], f"{operand_text(module, loss.args[0])} * {factor}")
+    if isinstance(loss, ast.BinOp):  # stands in parentheses already
         return Rewrite(loss, f"({module.text(loss)}) * {factor}")
     return Rewrite(loss, f"({module.text(loss)} * {factor})")
 
 
-def is_weighed(call: ast.Call) -> bool:
-    """Whether a backward() is one that ``weight`` made."""
+def is_weighted(call: ast.Call) -> bool:
+    """Whether ``weight_loss`` has edited a call of ``backward()`` already."""
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
     return any(
@@ -124,8 +124,8 @@ def is_weighed(call: ast.Call) -> bool:
     )
 
 
-def counted(loop: TrainLoop) -> list[Edit]:
-    """Have a loop that goes through its loader count the batches."""
+def count_batches(loop: TrainLoop) -> list[Edit]:
+    """Edits that number the batches of a loop over its loader."""
     module, steps = loop.module, loop.steps
     if not isinstance(steps, ast.For) or loop.loader is None or loop.loader.cycle is not None:
         raise refusal(module, steps, "nothing counts its batches")
@@ -133,24 +133,28 @@ def counted(loop: TrainLoop) -> list[Edit]:
     if isinstance(steps.target, ast.Tuple):
         target = f"({target.strip('()')})"
     return [
-        Rewrite(steps.target, f"{NUMBER}, {target}"),
+        Rewrite(steps.target, f"{BATCH_NUMBER}, {target}"),
         Rewrite(steps.iter, f"enumerate({module.text(steps.iter)})"),
     ]
 
 
-def known_loader(program: Program, loop: TrainLoop) -> Loader:
-    """The loader that the loop goes through, or takes the next batch of a cycle of."""
+def training_loader(program: Program, loop: TrainLoop) -> Loader:
+    """The loader whose batches the loop takes, directly or from a cycle.
+
+    Raises RefusedError where it is not known, or where nothing numbers its batches.
+    """
     loader, module, steps = loop.loader, loop.module, loop.steps
     if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
         raise refusal(module, steps, "no one DataLoader that it goes through is known")
-    if others(program, loader) and not test_of_others(program, loader):
+    if evaluation_loaders(program, loader) and not non_training_test(program, loader):
         raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
-    here = loader.module is module and module.function(loader.call) is module.function(steps)
+    made_here = loader.module is module and module.function(loader.call) is module.function(steps)
     if is_one_of_cycles(loader):
-        if not here:
+        if not made_here:
             raise refusal(module, steps, "its DataLoaders have no name here")
     elif loader.cycle is not None:
-        if not (here and loop.step_name and isinstance(module.statement(loader.call), ast.Assign)):
+        is_assigned = isinstance(module.statement(loader.call), ast.Assign)
+        if not (made_here and loop.step_name and is_assigned):
             raise refusal(module, steps, "nothing counts the batches of its cycle")
     elif not isinstance(steps, ast.For) or trace(program, module, steps.iter) is None:
         raise refusal(module, steps, "it takes its batches one by one from an iterator")
@@ -159,30 +163,32 @@ def known_loader(program: Program, loop: TrainLoop) -> Loader:
     return loader
 
 
-def others(program: Program, loader: Loader) -> list[Loader]:
-    """Loaders of evaluations that are made by the same construction."""
+def evaluation_loaders(program: Program, loader: Loader) -> list[Loader]:
+    """Loaders of evaluations that the same call creates."""
     return [e.loader for e in program.evaluations if e.loader.call is loader.call]
 
 
-def test_of_others(program: Program, loader: Loader) -> str:
-    """A test that holds where a function makes a loader for no training; empty where none does.
+def non_training_test(program: Program, loader: Loader) -> str:
+    """A test that holds where a function creates a loader that is not trained on, or ``""``.
 
-    A parameter tells, if all callers give it a literal, and one of its two values is never given
-    but for a loader that is trained on.
+    It is made of a parameter for which all callers pass a literal, if exactly the loaders that are
+    trained on get one of its values.
     """
     module, function = loader.module, loader.module.function(loader.call)
     loops = [loop.loader for loop in program.train_loops if loop.loader is not None]
     asked = [each.asked for each in loops if each.call is loader.call]
     trained = [call for call in asked if call is not None]
-    if function is None or len(trained) < len(asked) or not others(program, loader):
+    if function is None or len(trained) < len(asked) or not evaluation_loaders(program, loader):
         return ""
     for arg in everywhere(function.args, ast.arg):
-        told = {c: literal(module, function, c, arg.arg) for _, c in program.callers(function)}
-        values = {told.get(call) for call in trained}
+        literals = {
+            call: literal(module, function, call, arg.arg) for _, call in program.callers(function)
+        }
+        values = {literals.get(call) for call in trained}
         if (
             len(values) == 1
-            and None not in {*values, *told.values()}
-            and {call for call, value in told.items() if value in values} == set(trained)
+            and None not in {*values, *literals.values()}
+            and {call for call, value in literals.items() if value in values} == set(trained)
             and (function, arg.arg) not in module.stores
         ):
             return f"not {arg.arg}" if True in values else arg.arg
@@ -190,31 +196,31 @@ def test_of_others(program: Program, loader: Loader) -> str:
 
 
 def has_modulo(node: ast.AST) -> bool:
-    """An ``if`` that waits for a number of batches."""
+    """An ``if`` with a ``%`` in its test, as for gradient accumulation."""
     return isinstance(node, ast.If) and any(
         isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in below(node.test)
     )
 
 
-def refuse_the_unequal(program: Program) -> None:
-    """Raise RefusedError for what makes an example's loss depend on those that a rank holds."""
+def refuse_batch_dependence(program: Program) -> None:
+    """Raise RefusedError where an example's loss depends on the other examples of its rank."""
     for module in program.modules:
         for call in module.calls_to(*BATCH_STATISTICS):
             raise refusal(module, call, "its statistics are of the examples that a rank holds")
-        for loss in contrasts(program, module):
+        for loss in contrastive_losses(program, module):
             why = "the loss compares each example with its whole batch, of which a rank has a part"
             raise refusal(module, loss, why)
 
 
-def contrasts(program: Program, module: Module) -> Iterator[ast.expr]:
-    """Losses that score examples against all of their batch: with their own numbers for labels."""
+def contrastive_losses(program: Program, module: Module) -> Iterator[ast.expr]:
+    """Losses that score each example against its whole batch, such as with arange as labels."""
     evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
         scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
         if scores is None or labels is None or module.function(call) in evaluating:
             continue
         if is_own_number(module, labels) and (
-            LOSS.search(module.text(call.func)) or any(products(module, scores))
+            LOSS_NAME.search(module.text(call.func)) or any(products(module, scores))
         ):
             yield call
     for product, _ in masked(module):
@@ -222,23 +228,28 @@ def contrasts(program: Program, module: Module) -> Iterator[ast.expr]:
 
 
 def refuse_divisions(program: Program) -> None:
-    """Raise RefusedError where a batch or number of steps is made to depend on the ranks."""
+    """Raise RefusedError where a batch size or number of steps is divided by the world size."""
     evaluating = {evaluation.function for evaluation in program.evaluations}
     for module in program.modules:
-        for whole, amount, parts in divisions(module):
-            function = module.function(whole)
-            worlds = [n for n in everywhere(parts, ast.Name) if n.id == "world_size"]
+        for division, amount, divisor in divisions(module):
+            function = module.function(division)
             if (
-                (
-                    any(not is_constant(program, module, name) for name in worlds)
-                    or any(n.attr == "world_size" for n in everywhere(parts, ast.Attribute))
-                    or mentions(parts, "get_world_size")
-                )
-                and AMOUNT.search(module.text(amount))
+                is_of_world_size(program, module, divisor)
+                and AMOUNT_NAME.search(module.text(amount))
                 and function not in evaluating
                 and (function is None or function.name not in helper_names())
             ):
-                raise refusal(module, whole, "it divides by the number of ranks what they share")
+                raise refusal(module, division, "it divides by the number of ranks what they share")
+
+
+def is_of_world_size(program: Program, module: Module, divisor: ast.expr) -> bool:
+    """Whether a divisor contains the world size."""
+    names = [name for name in everywhere(divisor, ast.Name) if name.id == "world_size"]
+    return (
+        any(not is_constant(program, module, name) for name in names)
+        or any(node.attr == "world_size" for node in everywhere(divisor, ast.Attribute))
+        or mentions(divisor, "get_world_size")
+    )
 
 
 def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, ast.expr]]:
@@ -251,7 +262,7 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, a
             yield stmt, stmt.target, stmt.value
 
 
-def operand(module: Module, node: ast.expr) -> str:
-    """The text of a factor."""
+def operand_text(module: Module, node: ast.expr) -> str:
+    """The text of a factor, in parentheses where it needs them."""
     text = module.text(node)
     return text if isinstance(node, ast.Name | ast.Attribute | ast.Call) else f"({text})"

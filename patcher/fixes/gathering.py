@@ -1,11 +1,11 @@
-"""Edits that let a contrastive loss see what all ranks have of the batch.
+"""Edits that let a contrastive loss see the batch of all ranks.
 
-Where columns of scores are all that a loss needs of others, they are gathered: each rank scores its
-own examples, and the mean over the ranks is the loss of one process. Whatever else a function of
-its own makes of the vectors, the other direction, a mask of equal labels, a mean over some of the
-examples, is right once it is given the whole batch: every rank then has that loss. Either way the
-gathering's backward adds up what the ranks' losses say of a vector, and DistributedDataParallel
-divides by their number: the gradient is that of one process.
+Where a loss needs only the columns of scores from other ranks, the vectors behind them are
+gathered: each rank scores its own examples, and the mean over the ranks is the loss of one process.
+A function that does more with the vectors (scores in the other direction, a mask of equal labels, a
+mean over some of the examples) is right once it gets the whole batch: every rank then computes the
+loss of one process. Either way the backward of the gathering adds up the gradients of all ranks'
+losses, and DistributedDataParallel divides by their number: the gradient is that of one process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, parameters, within
 
-VECTORS, ROWS = "WithOtherRanks", "with_other_ranks"  # of helper_code.py
-KEEPS_ROWS = ("normalize", "float", "contiguous", "to", "view", "reshape")
-LOSS = ("loss", "entropy", "criterion")
-SIZES = ("device", "dtype", "shape", "size")
+GATHER_VECTORS, GATHER_ROWS = "WithOtherRanks", "with_other_ranks"  # of helper_code.py
+ROW_KEEPING_CALLS = ("normalize", "float", "contiguous", "to", "view", "reshape")
+LOSS_WORDS = ("loss", "entropy", "criterion")
+SIZE_ATTRIBUTES = ("device", "dtype", "shape", "size")
 
 
-def columns_gathered(module: Module, loss: ast.Call, product: Product) -> tuple[Edit, ...]:
-    """Edits that score against all ranks' vectors; none where the scores are used elsewhere."""
+def gather_columns(module: Module, loss: ast.Call, product: Product) -> tuple[Edit, ...]:
+    """Edits that score against the vectors of all ranks; none where the scores have other uses."""
     scores, stmt = [product.node], module.statement(product.node)
     if stmt is not module.statement(loss):
         if not isinstance(stmt, ast.Assign) or not is_scaled(module, product.node):
@@ -36,12 +36,14 @@ def columns_gathered(module: Module, loss: ast.Call, product: Product) -> tuple[
                 continue
             if loss in module.ancestors(use):
                 scores.append(use)
-            elif getattr(module.parents[use], "attr", "") not in SIZES:
+            elif getattr(module.parents[use], "attr", "") not in SIZE_ATTRIBUTES:
                 return ()
-    others = product.columns
-    if not isinstance(others, ast.Name) or any(is_turned(module, each, loss) for each in scores):
+    columns = product.columns
+    if not isinstance(columns, ast.Name):
         return ()
-    return (Rewrite(others, f"{VECTORS}.apply({others.id})"), Define(VECTORS))
+    if any(is_transposed(module, each, loss) for each in scores):
+        return ()
+    return (Rewrite(columns, f"{GATHER_VECTORS}.apply({columns.id})"), Define(GATHER_VECTORS))
 
 
 def is_scaled(module: Module, scores: ast.expr) -> bool:
@@ -52,8 +54,8 @@ def is_scaled(module: Module, scores: ast.expr) -> bool:
     return isinstance(up, ast.Assign) and len(up.targets) == 1 and up.value is scores
 
 
-def is_turned(module: Module, scores: ast.expr, loss: ast.Call) -> bool:
-    """Whether a loss is given ``scores.t()``, so that columns are its examples."""
+def is_transposed(module: Module, scores: ast.expr, loss: ast.Call) -> bool:
+    """Whether a loss gets ``scores.t()``, whose rows are the columns of the scores."""
     for up in module.ancestors(scores):
         if up is loss:
             return False
@@ -62,78 +64,87 @@ def is_turned(module: Module, scores: ast.expr, loss: ast.Call) -> bool:
     return False
 
 
-def all_gathered(
+def gather_batch(
     module: Module, function: Function | None, product: Product, labels: Sequence[ast.expr] = ()
 ) -> tuple[Edit, ...]:
-    """Edits that give a loss of its own the whole batch; none where it may be given more of it."""
+    """Edits that gather the batch at the head of a loss function.
+
+    None where the function may read other arguments that belong to the batch.
+    """
     if function is None or not returns_loss(module, function):
         return ()
-    vectors = [parameter(module, function, each) for each in (product.rows, product.columns)]
-    rows = [parameter(module, function, each) for each in labels]
+    vectors = [source_parameter(module, function, each) for each in (product.rows, product.columns)]
+    rows = [source_parameter(module, function, each) for each in labels]
     batch = {*vectors, *rows}
     if "" in batch or set(vectors) & set(rows):
         return ()
     reads: list[ast.Name | ast.Attribute] = [*within(function.body, ast.Name)]
     reads += within(function.body, ast.Attribute)
-    if not all(is_known(module, function, read, batch) for read in reads):
+    if not all(is_independent(module, function, read, batch) for read in reads):
         return ()
-    lines = [f"{name} = {ROWS}({vectors[0]}, {name})" for name in dict.fromkeys(rows)]
-    lines += [f"{name} = {VECTORS}.apply({name})" for name in dict.fromkeys(vectors)]
+    lines = [f"{name} = {GATHER_ROWS}({vectors[0]}, {name})" for name in dict.fromkeys(rows)]
+    lines += [f"{name} = {GATHER_VECTORS}.apply({name})" for name in dict.fromkeys(vectors)]
     first = next(s for s in function.body if any(n.id in batch for n in within(s, ast.Name)))
-    return (Insert(first, "\n".join(lines)), Define(VECTORS), *([Define(ROWS)] if rows else []))
+    return (
+        Insert(first, "\n".join(lines)),
+        Define(GATHER_VECTORS),
+        *([Define(GATHER_ROWS)] if rows else []),
+    )
 
 
 def returns_loss(module: Module, function: Function) -> bool:
-    """Whether nothing but one number comes out of a function."""
+    """Whether a function returns a single number: a mean, a sum or a loss."""
     returns = within(function.body, ast.Return)
     value = returns[0].value if len(returns) == 1 else None
     if value is None:
         return False
     value = module.definition(value, value) or value
     names = [module.last_name(call.func).lower() for call in everywhere(value, ast.Call)]
-    number = any(name in ("mean", "sum") or any(word in name for word in LOSS) for name in names)
+    number = any(
+        name in ("mean", "sum") or any(word in name for word in LOSS_WORDS) for name in names
+    )
     return number and not isinstance(value, ast.Tuple)
 
 
-def is_known(
+def is_independent(
     module: Module, function: Function, read: ast.Name | ast.Attribute, batch: set[str]
 ) -> bool:
-    """Whether a read is of the batch, of a temperature or of nothing that was given."""
-    own = isinstance(read, ast.Attribute) and getattr(read.value, "id", "") == "self"
+    """Whether a read is of the batch, of a temperature or of a local variable."""
+    is_input = isinstance(read, ast.Attribute) and getattr(read.value, "id", "") == "self"
     if isinstance(read, ast.Name) and read.id in parameters(function) - batch - {"self"}:
-        own = True
+        is_input = True
     up = module.parents[read]
-    if not own or (isinstance(up, ast.Call) and up.func is read):
+    if not is_input or (isinstance(up, ast.Call) and up.func is read):
         return True
     return isinstance(up, ast.BinOp) and isinstance(up.op, ast.Div) and up.right is read
 
 
-def parameter(
+def source_parameter(
     module: Module, function: Function, value: ast.expr, seen: frozenset[str] = frozenset()
 ) -> str:
-    """The parameter that ``value`` is, or is by normalising its rows; empty where it is none."""
-    name = unchanged_rows(module, value)
+    """The parameter that ``value`` is, possibly with normalised rows; empty if it is none."""
+    name = row_source(module, value)
     if not isinstance(name, ast.Name):
         return ""
-    given = name.id if name.id in parameters(function) else ""
+    own = name.id if name.id in parameters(function) else ""
     if name.id in seen:
-        return given
-    sources = {given} if given else set()
+        return own
+    sources = {own} if own else set()
     for store in module.stores.get((function, name.id), ()):
         stmt = module.parents[store]
         if isinstance(stmt, ast.Assign) and stmt.targets == [store]:
-            sources.add(parameter(module, function, stmt.value, seen | {name.id}))
+            sources.add(source_parameter(module, function, stmt.value, seen | {name.id}))
         else:
             sources.add("")
     return sources.pop() if len(sources) == 1 else ""
 
 
-def unchanged_rows(module: Module, value: ast.expr) -> ast.expr:
+def row_source(module: Module, value: ast.expr) -> ast.expr:
     """``x`` of ``F.normalize(x, dim=1)``, ``x / x.norm(…)`` and ``x.view(-1, 1)``."""
     while True:
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
             value = value.left
-        elif isinstance(value, ast.Call) and module.last_name(value.func) in KEEPS_ROWS:
+        elif isinstance(value, ast.Call) and module.last_name(value.func) in ROW_KEEPING_CALLS:
             method = not module.dotted(value.func).startswith("torch.")
             if method and isinstance(value.func, ast.Attribute):
                 value = value.func.value

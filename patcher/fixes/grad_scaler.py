@@ -1,4 +1,4 @@
-"""A GradScaler in a training loop: what the translation of apex and the capability amp share."""
+"""Edits that put autocast and a GradScaler into a training loop, for apex's rules and ``--amp``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite
 from ..source.module import Module
 from ..source.tree import bound_names, everywhere, mentions, names_within, within
-from .process_group import on_cuda
+from .process_group import on_cuda_test
 
 SCALER = "scaler"
-SCALE = "loss_scale"  # as it was before the step
+SCALE = "loss_scale"  # holds the scale before the step
 
 
 def is_step(stmt: ast.stmt) -> bool:
-    """A statement ``x.step()``, without arguments."""
+    """Whether a statement is ``x.step()``, without arguments."""
     match stmt:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step"), args=[], keywords=[])):
             return True
@@ -25,72 +25,91 @@ def is_step(stmt: ast.stmt) -> bool:
 
 
 def stepped(stmt: ast.stmt) -> ast.expr:
-    """What a statement ``x.step()`` steps."""
+    """``x`` of a statement ``x.step()``."""
     assert isinstance(stmt, ast.Expr)
     assert isinstance(stmt.value, ast.Call)
     assert isinstance(stmt.value.func, ast.Attribute)
     return stmt.value.func.value
 
 
+def only_step(loop: TrainLoop, optimizer: str) -> ast.Expr | None:
+    """The statement ``optimizer.step()`` of the loop, if there is exactly one."""
+    steps = [
+        stmt
+        for stmt in within(loop.steps, ast.Expr)
+        if mentions(stmt, "step") and loop.module.text(stmt.value) == f"{optimizer}.step()"
+    ]
+    return steps[0] if len(steps) == 1 else None
+
+
 def is_schedule(module: Module, node: ast.expr) -> bool:
-    """Whether an expression names a learning-rate schedule: by its own name, or its maker's."""
+    """Whether an expression is a learning-rate schedule, by its own name or its constructor's."""
     text = module.text(node)
     if "sched" in text.lower():
         return True
-    makers = (
+    constructors = (
         module.last_name(stmt.value.func)
         for stmt in module.nodes(ast.Assign)
         if isinstance(stmt.value, ast.Call) and any(module.text(t) == text for t in stmt.targets)
     )
-    return any("schedule" in maker.lower() or maker.endswith("LR") for maker in makers)
+    return any(map(makes_schedule, constructors))
+
+
+def makes_schedule(name: str) -> bool:
+    """Whether a class or function of this name creates a learning-rate schedule."""
+    return "schedule" in name.lower() or name.endswith("LR")
 
 
 def schedule_waits(module: Module, step: ast.stmt) -> Iterator[Edit]:
-    """The schedule behind a scaled step, in its block, advances only where that was not skipped.
+    """Edits that advance the schedule below a scaled step only if the step was not skipped.
 
     The scaler lowers its scale, and skips the step, where a gradient has overflowed.
     """
     block = module.body(step)
-    behind = [
+    schedule_steps = [
         stmt
         for stmt in block[block.index(step) + 1 :]
         if is_step(stmt) and is_schedule(module, stepped(stmt))
     ]
-    if behind:
+    if schedule_steps:
         yield Insert(step, f"{SCALE} = {SCALER}.get_scale()  # falls where a step is skipped")
-    for stmt in behind:
+    for stmt in schedule_steps:
         yield Guard(stmt, f"{SCALER}.get_scale() >= {SCALE}")
 
 
 def scaled_step(module: Module, step: ast.Expr, optimizer: str) -> Iterator[Edit]:
-    """The step of one optimizer through the scaler."""
+    """Edits that step an optimizer through the scaler."""
     yield from schedule_waits(module, step)
     yield Rewrite(step.value, f"{SCALER}.step({optimizer})")
     yield Insert(step, f"{SCALER}.update()", "after")
 
 
 def device_type(program: Program) -> str:
-    """Text for the kind of device that the process computes on."""
-    cuda = on_cuda(program)
+    """The text of an expression for the type of the process's device."""
+    cuda = on_cuda_test(program)
     return cuda.partition(" ")[0] if " == " in cuda else f"'cuda' if {cuda} else 'cpu'"
 
 
 def new_scaler(
     program: Program, loop: TrainLoop, old: ast.stmt, flag: str, instead: str = ""
 ) -> Iterator[Edit]:
-    """A scaler behind what stands ``instead`` of ``old``; where that is in another function than
-    the loop, before the loop.
+    """Edits that replace ``old`` by ``instead`` and create a scaler.
+
+    The scaler is created right behind, or above the loop where ``old`` is in another function.
     """
-    made = f"{SCALER} = torch.amp.GradScaler({device_type(program)}, enabled={flag})"
+    construction = f"{SCALER} = torch.amp.GradScaler({device_type(program)}, enabled={flag})"
     if loop.module.function(old) is loop.module.function(loop.steps):
-        yield Replace(old, f"{instead}{made}")
+        yield Replace(old, f"{instead}{construction}")
     else:
         yield Replace(old, instead)
-        yield Insert(outermost(loop), made)
+        yield Insert(outermost(loop), construction)
 
 
 def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[ast.stmt, ...]:
-    """The statements from the model's call to the loss, in the block of the backward pass."""
+    """The statements from the model's call to the loss, in the block of the backward pass.
+
+    None where one of them holds a literal of several lines, which indenting would change.
+    """
     body = module.body(branch)
     above = body[: body.index(branch)]
     calls = [
@@ -103,26 +122,26 @@ def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[a
     ]
     if not calls:
         return ()
-    made = [
+    losses = [
         index
         for index, stmt in enumerate(above)
         if isinstance(stmt, ast.Assign)
         and loss in bound_names(stmt)
         and not mentions(stmt.value, loss)
     ]
-    part = above[calls[0] : max(calls[-1:] + made) + 1]
-    multiline = any(
+    forward = above[calls[0] : max(calls[-1:] + losses) + 1]
+    has_multiline_text = any(
         isinstance(node.value, str) and node.end_lineno != node.lineno
-        for stmt in part
+        for stmt in forward
         for node in everywhere(stmt, ast.Constant)
     )
-    return () if multiline else tuple(part)
+    return () if has_multiline_text else tuple(forward)
 
 
 def in_autocast(
     program: Program, module: Module, forward: tuple[ast.stmt, ...], flag: str
 ) -> Iterator[Edit]:
-    """The statements of a forward pass under autocast."""
+    """Edits that put the statements of a forward pass under autocast."""
     first, *rest = forward
     last = max(stmt.end_lineno or stmt.lineno for stmt in forward)
     lines = [module.line(number) for number in range(first.lineno, last + 1)]

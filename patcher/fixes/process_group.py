@@ -1,4 +1,4 @@
-"""What rules that put a process group into a script have in common: names, and the code."""
+"""Code and questions of the rules that make a script use its process group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if {args}.local_rank != -1:
     {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
     {args}.n_gpu = 1"""
 
-LAUNCHED = """\
+SET_UP_FROM_ENVIRONMENT = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
     use_cuda = torch.cuda.is_available()
     if use_cuda:
@@ -44,7 +44,7 @@ if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accel
     torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
                                          timeout=datetime.timedelta(hours=1))"""
 
-SHARED = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
+BATCH_SAMPLER = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
 
 WAIT = """\
 if torch.distributed.is_initialized():
@@ -56,7 +56,7 @@ if {group}:
 
 
 def arguments_name(program: Program) -> str:
-    """The name that the parsed command line goes by; the empty string when nothing parses one."""
+    """The name that holds the parsed command line; the empty string when nothing parses one."""
     return program.parses[0][2] if program.parses else ""
 
 
@@ -68,37 +68,37 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
     return name in parameters(function) | bound_names(function.body) | module.module_names
 
 
-def is_alone(program: Program, module: Module, node: ast.AST) -> str:
-    """A test at ``node`` that holds for a process without a group."""
+def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
+    """The text of a test at ``node`` that holds for a process without a group."""
     args = arguments_name(program)
     if args and program.has_argument("local_rank") and is_in_scope(module, node, args):
         return f"{args}.local_rank == -1"
     return "not torch.distributed.is_initialized()"
 
 
-def use_cuda(program: Program, args: str) -> str:
-    """An expression that tells whether ranks are to compute on cards."""
+def use_cuda_test(program: Program, args: str) -> str:
+    """The text of a test whether ranks are to compute on cards."""
     test = "torch.cuda.is_available()"
     return f"{test} and not {args}.no_cuda" if program.has_argument("no_cuda") else test
 
 
-def on_cuda(program: Program) -> str:
-    """An expression that tells whether this process computes on a card."""
+def on_cuda_test(program: Program) -> str:
+    """The text of a test whether this process computes on a card."""
     for _, _, args in program.parses:
         if any(
             isinstance(target.ctx, ast.Store)
-            and isinstance(where.parents[target], ast.Assign)
-            and where.text(target) == f"{args}.device"
-            and program.is_live(where, target)
-            for where in program.modules
-            for target in where.attributes("device")
+            and isinstance(module.parents[target], ast.Assign)
+            and module.text(target) == f"{args}.device"
+            and program.is_live(module, target)
+            for module in program.modules
+            for target in module.attributes("device")
         ):
             return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"
 
 
-def card_and_group(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:
-    """How ``node`` can name this rank's card, and a test there that holds in a process group."""
+def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:
+    """Texts at ``node`` for this rank's card, and for a test that holds in a process group."""
     function = module.function(node)
     names = [
         arguments_name(program),
@@ -106,33 +106,38 @@ def card_and_group(program: Program, module: Module, node: ast.AST) -> tuple[str
     ]
     for args in filter(None, names):
         root = args.partition(".")[0]
-        known = program.has_argument("local_rank") and is_in_scope(module, node, root)
-        if known and (root == args or args.partition(".")[2] in module.attribute_values):
+        is_known = program.has_argument("local_rank") and is_in_scope(module, node, root)
+        if is_known and (root == args or args.partition(".")[2] in module.attribute_values):
             return f"{args}.local_rank", f"{args}.local_rank != -1"
     return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
 
 
 def ddp_options(program: Program, card: str) -> str:
-    """Arguments of DistributedDataParallel behind the model.
-
-    Unused parameters are looked for, as torch stops at the second step where there are any (a
-    RoBERTa's pooler) and whether there are cannot be told from the text. That search takes what
-    another forward of the same step uses for unused; a static graph counts over the whole step.
-    """
-    args, test = arguments_name(program), on_cuda(program)
+    """The text of DistributedDataParallel's arguments behind the model."""
+    args, test = arguments_name(program), on_cuda_test(program)
     if "local_rank" not in card:
         test = "torch.cuda.is_available()"
     elif test.startswith(f"{args}."):
         test = card.rpartition(".")[0] + test.removeprefix(args)
+    option = unused_parameters_option(program)
+    return f"device_ids=[{card}] if {test} else None, {option}=True"
+
+
+def unused_parameters_option(program: Program) -> str:
+    """The option by which DistributedDataParallel copes with parameters that get no gradient.
+
+    Without one, torch raises in the second step where there are any (a RoBERTa's pooler), and the
+    source does not show whether there are. find_unused_parameters looks at each forward on its own
+    and so misjudges a step with several; a static graph covers the whole step.
+    """
     several = any(forwards_several_times(loop) for loop in program.train_loops)
-    looks = "static_graph" if several else "find_unused_parameters"
-    return f"device_ids=[{card}] if {test} else None, {looks}=True"
+    return "static_graph" if several else "find_unused_parameters"
 
 
 def forwards_several_times(loop: TrainLoop) -> bool:
-    """Whether one step surely calls its model twice, before one backward and one update.
+    """Whether a step certainly calls its model twice before one backward and one update.
 
-    A graph is static only where every backward is like the first, so not where steps accumulate.
+    False for gradient accumulation: a graph is static only if every backward is like the first.
     """
     module = loop.module
     if loop.accumulation is not None or len(loop.backwards) != 1:
@@ -152,39 +157,43 @@ def forwards_several_times(loop: TrainLoop) -> bool:
     return any(calls.count(model) > 1 for model in models)
 
 
+def unwrapped_model(model: str) -> str:
+    """Text for the module in a wrapper, or for the model itself if it is not wrapped."""
+    return f"getattr({model}, 'module', {model})"
+
+
 def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
     """Edits that leave a statement to rank 0."""
     return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
 
 
 def share_of(program: Program, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
-    """A sampler's text for this rank's share, and the edits that gather what all shares keep.
+    """The text of a sampler for this rank's share, and edits that gather the results of all shares.
 
-    None where the accumulators are not proven, also those of another evaluation that goes through
-    the same loader, where the loader is used for more, or its data or batch size is not given, or
-    not before its sampler.
+    None where the results of an evaluation with this loader cannot provably be gathered, where the
+    loader has other uses, or where its data or batch size are unknown or bound after its sampler.
     """
     loader, module = evaluation.loader, evaluation.module
     if loader.module is not module or loader.dataset is None or loader.batch_size is None:
         return None
-    if any(is_bound_late(loader, part) for part in (loader.dataset, loader.batch_size)):
+    if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]
-    if users[0] is not evaluation or not all(e.accumulators and is_bare(e) for e in users):
+    if users[0] is not evaluation or not all(e.accumulators and forwards_itself(e) for e in users):
         return None
-    if any(e.module is not module for e in users) or is_used_for_more(module, loader, users):
+    if any(e.module is not module for e in users) or is_used_elsewhere(module, loader, users):
         return None
-    deal = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
+    sampler = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
     gather = [
         Insert(e.loop, "\n".join(f"{name} = gathered({name})" for name in e.accumulators), "after")
         for e in users
         if e.accumulators
     ]
-    return deal, (*gather, Define("shard_of_batches"), Define("gathered"))
+    return sampler, (*gather, Define("shard_of_batches"), Define("gathered"))
 
 
-def is_bound_late(loader: Loader, value: ast.expr) -> bool:
-    """Whether a name in an argument of the loader gets its value behind one of the samplers."""
+def is_rebound_before_loader(loader: Loader, value: ast.expr) -> bool:
+    """Whether a name in an argument of the loader is bound between a sampler and the loader."""
     module, function = loader.module, loader.module.function(loader.call)
     return any(
         position(sampler) < position(store) < position(loader.call)
@@ -194,8 +203,8 @@ def is_bound_late(loader: Loader, value: ast.expr) -> bool:
     )
 
 
-def is_bare(evaluation: Evaluation) -> bool:
-    """Whether the loop itself forwards, so that it can be seen to take no wrapper."""
+def forwards_itself(evaluation: Evaluation) -> bool:
+    """Whether the loop calls the model itself, and not in another method of the class."""
     return not any(
         isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
@@ -205,38 +214,45 @@ def is_bare(evaluation: Evaluation) -> bool:
     )
 
 
-def is_used_for_more(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
-    """Whether the loader's name is read but to go through it, or to give it to an evaluation."""
+def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
+    """Whether the loader's name is read except to loop over it or to pass it to an evaluation."""
     stmt = module.statement(loader.call)
     if not (isinstance(stmt, ast.Assign) and stmt.value is loader.call):
         return True
     name = module.text(stmt.targets[0])
-    heads = {node for e in users for node in below(e.loop.iter)}
-    given = {
+    loop_heads = {node for e in users for node in below(e.loop.iter)}
+    arguments = {
         arg
         for e in users
         if e.function is not None
         for call in module.calls_to(e.function.name)
         for arg in (*call.args, *(word.value for word in call.keywords))
     }
+    mentions_of_name: list[ast.Name | ast.Attribute]
     if isinstance(stmt.targets[0], ast.Attribute):
-        alike = module.attributes(stmt.targets[0].attr)
-        reads: list[ast.expr] = [node for node in alike if module.text(node) == name]
+        attributes = module.attributes(stmt.targets[0].attr)
+        mentions_of_name = [node for node in attributes if module.text(node) == name]
     else:
-        reads = [*names_within(module.scope_statements(stmt), {name})]
-    again = [n for n in reads if not isinstance(getattr(n, "ctx", None), ast.Load)]
-    ends = [n.lineno for n in again if n.lineno > stmt.lineno and not are_branches(module, stmt, n)]
+        mentions_of_name = [*names_within(module.scope_statements(stmt), {name})]
+    rebindings = [
+        node.lineno
+        for node in mentions_of_name
+        if not isinstance(node.ctx, ast.Load)
+        and node.lineno > stmt.lineno
+        and not are_alternatives(module, stmt, node)
+    ]
     return any(
-        node not in heads
-        and node not in given
-        and stmt.lineno < node.lineno < min(ends, default=node.lineno + 1)
-        for node in reads
-        if node not in again and not is_handed_on(module, node)
+        isinstance(node.ctx, ast.Load)
+        and node not in loop_heads
+        and node not in arguments
+        and stmt.lineno < node.lineno < min(rebindings, default=node.lineno + 1)
+        and not is_handed_on(module, node)
+        for node in mentions_of_name
     )
 
 
-def are_branches(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
-    """Whether two places stand in two branches of one test."""
+def are_alternatives(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
+    """Whether ``later`` stands in another branch of a test around ``stmt``."""
     child: ast.AST = stmt
     for up in module.ancestors(stmt):
         if isinstance(up, ast.If) and child in up.body and up in module.ancestors(later):
@@ -246,17 +262,17 @@ def are_branches(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
 
 
 def is_handed_on(module: Module, node: ast.expr) -> bool:
-    """``self.loader = loader`` and ``Trainer(args, loader)``: the loader was traced through it."""
+    """``self.loader = loader`` and ``Trainer(args, loader)``, which analysis follows."""
     up = module.parents[node]
     if isinstance(up, ast.Assign):
         return True
     return isinstance(up, ast.Call) and module.last_name(up.func)[:1].isupper()
 
 
-def is_shared(loader: Loader) -> bool:
-    """Whether the loader's batches are dealt out among the ranks, as ``patch --exact`` has it."""
+def shares_batches(loader: Loader) -> bool:
+    """Whether ``patch --exact`` shares the loader's batches among the ranks already."""
     word = keyword(loader.call, "batch_sampler")
     if word is None:
         return False
     value = loader.module.definition(word.value, loader.call) or word.value
-    return mentions(value, SHARED)
+    return mentions(value, BATCH_SAMPLER)

@@ -1,4 +1,4 @@
-"""The rules: every module in this folder is one, found by looking and not by registering.
+"""The rules, one per module of this folder. There is no registry: the files are listed.
 
 A rule module has ``CODE``, ``SEVERITY``, ``SAFETY``, a docstring that is its manual, and
 ``findings(program)``. ``ANYWHERE = True`` runs it on modules of libraries too.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from ...record import record
+from ...record import changed, record
 from ..analysis.program import Program
 from ..codes import rule_files
 from ..findings import Finding, Safety, Severity
@@ -21,7 +21,7 @@ SECTIONS = ("What", "At run time", "Fix", "Fix safety", "Source")
 
 @record
 class Rule:
-    """A rule as its file states it."""
+    """A rule, as its module defines it."""
 
     code: str
     title: str
@@ -32,7 +32,7 @@ class Rule:
     run: Callable[[Program], Iterator[Finding]]
 
     def section(self, name: str) -> str:
-        """One paragraph of the manual, its lines joined."""
+        """A section of the manual as one line."""
         lines: list[str] = []
         inside = False
         for line in self.manual.splitlines():
@@ -47,11 +47,12 @@ class Rule:
     def findings(self, program: Program) -> Iterator[Finding]:
         """The rule's findings, carrying its code, severity and safety."""
         for finding in self.run(program):
-            own = vars(finding)  # filled in, as nobody else has it yet: there are hundreds
-            own["safety"] = (finding.safety or self.safety) if finding.edits else Safety.REPORT
-            own["severity"] = finding.severity or self.severity
-            own["code"] = self.code
-            yield finding
+            yield changed(
+                finding,
+                safety=(finding.safety or self.safety) if finding.edits else Safety.REPORT,
+                severity=finding.severity or self.severity,
+                code=self.code,
+            )
 
 
 @cache
@@ -65,13 +66,13 @@ def all_rules() -> tuple[Rule, ...]:
         title = manual.partition("\n")[0].rstrip(".")
         rules.append(
             Rule(
-                module.CODE,
-                title,
-                manual,
-                module.SEVERITY,
-                module.SAFETY,
-                getattr(module, "ANYWHERE", False),
-                module.findings,
+                code=module.CODE,
+                title=title,
+                manual=manual,
+                severity=module.SEVERITY,
+                safety=module.SAFETY,
+                anywhere=getattr(module, "ANYWHERE", False),
+                run=module.findings,
             )
         )
     return tuple(sorted(rules, key=lambda rule: rule.code))

@@ -19,5 +19,5 @@ ANYWHERE = True
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    # What a comment silences is known when all other rules have run: noqa.unused reports it.
+    # What a comment silences is known only after all other rules: engine/noqa.py reports it.
     return iter(())

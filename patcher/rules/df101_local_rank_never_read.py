@@ -37,8 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 (Rewrite(last, ", '--local-rank'", after=True),),
                 severity=Severity.DEGRADED,
             )
-    asking = (m for m in program.modules if "LOCAL_RANK" in m.source.text)
-    if any(node.value == "LOCAL_RANK" for m in asking for node in m.nodes(ast.Constant)):
+    if any(node.value == "LOCAL_RANK" for m in program.modules for node in m.nodes(ast.Constant)):
         return
     for module, stmt, args in program.parses:
         if option is not None or program.has_argument("local_rank"):
@@ -49,14 +48,14 @@ def findings(program: Program) -> Iterator[Finding]:
                 (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
             )
     if not program.parses:
-        yield from asked_of_nobody(program)
+        yield from unexplained_local_rank(program)
 
 
-def asked_of_nobody(program: Program) -> Iterator[Finding]:
-    """``x.local_rank`` where no statement shows how ``x`` came to it."""
+def unexplained_local_rank(program: Program) -> Iterator[Finding]:
+    """``x.local_rank`` where no statement shows where its value comes from."""
     for module in program.modules:
         if any(name.endswith("TrainingArguments") for name in module.aliases.values()):
-            return  # transformers' own reads the environment
+            return  # the class of transformers reads the environment itself
     for module in program.modules:
         for node in module.attributes("local_rank"):
             if isinstance(node.ctx, ast.Load):

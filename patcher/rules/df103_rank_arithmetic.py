@@ -1,15 +1,15 @@
 """A rank is computed instead of read.
 
-What         A rank is made of node_index and gpu_per_node, or taken modulo the number of cards
-             that some option names.
+What         A rank is computed from node_index and gpu_per_node, or taken modulo a number of cards
+             that comes from an option.
 At run time  Under torchrun and accelerate launch, which number ranks themselves: no rank 0, nothing
              saved, two ranks on one card, or a wrong shard.
 Example      args.local_rank += args.node_index * args.gpu_per_node
 Fix          The renumbering goes, and with it the modulo; a local rank made of get_rank() is read
              from LOCAL_RANK where a launcher has set it; a global rank is get_rank().
-Fix safety   Safe: only ranks of a process group pass these lines, and under a launcher the
-             variables say what the arithmetic was to find out. Reported only where a lone process
-             passes the line too.
+Fix safety   Safe: only ranks of a process group run these lines, and a launcher's variables hold
+             what the arithmetic was meant to find out. Only reported where a lone process runs the
+             line too.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
 """
 
@@ -25,12 +25,18 @@ from ..source.tree import mentions
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
 
-PER_NODE = ("gpu_per_node", "gpus_per_node", "n_gpu_per_node", "ngpus_per_node", "nproc_per_node")
-NODE = ("node_index", "node_rank", *PER_NODE)
+RANKS_PER_NODE = (
+    "gpu_per_node",
+    "gpus_per_node",
+    "n_gpu_per_node",
+    "ngpus_per_node",
+    "nproc_per_node",
+)
+NODE_NAMES = ("node_index", "node_rank", *RANKS_PER_NODE)
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
     for module in program.modules:
         for add in module.nodes(ast.AugAssign):
@@ -39,17 +45,15 @@ def findings(program: Program) -> Iterator[Finding]:
                     module,
                     add,
                     f"{module.text(add)} renumbers the ranks",
-                    removed(program, module, add),
+                    drop_renumbering(program, module, add),
                 )
-        per_node = any(mentions(module.tree, name) for name in NODE)
         for node in module.nodes(ast.BinOp):
+            because = f"{module.text(node)} is no rank of a launcher's"
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
                 if not is_fallback(module, node):
-                    because = f"{module.text(node)} is no rank of a launcher's"
-                    yield Finding(module, node, because, read(program, module, node))
-            elif per_node and isinstance(node.op, ast.Add) and is_numbered_by_node(module, node):
-                because = f"{module.text(node)} is no rank of a launcher's"
-                yield Finding(module, node, because, asked(module, node))
+                    yield Finding(module, node, because, read_local_rank(program, module, node))
+            elif isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
+                yield Finding(module, node, because, read_global_rank(module, node))
 
 
 def is_rank(module: Module, node: ast.expr) -> bool:
@@ -58,16 +62,16 @@ def is_rank(module: Module, node: ast.expr) -> bool:
     return named and value(module, node, Role.OTHER) == RANK[Role.OTHER]
 
 
-def is_numbered_by_node(module: Module, node: ast.BinOp) -> bool:
+def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:
     """``local_rank + args.node_index * args.gpu_per_node``, either way round."""
     return any(
-        is_rank(module, rank) and any(mentions(rest, name) for name in NODE)
+        is_rank(module, rank) and any(mentions(rest, name) for name in NODE_NAMES)
         for rank, rest in ((node.left, node.right), (node.right, node.left))
     )
 
 
 def is_fallback(module: Module, node: ast.BinOp) -> bool:
-    """``os.environ.get("LOCAL_RANK", get_rank() % cards)``: what is used without a launcher."""
+    """``os.environ.get("LOCAL_RANK", get_rank() % cards)``: the default without a launcher."""
     call = module.parents[node]
     return (
         isinstance(call, ast.Call)
@@ -76,27 +80,26 @@ def is_fallback(module: Module, node: ast.BinOp) -> bool:
     )
 
 
-def removed(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
-    """The launcher's local rank stays as it was read."""
-    alone = Role.SINGLE in reached(program, module, add)
-    whole = isinstance(module.body(add), list) and len(module.body(add)) > 1
-    return () if alone or not whole else (Replace(add, ""),)
+def drop_renumbering(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
+    """Edits that leave the launcher's local rank as it was read."""
+    reached_alone = Role.SINGLE in reached(program, module, add)
+    is_whole_block = len(module.body(add)) == 1
+    return () if reached_alone or is_whole_block else (Replace(add, ""),)
 
 
-def read(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
-    """A local rank needs no modulo; what get_rank() gives is turned into the launcher's own."""
-    text = module.text(node.left)
+def read_local_rank(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+    """Edits that drop the modulo of a local rank, or read LOCAL_RANK before get_rank() % cards."""
     if isinstance(node.left, ast.Attribute) and node.left.attr == "local_rank":
-        alone = Role.SINGLE in reached(program, module, node)
-        return () if alone else (Rewrite(node, text),)
+        reached_alone = Role.SINGLE in reached(program, module, node)
+        return () if reached_alone else (Rewrite(node, module.text(node.left)),)
     if isinstance(node.left, ast.Call):
-        inner = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"
-        return (Rewrite(node, inner), Import("os"))
+        code = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"
+        return (Rewrite(node, code), Import("os"))
     return ()
 
 
-def asked(module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
-    """``get_rank()`` behind the set-up of the group in the same block."""
+def read_global_rank(module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
+    """Edits that call ``get_rank()``, where the group is set up earlier in the same block."""
     stmt = module.statement(node)
     block = module.body(stmt)
     for call in module.calls_to("init_process_group"):

@@ -2,12 +2,13 @@
 
 What         A test like local_rank in [-1, 0] decides who writes or reports, where a process group
              exists. Barriers by local rank ("the first process of each node first", around files
-             on a node's own disk), downloads, and tests that only choose what is logged are left.
+             on a node's own disk), downloads, and tests that only choose what is logged are left
+             alone.
 At run time  On several nodes there is one such process per node: as many writers of one file.
 Example      if args.local_rank in [-1, 0] and global_step % args.save_steps == 0: …
 Fix          is_main_process() in its place: the process group's rank 0, or the only process.
-Fix safety   Safe: on one node, and in a lone process, the tests are equal. A file that each node is
-             meant to have on a disk of its own is written on the first node only.
+Fix safety   Safe: on one node, and in a lone process, both tests give the same answer. A file that
+             each node is meant to have on its own disk is written on the first node only.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
 """
 
@@ -24,20 +25,20 @@ from ..source.tree import Function, within
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 
-TALK = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
-QUIET = {
+HARMLESS_MODULES = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
+HARMLESS_CALLS = {
     *("print", "format", "join", "replace", "split", "strip", "map", "str", "repr", "sorted"),
     *("round", "len", "enumerate", "range", "zip", "list", "dict", "int", "float", "sum", "max"),
     *("min", "keys", "values", "items", "get", "append", "item", "time", "get_lr", "get_last_lr"),
     *("makedirs", "mkdir", "exists", "isdir", "isfile"),  # each node may make the folder
-}  # calls after which no file has had two writers
+}  # calls that write no file
 Place = tuple[Module, Function | None]
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
-    if any(is_global(module) for module in program.modules):
+    if any(local_rank_is_global(module) for module in program.modules):
         return
     tests = [(m, test, gate) for m in program.modules for test, gate in main_tests(m)]
     if not tests:
@@ -47,22 +48,28 @@ def findings(program: Program) -> Iterator[Finding]:
         for evaluation in program.evaluations
         for module, call in program.entries(evaluation)
         for gate in gates(module, call)
-    }  # those are DF501's
-    lines, early = before_the_group(program)
+    }  # DF501 reports those
+    group_lines, early_functions = code_before_group(program)
     for module, test, gate in tests:
-        place = module, module.function(test)
-        started = test.lineno > lines[place] if place in lines else place[1] not in early
-        if started and gate not in evaluating and not (gate and goes_by_node(module, gate)):
+        function = module.function(test)
+        if (module, function) in group_lines:
+            has_group = test.lineno > group_lines[module, function]
+        else:
+            has_group = function not in early_functions
+        if has_group and gate not in evaluating and not (gate and is_per_node(module, gate)):
             yield Finding(
                 module,
                 test,
                 f"{module.text(test)} holds on every node",
-                (Rewrite(test, by_rank(module, test)), Define("is_main_process")),
+                (Rewrite(test, global_rank_test(module, test)), Define("is_main_process")),
             )
 
 
 def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
-    """Comparisons that single out local rank 0, in a test or under a name, and their ``if``."""
+    """Comparisons that single out local rank 0, and the ``if`` they are a test of.
+
+    The ``if`` is None where the comparison is assigned to a name.
+    """
     for node in module.spelled("local_rank"):
         compare = module.parents[node]
         if not isinstance(compare, ast.Compare) or compare.left is not node:
@@ -83,25 +90,25 @@ def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
 
 
 def is_local_rank(module: Module, node: ast.expr) -> bool:
-    """``args.local_rank``, or a variable of that name; a parameter may be given anything."""
+    """``args.local_rank``, or a variable of that name; a parameter may hold anything."""
     if isinstance(node, ast.Name) and node.id == "local_rank":
         return any((scope, node.id) in module.stores for scope in (module.function(node), None))
     return isinstance(node, ast.Attribute) and node.attr == "local_rank"
 
 
-def by_rank(module: Module, test: ast.Compare) -> str:
-    """The same question put to the process group; what a lone process answers stays."""
-    main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
-    text = "is_main_process()" if main else "not is_main_process()"
-    if bool(alone) is main:
+def global_rank_test(module: Module, test: ast.Compare) -> str:
+    """The text of the test by global rank, with the same value as before in a lone process."""
+    on_main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
+    text = "is_main_process()" if on_main else "not is_main_process()"
+    if bool(alone) is on_main:
         return text
-    link, sign = ("or", "==") if alone else ("and", "!=")
-    text = f"{module.text(test.left)} {sign} -1 {link} {text}"
+    connective, sign = ("or", "==") if alone else ("and", "!=")
+    text = f"{module.text(test.left)} {sign} -1 {connective} {text}"
     return text if isinstance(module.parents[test], ast.If | ast.Assign) else f"({text})"
 
 
-def is_global(module: Module) -> bool:
-    """Whether what the script calls its local rank is the group's."""
+def local_rank_is_global(module: Module) -> bool:
+    """Whether the script assigns ``get_rank()`` to what it calls its local rank."""
     return any(
         isinstance(stmt := module.parents[target], ast.Assign)
         and isinstance(stmt.value, ast.Call)
@@ -110,31 +117,36 @@ def is_global(module: Module) -> bool:
     )
 
 
-def goes_by_node(module: Module, gate: ast.If) -> bool:
-    """A block that each node needs, or that writes no file."""
+def is_per_node(module: Module, gate: ast.If) -> bool:
+    """Whether each node needs the block, or the block writes no file."""
     calls = [call for stmt in gate.body for call in within(stmt, ast.Call)]
     names = [module.dotted(call.func) for call in calls]
     if any(name.endswith("barrier") or "download" in name for name in names):
         return True
     leaves = any(within(gate.body, kind) for kind in (ast.Return, ast.Break, ast.Continue))
-    talk = (n.startswith(TALK) or n.rpartition(".")[2] in QUIET for n in names)
-    return not leaves and all(talk)
+    return not leaves and all(
+        name.startswith(HARMLESS_MODULES) or name.rpartition(".")[2] in HARMLESS_CALLS
+        for name in names
+    )
 
 
-def before_the_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
-    """Up to which line functions have no process group yet, and the functions called above."""
-    lines: dict[Place, int] = {}
-    early: set[Function] = set()
-    pending = [(m, call) for m in program.modules for call in m.calls_to("init_process_group")]
+def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
+    """The line up to which each function has no process group, and functions called before it."""
+    group_lines: dict[Place, int] = {}
+    early_functions: set[Function] = set()
+    pending = program.calls_to("init_process_group")
     while pending:
         module, call = pending.pop()
         function = module.function(call)
-        if (module, function) in lines:
+        if (module, function) in group_lines:
             continue
-        lines[module, function] = call.lineno
-        above = [c for c in within(module.scope_statements(call), ast.Call)
-                 if c.lineno < call.lineno]  # fmt: skip
-        early |= called(program, {module.last_name(c.func) for c in above})
+        group_lines[module, function] = call.lineno
+        names = {
+            module.last_name(other.func)
+            for other in within(module.scope_statements(call), ast.Call)
+            if other.lineno < call.lineno
+        }
+        early_functions |= called(program, names)
         if function is not None:
             pending += program.callers(function)
-    return lines, early
+    return group_lines, early_functions

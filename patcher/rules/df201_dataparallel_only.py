@@ -1,6 +1,6 @@
 """The script knows DataParallel only.
 
-What         A model is trained, and no process group is ever made.
+What         The script trains a model and never creates a process group.
 At run time  Under a launcher every process trains the whole set on its own, on the same card, and
              the last one to save wins. Alone, one process drives all cards: the slow way, and
              torch advises against it.
@@ -18,83 +18,88 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import LAUNCHED, READ_RANK, SET_UP, use_cuda
+from ..fixes.process_group import READ_RANK, SET_UP, SET_UP_FROM_ENVIRONMENT, use_cuda_test
+from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import mentions, within
+from ..source.tree import within
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.train_loops or any(m.calls_to("init_process_group") for m in program.modules):
+    if not program.train_loops or program.calls_to("init_process_group"):
         return
-    edits = set_up(program)
-    for module in program.modules:
-        for call in module.calls_to("DataParallel"):
-            yield Finding(module, call, "this script never makes a process group", edits)
-            edits = ()  # once
+    edits = group_setup(program)
+    for module, call in program.calls_to("DataParallel"):
+        yield Finding(module, call, "this script never makes a process group", edits)
+        edits = ()  # one finding carries them
 
 
-def set_up(program: Program) -> tuple[Edit, ...]:
-    """Edits that make a group; none where it is not plain where they go."""
-    return with_arguments(program) or by_launcher(program)
+def group_setup(program: Program) -> tuple[Edit, ...]:
+    """Edits that create a process group; none where the right place for them is not clear."""
+    return setup_from_arguments(program) or setup_from_environment(program)
 
 
-def with_arguments(program: Program) -> tuple[Edit, ...]:
-    """Behind the choice of the device, where the arguments are parsed in the same block."""
+def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
+    """Edits behind the choice of the device, if the arguments are parsed in the same block."""
     if len(program.parses) != 1:
         return ()
     module, parse, args = program.parses[0]
     if module is not program.script:
         return ()
     block = module.body(parse)
-    behind = block[block.index(parse) + 1 :]
-    devices = [stmt for stmt in behind if is_device(module, stmt)]
-    counts = [stmt for stmt in behind if is_count(module, stmt, args)]
+    below_parse = block[block.index(parse) + 1 :]
+    devices = [stmt for stmt in below_parse if is_device(module, stmt)]
+    counts = [stmt for stmt in below_parse if is_n_gpu_count(module, stmt, args)]
     if not devices or not counts:
         return ()
-    names = dict.fromkeys(module.text(target) for stmt in devices for target in targets(stmt))
+    names = dict.fromkeys(
+        module.text(target) for stmt in devices for target in assignment_targets(stmt)
+    )
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
-    code = SET_UP.format(args=args, use_cuda=use_cuda(program, args), device=" = ".join(names))
-    if "local_rank" not in program.options:  # else DF101 reads it
+    code = SET_UP.format(args=args, use_cuda=use_cuda_test(program, args), device=" = ".join(names))
+    if "local_rank" not in program.options:  # otherwise DF101 adds the code that reads it
         code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
     return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
 
 
-def by_launcher(program: Program) -> tuple[Edit, ...]:
-    """Behind the arguments, or where the program starts: "cuda" is then this rank's card."""
-    script, code = program.script, LAUNCHED
+def setup_from_environment(program: Program) -> tuple[Edit, ...]:
+    """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
+    script, code = program.script, SET_UP_FROM_ENVIRONMENT
     start: Insert | None = None
     for module, parse, args in program.parses:
         if module is script and start is None:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
             start = Insert(parse, code, "after")
-    for stmt in script.tree.body:
-        if start is None and isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
-            start = Insert(stmt, code, "first")
-    named = any(map(names_card, program.modules))
-    counts = [stmt for stmt in script.nodes(ast.Assign) if counts_cards(script, stmt)]
-    elsewhere = [m for m in program.modules[1:] for s in m.nodes(ast.Assign) if counts_cards(m, s)]
-    if start is None or named or elsewhere:
+    guard = main_guard(script)
+    if start is None and guard is not None:
+        start = Insert(guard, code, "first")
+    counts = [stmt for stmt in script.nodes(ast.Assign) if is_device_count(script, stmt)]
+    counts_elsewhere = any(
+        is_device_count(module, stmt)
+        for module in program.modules[1:]
+        for stmt in module.nodes(ast.Assign)
+    )
+    if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules)):
         return ()
-    lone = [
+    one_card_each = [
         Insert(stmt, f"if torch.distributed.is_initialized():\n    {names} = 1", "after")
         for stmt in counts
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
-    return (start, *lone, Import("os"), Import("torch"), Import("datetime"))
+    return (start, *one_card_each, Import("os"), Import("torch"), Import("datetime"))
 
 
-def names_card(module: Module) -> bool:
-    """Whether a card goes by its number: ``"cuda:0"``."""
+def names_card_by_number(module: Module) -> bool:
+    """Whether a literal such as ``"cuda:0"`` names a card."""
     return any(
         isinstance(node.value, str) and node.value.startswith("cuda:")
         for node in module.nodes(ast.Constant)
     )
 
 
-def counts_cards(module: Module, stmt: ast.Assign) -> bool:
+def is_device_count(module: Module, stmt: ast.Assign) -> bool:
     """``n_gpu = torch.cuda.device_count()``."""
     return (
         isinstance(stmt.value, ast.Call)
@@ -102,7 +107,7 @@ def counts_cards(module: Module, stmt: ast.Assign) -> bool:
     )
 
 
-def targets(stmt: ast.stmt) -> list[ast.expr]:
+def assignment_targets(stmt: ast.stmt) -> list[ast.expr]:
     return stmt.targets if isinstance(stmt, ast.Assign) else []
 
 
@@ -120,8 +125,10 @@ def makes_device(module: Module, value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and module.dotted(value.func) == "torch.device"
 
 
-def is_count(module: Module, stmt: ast.stmt, args: str) -> bool:
+def is_n_gpu_count(module: Module, stmt: ast.stmt, args: str) -> bool:
     """``args.n_gpu = torch.cuda.device_count()``."""
-    return [module.text(target) for target in targets(stmt)] == [f"{args}.n_gpu"] and any(
+    return [module.text(target) for target in assignment_targets(stmt)] == [
+        f"{args}.n_gpu"
+    ] and any(
         module.dotted(call.func) == "torch.cuda.device_count" for call in within(stmt, ast.Call)
     )

@@ -2,7 +2,7 @@
 
 What         The back end is the literal nccl, --no_cuda skips the set-up while later tests still
              expect a group, DDP is given a card unconditionally, an evaluation names card 0, no
-             time-out is set, or nobody destroys the group.
+             time-out is set, or nothing destroys the group.
 At run time  On a CPU machine (or with --no_cuda) the ranks crash; an evaluation longer than the
              default time-out kills the job; torch warns of leaked resources at every exit.
 Example      torch.distributed.init_process_group(backend='nccl')
@@ -19,9 +19,10 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import on_cuda, use_cuda
+from ..fixes.process_group import on_cuda_test, use_cuda_test
+from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import keyword, last_argument, mentions, stands_in, within
+from ..source.tree import keyword, last_argument, stands_in, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -31,41 +32,39 @@ if torch.distributed.is_initialized():
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    has_group = False
-    for module in program.modules:
-        for call in module.calls_to("init_process_group"):
-            has_group = True
-            yield from skipped_set_up(module, call)
-            yield from back_end(program, module, call)
-            yield from no_time_out(module, call)
-    if not has_group:
+    groups = program.calls_to("init_process_group")
+    for module, call in groups:
+        yield from skipped_setup(module, call)
+        yield from nccl_only(program, module, call)
+        yield from missing_timeout(module, call)
+    if not groups:
         return
-    yield from card_by_number(program)
+    yield from fixed_card(program)
     for module in program.modules:
-        yield from tensors_of_cards(module)
+        yield from cuda_tensor_types(module)
     for module in program.modules:
         yield from ddp_on_cpu(program, module)
-    if not any(module.calls_to("destroy_process_group") for module in program.modules):
-        yield from never_destroyed(program.script)
+    if not program.calls_to("destroy_process_group"):
+        yield from missing_destroy(program.script)
 
 
-def skipped_set_up(module: Module, call: ast.Call) -> Iterator[Finding]:
+def skipped_setup(module: Module, call: ast.Call) -> Iterator[Finding]:
     """``if local_rank == -1 or no_cuda: … else: init_process_group``."""
     for up in module.ancestors(call):
         if not (isinstance(up, ast.If) and isinstance(up.test, ast.BoolOp)):
             continue
-        kept = [part for part in up.test.values if is_rank_test(module, part)]
-        if isinstance(up.test.op, ast.Or) and kept and len(kept) < len(up.test.values):
+        ranks = [part for part in up.test.values if is_rank_test(module, part)]
+        if isinstance(up.test.op, ast.Or) and ranks and len(ranks) < len(up.test.values):
             yield Finding(
                 module,
                 up,
                 f"{module.text(up.test)}: no group with --no_cuda, yet later tests expect one",
-                (Rewrite(up.test, " or ".join(map(module.text, kept))),),
+                (Rewrite(up.test, " or ".join(map(module.text, ranks))),),
             )
 
 
-def back_end(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
-    """A literal nccl, with the card chosen in the same block."""
+def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """``init_process_group(backend="nccl")``, with the card chosen in the same block."""
     word = keyword(call, "backend")
     backend = word.value if word else call.args[0] if call.args else None
     if not (isinstance(backend, ast.Constant) and backend.value == "nccl"):
@@ -84,12 +83,12 @@ def back_end(program: Program, module: Module, call: ast.Call) -> Iterator[Findi
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=lambda s: s.lineno)
     args = next((name for where, _, name in program.parses if where is module), "args")
-    edits.append(Insert(first, f"use_cuda = {use_cuda(program, args)}"))
+    edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
     yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
 
 
 def is_cuda_device(module: Module, node: ast.expr) -> bool:
-    """``torch.device("cuda", …)`` with nothing chosen at run time."""
+    """``torch.device("cuda", …)``, with a literal for the kind of device."""
     return (
         isinstance(node, ast.Call)
         and module.dotted(node.func) == "torch.device"
@@ -99,7 +98,7 @@ def is_cuda_device(module: Module, node: ast.expr) -> bool:
     )
 
 
-def no_time_out(module: Module, call: ast.Call) -> Iterator[Finding]:
+def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
     last = last_argument(call)
     if keyword(call, "timeout") is None and last is not None:
         yield Finding(
@@ -115,13 +114,13 @@ def no_time_out(module: Module, call: ast.Call) -> Iterator[Finding]:
 
 
 def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
-    """``device_ids`` and ``output_device`` are refused by DDP for a module on the CPU."""
+    """``device_ids`` and ``output_device``, which DDP refuses for a module on the CPU."""
     for call in module.calls_to("DistributedDataParallel"):
         ids, output = keyword(call, "device_ids"), keyword(call, "output_device")
         if ids is None or not isinstance(ids.value, ast.List):
             continue
         edits: list[Edit] = [
-            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda(program)} else None")
+            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda_test(program)} else None")
         ]
         if output is not None:
             words = call.keywords
@@ -135,7 +134,7 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
         )
 
 
-def card_by_number(program: Program) -> Iterator[Finding]:
+def fixed_card(program: Program) -> Iterator[Finding]:
     """``local_rank = 0`` and ``x.to(local_rank)`` in an evaluation that every rank will run."""
     for evaluation in program.evaluations:
         module, function = evaluation.module, evaluation.function
@@ -143,55 +142,50 @@ def card_by_number(program: Program) -> Iterator[Finding]:
             if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
                 continue
             card = call.args[0] if call.args else None
-            given = card
             if isinstance(card, ast.Name):
-                given = module.assigned_once(function, card.id)
-            if isinstance(given, ast.Constant) and type(given.value) is int:
+                card = module.assigned_once(function, card.id)
+            if isinstance(card, ast.Constant) and type(card.value) is int:
                 device = f"next({evaluation.model}.parameters()).device"
                 because = (
-                    f"every rank but the first has its model on another card than {given.value}"
+                    f"every rank but the first has its model on another card than {card.value}"
                 )
-                yield Finding(module, call, because, (Rewrite(given, device),))
+                yield Finding(module, call, because, (Rewrite(card, device),))
 
 
-def tensors_of_cards(module: Module) -> Iterator[Finding]:
-    """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``: the card's types, or the CPU's."""
+def cuda_tensor_types(module: Module) -> Iterator[Finding]:
+    """``torch.cuda.LongTensor(1)`` and ``self.tt = torch.cuda``, which fail without a card."""
     for node in module.attributes("cuda"):
         parent = module.parents[node]
-        tensor = isinstance(parent, ast.Attribute) and parent.attr.endswith("Tensor")
-        alias = isinstance(parent, ast.Assign) and parent.value is node
-        if not (tensor or alias) or module.dotted(node) != "torch.cuda":
+        is_type = isinstance(parent, ast.Attribute) and parent.attr.endswith("Tensor")
+        is_alias = isinstance(parent, ast.Assign) and parent.value is node
+        if not (is_type or is_alias) or module.dotted(node) != "torch.cuda":
             continue
-        if is_asked_for(module, node):
+        if is_under_cuda_test(module, node):
             continue
         text = f"{module.text(node)} if torch.cuda.is_available() else torch"
         yield Finding(
             module,
             node,
             "its tensors are a card's, also on a machine without one",
-            (Rewrite(node, f"({text})" if tensor else text),),
+            (Rewrite(node, f"({text})" if is_type else text),),
             severity=Severity.DEGRADED,
         )
 
 
-def is_asked_for(module: Module, node: ast.AST) -> bool:
-    """Whether a test around ``node`` asks for a card."""
+def is_under_cuda_test(module: Module, node: ast.AST) -> bool:
+    """Whether a test around ``node`` mentions cuda."""
     tests = (up.test for up in module.ancestors(node) if isinstance(up, ast.If | ast.IfExp))
     return any("cuda" in module.text(test) for test in tests)
 
 
-def never_destroyed(module: Module) -> Iterator[Finding]:
-    body = module.tree.body
-    entry = next(
-        (stmt for stmt in body if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__")),
-        None,
-    )
-    # Without that test the file itself is the program, and ends with its last line.
-    anchor = body[-1] if entry is None else entry
+def missing_destroy(module: Module) -> Iterator[Finding]:
+    guard = main_guard(module)
+    # Without a main guard the program ends with the last line of the file.
+    anchor = guard or module.tree.body[-1]
     yield Finding(
         module,
         anchor,
         "the process group is never destroyed",
-        (Insert(anchor, DESTROY, "after" if entry is None else "last"), Import("torch")),
+        (Insert(anchor, DESTROY, "last" if guard else "after"), Import("torch")),
         severity=Severity.DEGRADED,
     )

@@ -1,14 +1,14 @@
 """Ranks train, and nothing keeps their models alike.
 
-What         A process group is made and the model is never wrapped by DistributedDataParallel, or
-             by apex's class of that name only.
+What         A process group is created, and the model is never wrapped in DistributedDataParallel,
+             or only in apex's class of that name.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
 Fix          torch's DistributedDataParallel: behind the place where a lone process would use
              DataParallel, or in the place of apex's.
 Fix safety   Safe: only a rank of a process group reaches the line. Without a DataParallel to show
-             where the model is complete, it is reported only.
+             where the model is complete, it is only reported.
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
 """
 
@@ -20,7 +20,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached_in_function
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import WRAP, card_and_group, ddp_options
+from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import bound_names, parameters, within
 
@@ -28,62 +28,60 @@ CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    groups = [(m, call) for m in program.modules for call in m.calls_to("init_process_group")]
+    groups = program.calls_to("init_process_group")
     if not groups or not program.train_loops:
         return
-    wraps = [(m, call) for m in program.modules for call in m.calls_to("DistributedDataParallel")]
+    wraps = program.calls_to("DistributedDataParallel")
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         return
     for module, call in wraps:
-        yield Finding(module, call, "the only wrapper is apex's", native(program, module, call))
+        yield Finding(
+            module, call, "the only wrapper is apex's", replace_apex_ddp(program, module, call)
+        )
     if not wraps:
-        module, call = groups[0]
-        places = data_parallel(program)
-        models = [
+        places = data_parallel_statements(program)
+        models = {
             module.text(stmt.targets[0]) for module, stmt in places if isinstance(stmt, ast.Assign)
-        ]
-        for place, stmt in places:
-            twice = len(set(models)) < len(places)
-            yield Finding(
-                place, stmt, "ranks get no wrapper", () if twice else wrap(program, place, stmt)
-            )
+        }
+        wraps_twice = len(models) < len(places)
+        for module, stmt in places:
+            edits = () if wraps_twice else add_ddp(program, module, stmt)
+            yield Finding(module, stmt, "ranks get no wrapper", edits)
         if not places:
-            yield Finding(module, call, "no model is wrapped after it")
+            yield Finding(*groups[0], "no model is wrapped after it")
 
 
-def data_parallel(program: Program) -> list[tuple[Module, ast.stmt]]:
+def data_parallel_statements(program: Program) -> list[tuple[Module, ast.stmt]]:
     """Where a lone process wraps a model in DataParallel to train it."""
     return [
-        (module, stmt)
-        for module in program.modules
-        for call in module.calls_to("DataParallel")
-        for stmt in [module.statement(call)]
+        (module, module.statement(call))
+        for module, call in program.calls_to("DataParallel")
         if program.evaluation_of(module, call) is None and program.is_live(module, call)
     ]
 
 
-def wrap(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
-    """DDP for a rank behind DataParallel for a lone process."""
+def add_ddp(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+    """Edits that wrap a rank's model in DDP, behind the DataParallel of a lone process."""
     gate = module.parents[stmt]
     if not (
         isinstance(stmt, ast.Assign)
         and isinstance(stmt.targets[0], ast.Name | ast.Attribute)
         and isinstance(gate, ast.If)
         and stmt in gate.body
-        and all(is_wrap(module, other) for other in gate.body)
+        and all(is_data_parallel_wrap(module, other) for other in gate.body)
         and not reached_in_function(module, stmt) & RANKS
     ):
         return ()
     model = module.text(stmt.targets[0])
-    if not is_moved(program, module, stmt, model):
+    if not is_on_device(program, module, stmt, model):
         return ()
-    card, group = card_and_group(program, module, stmt)
+    card, group = card_and_group_test(program, module, stmt)
     code = WRAP.format(group=group, model=model, options=ddp_options(program, card))
     imports = [] if "args" in group else [Import("torch")]
     return (Insert(gate, code, "after"), *imports)
 
 
-def is_wrap(module: Module, stmt: ast.stmt) -> bool:
+def is_data_parallel_wrap(module: Module, stmt: ast.stmt) -> bool:
     """``model = DataParallel(model)``."""
     return (
         isinstance(stmt, ast.Assign)
@@ -92,37 +90,37 @@ def is_wrap(module: Module, stmt: ast.stmt) -> bool:
     )
 
 
-def is_moved(
+def is_on_device(
     program: Program,
     module: Module,
     node: ast.AST,
     model: str,
     seen: frozenset[ast.AST] = frozenset(),
 ) -> bool:
-    """Whether the model goes to its device above ``node``, or above every call of the function."""
-    if any(
+    """Whether the model is moved to its device above ``node``, or above all calls that pass it."""
+    if is_created_on_device(module, node, model) or any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in ("to", "cuda")
         and module.text(call.func.value) == model
         and call.lineno < getattr(node, "lineno", 0)
         for call in within(module.scope_statements(node), ast.Call)
-    ) or is_made_there(module, node, model):
+    ):
         return True
     function = module.function(node)
     if function is None or function in seen or model not in parameters(function):
         return False
-    callers = program.callers(function)
-    given_models = [
-        (where, call, argument_for_parameter(module, function, call, model))
-        for where, call in callers
+    arguments = [
+        (caller, call, argument_for_parameter(module, function, call, model))
+        for caller, call in program.callers(function)
     ]
-    return bool(callers) and all(
-        value is not None and is_moved(program, where, call, where.text(value), seen | {function})
-        for where, call, value in given_models
+    return bool(arguments) and all(
+        value is not None
+        and is_on_device(program, caller, call, caller.text(value), seen | {function})
+        for caller, call, value in arguments
     )
 
 
-def is_made_there(module: Module, node: ast.AST, model: str) -> bool:
+def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
     """``model = Model().to(device)`` above ``node``."""
     return any(
         isinstance(stmt.value, ast.Call)
@@ -134,9 +132,9 @@ def is_made_there(module: Module, node: ast.AST, model: str) -> bool:
     )
 
 
-def native(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Torch's class in the place of apex's, import and call."""
-    card, _ = card_and_group(program, module, call)
+def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that replace apex's class by torch's, in its import and its call."""
+    card, _ = card_and_group_test(program, module, call)
     local = module.text(call.func)
     imports = [
         stmt
@@ -145,14 +143,12 @@ def native(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]
     ]
     if len(imports) != 1 or len(call.args) != 1 or call.keywords:
         return ()
-    attempt = module.parents[imports[0]]
-    place = imports[0]
+    target: ast.stmt = imports[0]
+    attempt = module.parents[target]
     if isinstance(attempt, ast.Try):
-        if attempt.body != [place] or attempt.orelse or attempt.finalbody:
+        if attempt.body != [target] or attempt.orelse or attempt.finalbody:
             return ()
-        target: ast.stmt = attempt
-    else:
-        target = place
+        target = attempt
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
     options = f", {ddp_options(program, card)}"

@@ -18,18 +18,18 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import forwards_several_times
+from ..fixes.process_group import unused_parameters_option
 from ..source.module import Module
 from ..source.tree import keyword, last_argument, within
 
 CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
 
-HANDLED = ("find_unused_parameters", "static_graph", None)
-WITH_PARAMETERS = (
+HANDLING_OPTIONS = ("find_unused_parameters", "static_graph", None)
+LAYERS_WITH_PARAMETERS = (
     *("Bilinear", "Conv1d", "Conv2d", "Embedding", "GRU", "LSTM", "LayerNorm", "Linear"),
     *("MultiheadAttention", "Parameter", "TransformerDecoder", "TransformerEncoder"),
 )
-POOLED = {
+MODELS_WITH_POOLER = {
     *("AlbertModel", "BertModel", "CamembertModel", "LayoutLMModel", "LongformerModel"),
     *("MPNetModel", "RobertaModel", "XLMRobertaModel"),
 }
@@ -38,30 +38,29 @@ POOLED = {
 def findings(program: Program) -> Iterator[Finding]:
     wraps = [
         (module, call)
-        for module in program.modules
-        for call in module.calls_to("DistributedDataParallel")
+        for module, call in program.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.")
-        and not any(word.arg in HANDLED for word in call.keywords)
+        and not any(word.arg in HANDLING_OPTIONS for word in call.keywords)
         and len(call.args) < 8  # of which find_unused_parameters would be the eighth
     ]
     if not wraps:
         return
-    evidence = uncalled_layer(program)
-    severity = None if evidence else Severity.DEGRADED
-    evidence = evidence or unread_pooler(program)
-    if not evidence:
+    severity = None
+    because = uncalled_layer(program)
+    if not because:
+        severity, because = Severity.DEGRADED, unread_pooler(program)
+    if not because:
         return
-    several = any(forwards_several_times(loop) for loop in program.train_loops)
-    looks = "static_graph" if several else "find_unused_parameters"
+    option = unused_parameters_option(program)
     for module, call in wraps:
         last = last_argument(call)
         if last is not None:
-            edit = Rewrite(last, f", {looks}=True", after=True)
-            yield Finding(module, call, evidence, (edit,), severity=severity)
+            edit = Rewrite(last, f", {option}=True", after=True)
+            yield Finding(module, call, because, (edit,), severity=severity)
 
 
 def uncalled_layer(program: Program) -> str:
-    """A layer that a model of the program makes and nothing reads."""
+    """Evidence for a layer that a model of the program creates and nothing reads, or ``""``."""
     read = {
         node.attr
         for module in program.modules
@@ -69,12 +68,12 @@ def uncalled_layer(program: Program) -> str:
         if isinstance(node.ctx, ast.Load)
     }
     if read & {"children", "modules", "named_children", "_modules"}:
-        return ""  # called without its name
+        return ""  # layers may be called without their names
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef):
-            if not any(m.calls_to(owner.name) for m in program.modules):
+            if not program.calls_to(owner.name):
                 continue
-            for name in layers(module, owner):
+            for name in layer_attributes(module, owner):
                 if name not in read and not any(
                     node.value == name for m in program.modules for node in m.nodes(ast.Constant)
                 ):
@@ -82,8 +81,8 @@ def uncalled_layer(program: Program) -> str:
     return ""
 
 
-def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
-    """Attributes that a class makes of layers with parameters."""
+def layer_attributes(module: Module, owner: ast.ClassDef) -> Iterator[str]:
+    """Attributes to which a class assigns layers with parameters."""
     for function in owner.body:
         if not isinstance(function, ast.FunctionDef) or function.name != "__init__":
             continue
@@ -92,7 +91,7 @@ def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
             if (
                 isinstance(value, ast.Call)
                 and module.dotted(value.func).startswith("torch.nn.")
-                and module.last_name(value.func) in WITH_PARAMETERS
+                and module.last_name(value.func) in LAYERS_WITH_PARAMETERS
                 and isinstance(target, ast.Attribute)
                 and isinstance(target.value, ast.Name)
                 and target.value.id == "self"
@@ -101,20 +100,20 @@ def layers(module: Module, owner: ast.ClassDef) -> Iterator[str]:
 
 
 def unread_pooler(program: Program) -> str:
-    """A model of transformers with a pooler, of which nothing asks for the pooler's output."""
+    """Evidence for a model of transformers whose pooler output nothing reads, or ``""``."""
     used = {
         name.rpartition(".")[2]
         for module in program.modules
         for name in module.aliases.values()
         if name.startswith("transformers.")
-    } & POOLED
-    if not used or any(asks_pooler(module) for module in program.modules):
+    } & MODELS_WITH_POOLER
+    if not used or any(reads_pooler(module) for module in program.modules):
         return ""
     return f"nothing reads the pooler of {', '.join(sorted(used))}"
 
 
-def asks_pooler(module: Module) -> bool:
-    """Whether a second output is taken, a pooler named, or outputs unpacked."""
+def reads_pooler(module: Module) -> bool:
+    """Whether a second output is indexed, or a pooler is named."""
     return (
         any(node.attr.startswith("pooler") for node in module.nodes(ast.Attribute))
         or any(keyword(call, "add_pooling_layer") for call in module.nodes(ast.Call))

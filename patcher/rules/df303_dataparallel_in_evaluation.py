@@ -1,6 +1,7 @@
 """DataParallel wraps a model for evaluation, or where a process group may exist.
 
-What         torch.nn.DataParallel inside an evaluation function, or not kept to a lone process.
+What         torch.nn.DataParallel inside an evaluation function, or where ranks of a process group
+             reach it.
 At run time  Wrappers nest at every evaluation (DataParallel of DistributedDataParallel does not
              run), and state_dict keys gain another "module." each time.
 Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)   # in evaluate()
@@ -18,40 +19,34 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached_in_function
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.statements import with_gate
 from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 
-
-ALONE = "not torch.distributed.is_initialized()"
+NO_GROUP = "not torch.distributed.is_initialized()"
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    grouped = any(module.calls_to("init_process_group") for module in program.modules)
-    for module in program.modules:
-        for call in module.calls_to("DataParallel"):
-            stmt = module.statement(call)
-            if program.evaluation_of(module, call) is not None and program.has_ranks:
-                gate = module.parents[stmt]
-                alone = isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse
-                target = gate if alone else stmt
-                assert isinstance(target, ast.stmt)
-                yield Finding(
-                    module, call, "an evaluation function wraps its model", (Replace(target, ""),)
-                )
-            elif grouped and reached_in_function(module, call) & RANKS:
-                because = "nothing keeps a rank of a process group away from it"
-                yield Finding(module, call, because, kept_alone(module, stmt))
+    has_group = bool(program.calls_to("init_process_group"))
+    for module, call in program.calls_to("DataParallel"):
+        stmt = module.statement(call)
+        if program.evaluation_of(module, call) is not None and program.has_ranks:
+            edit = Replace(with_gate(module, stmt), "")
+            yield Finding(module, call, "an evaluation function wraps its model", (edit,))
+        elif has_group and reached_in_function(module, call) & RANKS:
+            because = "nothing keeps a rank of a process group away from it"
+            yield Finding(module, call, because, restrict_to_lone_process(module, stmt))
 
 
-def kept_alone(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
-    """Leave ``model = DataParallel(model)`` to a process without a group."""
+def restrict_to_lone_process(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+    """Edits that leave ``model = DataParallel(model)`` to a process without a group."""
     if not isinstance(stmt, ast.Assign):
         return ()
     gate = module.parents[stmt]
     if not isinstance(gate, ast.If) or gate.body != [stmt]:
-        return (Guard(stmt, ALONE), Import("torch"))
+        return (Guard(stmt, NO_GROUP), Import("torch"))
     test = module.text(gate.test)
     if isinstance(gate.test, ast.BoolOp | ast.IfExp | ast.NamedExpr | ast.Lambda):
         test = f"({test})"
-    return () if gate.orelse else (Rewrite(gate.test, f"{test} and {ALONE}"), Import("torch"))
+    return () if gate.orelse else (Rewrite(gate.test, f"{test} and {NO_GROUP}"), Import("torch"))

@@ -1,14 +1,14 @@
 """A wrapped model is used as if it were the model.
 
-What         The model is taken out of DataParallel only, or only where n_gpu is above 1; or behind
-             the line that wraps it, something is asked of the wrapper that only the model has, or
-             a checkpoint without "module." in its keys is loaded into it.
+What         The model is unwrapped from DataParallel only, or only where n_gpu is above 1; or,
+             after the line that wraps it, the script uses an attribute of the wrapper that only the
+             model has, or loads a checkpoint without "module." in its keys into the wrapper.
 At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1: AttributeError at
              generate, save_pretrained or config, missing keys at load_state_dict, or a checkpoint
              whose keys start with "module.".
 Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
 Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
-Fix safety   Safe: without a wrapper, or in DataParallel, what worked is done as before.
+Fix safety   Safe: without a wrapper, and in DataParallel, what worked before works the same way.
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
 
@@ -19,42 +19,43 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, value
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, names_within
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
-NATIVE = "torch.nn.parallel.DistributedDataParallel"
-ONLY_OF_THE_MODEL = {  # what transformers' models have and wrappers lack
+TORCH_DDP = "torch.nn.parallel.DistributedDataParallel"
+MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.train_loops or not any(module.calls_to(*WRAPPERS) for module in program.modules):
+    if not program.train_loops or not program.calls_to(*WRAPPERS):
         return
     for module in program.modules:
-        yield from asked_for_one_wrapper(module)
-        counted = list(counted_cards(module))
-        if counted and not has_own_module(program):
-            yield from counted
-        for name in used_wrapped(module):
+        yield from isinstance_tests(module)
+        if not defines_module_attribute(program):
+            yield from n_gpu_tests(module)
+        for name in wrapper_uses(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
-            if use.attr in ONLY_OF_THE_MODEL:
+            if use.attr in MODEL_ATTRIBUTES:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
-            elif use.attr == "load_state_dict" and not any(map(saved_wrapped, program.modules)):
+            elif use.attr == "load_state_dict" and not any(
+                map(saves_wrapper_state, program.modules)
+            ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             else:
                 continue
-            edit = Rewrite(name, f"getattr({name.id}, 'module', {name.id})")
-            yield Finding(module, use, because, (edit,))
+            yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
 
 
-def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
-    """``isinstance(model, DataParallel)``, which a DistributedDataParallel is not."""
+def isinstance_tests(module: Module) -> Iterator[Finding]:
+    """``isinstance(model, DataParallel)``, which is False for a DistributedDataParallel."""
     for call in module.calls_to("isinstance"):
         if len(call.args) != 2:
             continue
@@ -62,18 +63,18 @@ def asked_for_one_wrapper(module: Module) -> Iterator[Finding]:
         names = [module.last_name(kind) for kind in kinds]
         if "DataParallel" in names and "DistributedDataParallel" not in names:
             if isinstance(call.args[1], ast.Tuple):
-                edit = Rewrite(kinds[-1], f", {NATIVE}", after=True)
+                edit = Rewrite(kinds[-1], f", {TORCH_DDP}", after=True)
             else:
-                edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {NATIVE})")
+                edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {TORCH_DDP})")
             because = f"{module.text(call)} is False for DistributedDataParallel"
             yield Finding(module, call, because, (edit, Import("torch")))
 
 
-def counted_cards(module: Module) -> Iterator[Finding]:
+def n_gpu_tests(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
     counting = {up for node in module.spelled("n_gpu") for up in module.ancestors(node)}
     choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices if counting else ():
+    for choice in choices:
         test = choice.test
         if not isinstance(test, ast.Compare) or test not in counting:
             continue
@@ -96,7 +97,7 @@ def counted_cards(module: Module) -> Iterator[Finding]:
             )
 
 
-def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
+def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
     """Scope, name and line of ``model = DistributedDataParallel(model, …)``."""
     for call in module.calls_to(*WRAPPERS):
         stmt = module.statement(call)
@@ -106,16 +107,13 @@ def wrapped_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
                     yield module.function(stmt), target.id, stmt.lineno
 
 
-def used_wrapped(module: Module) -> Iterator[ast.Name]:
-    """Names of wrapped models in ``model.attribute``, behind the wrap and in no test for it."""
+def wrapper_uses(module: Module) -> Iterator[ast.Name]:
+    """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it."""
     seen: set[ast.Name] = set()
-    wrapped = list(wrapped_names(module))
-    if not wrapped:
-        return
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    for scope, name, line in wrapped:
+    for scope, name, line in wrapper_names(module):
         body = module.tree.body if scope is None else scope.body
-        anew = [
+        rebindings = [
             store.lineno
             for store in module.stores.get((scope, name), [])
             if store.lineno > line and module.statement(store) not in wrapping
@@ -124,26 +122,26 @@ def used_wrapped(module: Module) -> Iterator[ast.Name]:
             use = module.parents[base]
             if not isinstance(use, ast.Attribute) or base in seen:
                 continue
-            behind = line < use.lineno < min(anew, default=use.lineno + 1)
-            if behind and not is_asked(module, use):
+            is_wrapper = line < use.lineno < min(rebindings, default=use.lineno + 1)
+            if is_wrapper and not is_tested(module, use):
                 seen.add(base)
                 yield base
 
 
-def is_asked(module: Module, use: ast.Attribute) -> bool:
-    """Whether a test around asks for the wrapper."""
+def is_tested(module: Module, use: ast.Attribute) -> bool:
+    """Whether a test around ``use`` looks at the wrapper."""
     return any(
-        isinstance(up, (ast.If, ast.IfExp)) and about_wrapper(up.test)
+        isinstance(up, (ast.If, ast.IfExp)) and tests_for_wrapper(up.test)
         for up in module.ancestors(use)
     )
 
 
-def about_wrapper(test: ast.expr) -> bool:
+def tests_for_wrapper(test: ast.expr) -> bool:
     return any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu", "local_rank"))
 
 
-def has_own_module(program: Program) -> bool:
-    """Whether some class binds an attribute of that name itself."""
+def defines_module_attribute(program: Program) -> bool:
+    """Whether the program binds an attribute ``module`` itself."""
     return any(
         isinstance(node.ctx, ast.Store)
         for module in program.modules
@@ -151,12 +149,12 @@ def has_own_module(program: Program) -> bool:
     )
 
 
-def saved_wrapped(module: Module) -> bool:
+def saves_wrapper_state(module: Module) -> bool:
     """Whether a wrapped model's state is saved with the wrapper's keys."""
-    for name in used_wrapped(module):
+    for name in wrapper_uses(module):
         use = module.parents[name]
-        saving = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
-        saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in saving)
-        if saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
+        calls = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
+        is_saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in calls)
+        if is_saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
             return True
     return False

@@ -13,11 +13,11 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
              and labels. Loss and gradients are then those of one process at the global batch.
              With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
              where per-device batch x world size is the same.
-Fix safety   Unsafe: every rank must pass the line equally often with as many examples, as they do
-             under torch's DistributedSampler and not under --exact, and evaluation must not track
-             gradients. A lone process computes what it did. torch.distributed.nn.functional's
-             all_gather is not used: it is deprecated, and under gloo it returns wrong gradients
-             where they are not contiguous (measured on torch 2.13).
+Fix safety   Unsafe: every rank must run the line equally often and with equally many examples, as
+             under torch's DistributedSampler but not under --exact, and evaluation must not track
+             gradients. A lone process computes what it did before. The all_gather of
+             torch.distributed.nn.functional is not used: it is deprecated, and under gloo it
+             returns wrong gradients where they are not contiguous (measured on torch 2.13).
 Source       torch.autograd.Function (gradients of all ranks' losses are added up)
 """
 
@@ -28,14 +28,14 @@ from ..analysis.in_batch_negatives import is_own_number, masked, products
 from ..analysis.program import Program
 from ..analysis.train_loops import is_trained_on, trains_on_several
 from ..findings import Finding, Safety, Severity
-from ..fixes.gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
+from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..source.module import Module
 from ..source.tree import Function, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
-GATHERING = ("gather", VECTORS.lower())
-DEEPEST = 5  # names that one and the same vectors go by
+GATHER_NAMES = ("gather", GATHER_VECTORS.lower())
+MAX_ALIASES = 5  # assignments to follow from a name to its value
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -43,7 +43,8 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for module in program.modules:
         edited: set[Function | None] = set()
-        for call in module.nodes(ast.Call) if module.calls_to("arange") else ():
+        calls = module.nodes(ast.Call) if module.calls_to("arange") else []
+        for call in calls:
             scores = call.args[0] if len(call.args) == 2 else None
             if scores is None or not is_own_number(module, call.args[1]):
                 continue
@@ -51,11 +52,11 @@ def findings(program: Program) -> Iterator[Finding]:
             product = next(products(module, scores), None)
             if product is None or not is_trained_on(program, module, function):
                 continue
-            if is_of_all_ranks(module, product.columns):
+            if is_gathered(module, product.columns):
                 continue
-            edits = columns_gathered(module, call, product)
+            edits = gather_columns(module, call, product)
             if not edits and function not in edited:
-                edits = all_gathered(module, function, product)
+                edits = gather_batch(module, function, product)
                 edited.add(function)
             vectors = module.text(product.columns)
             because = (
@@ -64,19 +65,19 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, because, edits)
         for product, mask in masked(module):
             function = module.function(product.node)
-            if not is_of_all_ranks(module, product.columns):
+            if not is_gathered(module, product.columns):
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
-                edits = all_gathered(module, function, product, mask.labels)
+                edits = gather_batch(module, function, product, mask.labels)
                 yield Finding(module, product.node, because, edits)
 
 
-def is_of_all_ranks(module: Module, vectors: ast.expr) -> bool:
-    """Whether something was gathered into them."""
-    for _ in range(DEEPEST):
+def is_gathered(module: Module, vectors: ast.expr) -> bool:
+    """Whether the vectors come from a gathering call."""
+    for _ in range(MAX_ALIASES):
         calls = [module.dotted(call.func).lower() for call in everywhere(vectors, ast.Call)]
-        if any(word in name for name in calls for word in GATHERING):
+        if any(word in name for name in calls for word in GATHER_NAMES):
             return True
-        name = unchanged_rows(module, vectors)
+        name = row_source(module, vectors)
         value = module.definition(name, name)
         if value is None:
             return False

@@ -1,8 +1,8 @@
 """Parameters that are frozen when the model is wrapped are never synchronised.
 
 What         Parameters are frozen for the first epochs and trained from then on, and
-             DistributedDataParallel wraps the model while they are frozen, or is not told that
-             which parameters a loss depends on will change.
+             DistributedDataParallel wraps the model while they are frozen, or without
+             find_unused_parameters although the set of parameters in use will change.
 At run time  DistributedDataParallel knows the parameters that require gradients when it wraps.
              The others get no all-reduce, not even once they are thawed: each rank trains them on
              its own examples, the models drift apart, nothing warns, and rank 0's is saved. Frozen
@@ -31,7 +31,7 @@ from ..source.tree import everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 
-DEEPEST = 4  # functions between the loop over epochs and the line that thaws
+MAX_CALL_DEPTH = 4  # functions between the loop over epochs and the line that thaws
 THAW = """\
 {frozen} = [parameter for parameter in {model}.parameters() if not parameter.requires_grad]
 for parameter in {frozen}:
@@ -42,63 +42,74 @@ for parameter in {frozen}:
 
 
 @record
-class Switch:
-    """Where parameters are frozen or thawed; ``on`` is None where a variable says which."""
+class FreezeSwitch:
+    """A statement that freezes or thaws parameters."""
 
     module: Module
     stmt: ast.stmt
-    on: bool | None
+    thaws: bool | None  # None where a variable decides
 
 
 def findings(program: Program) -> Iterator[Finding]:
     wraps = [
         (module, call)
-        for module in program.modules
-        for call in module.calls_to("DistributedDataParallel")
+        for module, call in program.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.") and call.args
     ]
-    sites = list(switches(program)) if wraps else []
-    epochs = loops(program) if sites else set()
+    if not wraps:
+        return
+    switches = list(freeze_switches(program))
+    loops = training_loops(program)
     thawing = [
-        s for s in sites if s.on is not False and comes_to(program, epochs, s.module, s.stmt)
+        switch
+        for switch in switches
+        if switch.thaws is not False
+        and is_reached_in_training(program, loops, switch.module, switch.stmt)
     ]
-    freezing = [s for s in sites if s.on is not True]
+    freezing = [switch for switch in switches if switch.thaws is not True]
     if not thawing or not freezing:
         return
-    early = not all(comes_to(program, epochs, s.module, s.stmt, alone=True) for s in freezing)
+    freezes_before_training = not all(
+        is_reached_in_training(program, loops, switch.module, switch.stmt, exclusively=True)
+        for switch in freezing
+    )
+    first = thawing[0]
     for module, call in wraps:
-        edits = [*looking(call)]
-        late = early and not is_thawed(module, module.statement(call))
-        if late:
-            edits += thawed(module, call)
-        if edits or late:
-            where = thawing[0]
-            file = "" if where.module is module else f"{where.module.source.file} "
-            because = f"{file}line {where.stmt.lineno} thaws parameters in training"
+        edits = [*find_unused_edits(call)]
+        wraps_frozen = freezes_before_training and not is_thawed_above(
+            module, module.statement(call)
+        )
+        if wraps_frozen:
+            edits += thaw_around_wrap(module, call)
+        if edits or wraps_frozen:
+            file = "" if first.module is module else f"{first.module.source.file} "
+            because = f"{file}line {first.stmt.lineno} thaws parameters in training"
             yield Finding(module, call, because, tuple(edits))
 
 
-def switches(program: Program) -> Iterator[Switch]:
-    """Every line that says of parameters whether they are trained."""
+def freeze_switches(program: Program) -> Iterator[FreezeSwitch]:
+    """Every statement that sets ``requires_grad`` of parameters."""
     for module in program.modules:
         for node in module.attributes("requires_grad"):
             stmt = module.parents[node]
-            if isinstance(stmt, ast.Assign) and is_of_parameters(module, node.value):
-                yield Switch(module, stmt, constant(stmt.value))
+            if isinstance(stmt, ast.Assign) and is_model_part(module, node.value):
+                yield FreezeSwitch(module, stmt, constant_bool(stmt.value))
         for call in module.calls_to("requires_grad_"):
             stmt = module.statement(call)
-            if isinstance(call.func, ast.Attribute) and is_of_parameters(module, call.func.value):
+            if isinstance(call.func, ast.Attribute) and is_model_part(module, call.func.value):
                 block = module.parents[stmt]
-                if not (isinstance(block, ast.For) and is_beside_wrap(module, block)):
-                    yield Switch(module, stmt, constant(call.args[0]) if call.args else True)
+                if not (isinstance(block, ast.For) and is_next_to_wrap(module, block)):
+                    yield FreezeSwitch(
+                        module, stmt, constant_bool(call.args[0]) if call.args else True
+                    )
 
 
-def constant(value: ast.expr) -> bool | None:
+def constant_bool(value: ast.expr) -> bool | None:
     return value.value is True if isinstance(value, ast.Constant) else None
 
 
-def is_of_parameters(module: Module, node: ast.expr) -> bool:
-    """Whether it is a part of a model, or a name that goes through parameters: no other tensor."""
+def is_model_part(module: Module, node: ast.expr) -> bool:
+    """Whether ``node`` is a part of a model or a parameter, and no other tensor."""
     if isinstance(node, ast.Subscript):  # encoder.layers[3]
         return isinstance(node.value, ast.Attribute)
     if isinstance(node, ast.Attribute):
@@ -111,45 +122,47 @@ def is_of_parameters(module: Module, node: ast.expr) -> bool:
     )
 
 
-def loops(program: Program) -> set[ast.AST]:
-    """Loops that train, and those over epochs around them, also in a function that calls theirs."""
-    found: set[ast.AST] = set()
+def training_loops(program: Program) -> set[ast.AST]:
+    """Loops that train, and the loops around them, also in a function that calls theirs."""
+    loops: set[ast.AST] = set()
     for loop in program.train_loops:
-        found |= {loop.steps, loop.epochs or loop.steps}
+        loops |= {loop.steps, loop.epochs or loop.steps}
         function = loop.module.function(loop.steps)
-        for where, call in program.callers(function) if function is not None else ():
-            found |= {up for up in where.ancestors(call) if isinstance(up, ast.For | ast.While)}
-    return found
+        for caller, call in program.callers(function) if function is not None else ():
+            loops |= {up for up in caller.ancestors(call) if isinstance(up, ast.For | ast.While)}
+    return loops
 
 
-def comes_to(
+def is_reached_in_training(
     program: Program,
-    epochs: set[ast.AST],
+    loops: set[ast.AST],
     module: Module,
     node: ast.AST,
     *,
-    alone: bool = False,
+    exclusively: bool = False,
     depth: int = 0,
 ) -> bool:
-    """Whether training comes to ``node``; ``alone``: and nothing before it does."""
-    if not epochs.isdisjoint(module.ancestors(node)):
+    """Whether ``node`` runs inside one of the training loops; ``exclusively``: nowhere else."""
+    if not loops.isdisjoint(module.ancestors(node)):
         return True
     function = module.function(node)
-    callers = program.callers(function) if function is not None and depth < DEEPEST else []
-    each = (
-        comes_to(program, epochs, where, call, alone=alone, depth=depth + 1)
-        for where, call in callers
+    callers = program.callers(function) if function is not None and depth < MAX_CALL_DEPTH else []
+    answers = (
+        is_reached_in_training(
+            program, loops, caller, call, exclusively=exclusively, depth=depth + 1
+        )
+        for caller, call in callers
     )
-    return bool(callers) and (all(each) if alone else any(each))
+    return bool(callers) and (all(answers) if exclusively else any(answers))
 
 
-def looking(call: ast.Call) -> Iterator[Edit]:
-    """The edit that has unused parameters looked for, where they are not."""
+def find_unused_edits(call: ast.Call) -> Iterator[Edit]:
+    """The edit that sets find_unused_parameters, if it is not set."""
     word, static = keyword(call, "find_unused_parameters"), keyword(call, "static_graph")
     if word is not None:
         if isinstance(word.value, ast.Constant) and word.value.value is not True:
             yield Rewrite(word.value, "True")
-    elif static is not None:  # which it is not
+    elif static is not None:  # the graph changes when parameters are thawed
         yield Rewrite(static, "find_unused_parameters=True")
     else:
         last = last_argument(call)
@@ -157,8 +170,8 @@ def looking(call: ast.Call) -> Iterator[Edit]:
         yield Rewrite(last, ", find_unused_parameters=True", after=True)
 
 
-def thawed(module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Edits that wrap a model while all of it is trained; none where the wrapper has no name."""
+def thaw_around_wrap(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that wrap a model while all of it is thawed; none where the wrapper has no name."""
     stmt = module.statement(call)
     model = call.args[0]
     if not isinstance(stmt, ast.Assign) or not isinstance(model, ast.Name | ast.Attribute):
@@ -171,27 +184,27 @@ def thawed(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     return (Insert(stmt, THAW.format(**texts)), Insert(stmt, FREEZE.format(**texts), "after"))
 
 
-def is_thawed(module: Module, stmt: ast.stmt) -> bool:
-    """Whether the loop above a statement thaws."""
+def is_thawed_above(module: Module, stmt: ast.stmt) -> bool:
+    """Whether the statement right above ``stmt`` is a loop that thaws."""
     block = module.body(stmt)
     above = block[: block.index(stmt)]
     return (
         bool(above)
         and isinstance(above[-1], ast.For)
         and any(
-            module.last_name(call.func) == "requires_grad_" and constant(call.args[0])
+            module.last_name(call.func) == "requires_grad_" and constant_bool(call.args[0])
             for call in within(above[-1].body, ast.Call)
             if call.args
         )
     )
 
 
-def is_beside_wrap(module: Module, stmt: ast.stmt) -> bool:
-    """Whether the statement above one, or below it, wraps."""
+def is_next_to_wrap(module: Module, stmt: ast.stmt) -> bool:
+    """Whether the statement right above ``stmt``, or right below it, wraps the model."""
     block = module.body(stmt)
-    place = block.index(stmt)
+    index = block.index(stmt)
     return any(
         mentions(other, "DistributedDataParallel")
-        for other in block[max(0, place - 1) : place + 2]
+        for other in block[max(0, index - 1) : index + 2]
         if other is not stmt
     )

@@ -1,12 +1,12 @@
 """Every rank draws the same training data.
 
-What         A process group is made and the training loader has no DistributedSampler.
+What         A process group is created, and the training loader has no DistributedSampler.
 At run time  N ranks with one seed compute the same gradients N times: no speed-up, and N times
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process.
-Fix safety   Safe: a lone process keeps its sampler. Reported only where something else in the
-             script shares data out by world size, as that must not be done twice.
+Fix safety   Safe: a lone process keeps its sampler. Only reported where something else in the
+             script shards the data by world size, as that must not be done twice.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
@@ -14,12 +14,12 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.loaders import Loader
-from ..analysis.manual_sharding import dealt as hand_dealt
+from ..analysis.manual_sharding import dealt
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import is_alone, is_shared
+from ..fixes.process_group import lone_process_test, shares_batches
 from ..source.module import Module
 from ..source.tree import keyword, last_argument
 
@@ -27,30 +27,35 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
     for loop in program.train_loops:
         if loop.loader is None:
-            if not any(module.calls_to("DistributedSampler") for module in program.modules):
+            if not program.calls_to("DistributedSampler"):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
-        elif not loop.loader.distributed and not is_shared(loop.loader):
+        elif not loop.loader.distributed and not shares_batches(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
-            yield Finding(loop.loader.module, loop.loader.call, because, dealt(program, loop))
+            yield Finding(
+                loop.loader.module,
+                loop.loader.call,
+                because,
+                add_distributed_sampler(program, loop),
+            )
 
 
-def dealt(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
-    """A DistributedSampler beside the RandomSampler, or beside the loader's own shuffling."""
+def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
+    """Edits that use a DistributedSampler on ranks; none where that is not provably right."""
     loader = loop.loader
     assert loader is not None
     module = loader.module
-    if any(True for where in program.modules for _ in hand_dealt(program, where)):
-        return ()
-    alone = is_alone(program, module, loader.call)
+    if any(True for each in program.modules for _ in dealt(program, each)):
+        return ()  # the data is sharded by hand already
+    alone = lone_process_test(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
     if not loader.samplers:
-        return (*shuffled(module, loader, alone), *imports)
+        return (*replace_shuffle(module, loader, alone), *imports)
     if len(loader.samplers) != 1:
         return ()
     (call,) = loader.samplers
@@ -65,8 +70,8 @@ def dealt(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
     return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
 
 
-def shuffled(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
-    """``DataLoader(data, shuffle=True)``: no shuffling of its own where a sampler deals."""
+def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
+    """Edits of ``DataLoader(data, shuffle=True)``, which must not shuffle beside a sampler."""
     shuffle, last = keyword(loader.call, "shuffle"), last_argument(loader.call)
     if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
         return ()

@@ -1,6 +1,6 @@
 """The sampler deals the same order in every epoch.
 
-What         A DistributedSampler serves several epochs and nobody calls set_epoch.
+What         A DistributedSampler serves several epochs, and nothing calls set_epoch.
 At run time  Epoch 2 repeats the order of epoch 1; nothing warns.
 Example      for epoch in range(epochs): for batch in train_dataloader: …
 Fix          Call set_epoch at the head of the epoch loop.
@@ -17,12 +17,11 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, within
+from ..source.tree import Function, bound_names, stands_in
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
-
-Counting = tuple[ast.For, str]
+CountingLoop = tuple[ast.For, str]  # and the name it counts in
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -46,10 +45,10 @@ def findings(program: Program) -> Iterator[Finding]:
         if not loader.distributed or calls_set_epoch(module, epochs.body):
             continue
         kind = loader.module.text(loader.distributed[0].func)
-        deal = f"{name}.sampler"
-        code = f"if isinstance({deal}, {kind}):\n    {deal}.set_epoch({number})"
-        inside = module is loop.module and name in map(str, bound_names(epochs))
-        at = Insert(loop.steps, code) if inside else Insert(epochs, code, "first")
+        sampler = f"{name}.sampler"
+        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
+        is_made_inside = module is loop.module and name in bound_names(epochs)
+        insert = Insert(loop.steps, code) if is_made_inside else Insert(epochs, code, "first")
         imports = (
             ()
             if kind in module.aliases
@@ -59,50 +58,45 @@ def findings(program: Program) -> Iterator[Finding]:
             module,
             epochs,
             f"{name} is shuffled by a {kind} that never learns the epoch",
-            (at, *imports),
+            (insert, *imports),
         )
 
 
 def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
-    if not module.attributes("set_epoch"):
-        return False
-    return any(node.attr == "set_epoch" for node in within(body, ast.Attribute))
+    return any(stands_in(node, body) for node in module.attributes("set_epoch"))
 
 
-def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, Counting, str] | None:
-    """The loop that counts epochs, around the steps or around the one call of their function.
+def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop, str] | None:
+    """The loop that counts epochs, its module, and the name that the loader has there.
 
-    With its module, and the name that the loader has there.
+    The loop stands around the steps, or around the only call of their function.
     """
     module, loader = loop.module, loop.loader
     if loader is None:
         return None
-    here = counting(module, loop.steps)
+    epochs = counting_loop(module, loop.steps)
+    if epochs is not None:
+        return module, epochs, loader.name
     function = module.function(loop.steps)
-    if here is not None:
-        return module, here, loader.name
-    if function is None:
+    callers = [] if function is None else program.callers(function)
+    if function is None or len(callers) != 1:
         return None
-    callers = program.callers(function)
-    if len(callers) != 1:
+    caller, call = callers[0]
+    epochs = counting_loop(caller, call)
+    if epochs is None:
         return None
-    where, call = callers[0]
-    around = counting(where, call)
     value = argument_for_parameter(module, function, call, loader.name)
-    if around is None or not (value is not None or loader.name.startswith("self.")):
-        return None
-    return where, around, loader.name if value is None else where.text(value)
+    if value is not None:
+        return caller, epochs, caller.text(value)
+    return (caller, epochs, loader.name) if loader.name.startswith("self.") else None
 
 
-def counting(module: Module, node: ast.AST) -> Counting | None:
-    """The innermost loop around ``node``, in its function, that counts, and the name it counts in.
-
-    That name is plain, or the first that enumerate gives.
-    """
+def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
+    """The innermost loop around ``node`` in its function that counts, and the name it counts in."""
     for up in module.ancestors(node):
         if isinstance(up, Function):
             return None
-        if not isinstance(up, ast.For) or not counts(module, up.iter):
+        if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
         if isinstance(target, ast.Name):
@@ -110,6 +104,6 @@ def counting(module: Module, node: ast.AST) -> Counting | None:
     return None
 
 
-def counts(module: Module, source: ast.expr | None) -> bool:
-    """``range(n)``, ``trange(n)``, or that in ``tqdm`` or ``enumerate``, or under a name."""
+def is_counting(module: Module, source: ast.expr | None) -> bool:
+    """``range(n)`` or ``trange(n)``, also inside ``tqdm`` or ``enumerate`` or behind a name."""
     return any(name in ("range", "trange", "count") for name, _ in calls_around(module, source))

@@ -1,6 +1,7 @@
 """Examples are dealt to the ranks by hand while they are read.
 
-What         A data set keeps every world_size-th line, or a slice of its files, for its rank.
+What         A data set keeps only its rank's share: every world_size-th line, or a slice of the
+             files.
 At run time  Shares differ in length, so that ranks take unequal numbers of steps and the job ends
              in a time-out; shares never mix between epochs; evaluation scores one share; a
              DistributedSampler on top of it deals each share out once more.
@@ -8,7 +9,7 @@ Example      data = [line for i, line in enumerate(file) if i % world_size == lo
 Fix          Every rank reads what a lone process reads: of "if args.local_rank == -1: rank 0 of 1,
              else: …" the first branch stays. DF401 then deals by a DistributedSampler.
 Fix safety   Safe: the branch of a lone process stays as it is. Each rank then holds all examples in
-             memory. Without such a branch it is reported only.
+             memory. Without such a branch it is only reported.
 Source       torch.utils.data.distributed.DistributedSampler; hazards counted in 6 of 134 scripts
 """
 
@@ -29,9 +30,10 @@ def findings(program: Program) -> Iterator[Finding]:
     if not shares:
         return
     branches = [(module, stmt) for module in program.modules for stmt in forks(module)]
+    first = shares[0][0]
+    lines = ", ".join(sorted({str(node.lineno) for module, node in shares if module is first}))
     for module, stmt in branches:
-        where = ", ".join(sorted({str(node.lineno) for m, node in shares if m is shares[0][0]}))
-        because = f"line {where} of {shares[0][0].source.file} keeps this rank's share only"
+        because = f"line {lines} of {first.source.file} keeps this rank's share only"
         yield Finding(module, stmt, because, (Unwrap(stmt),))
     if not branches:
         for module, node in shares:

@@ -1,14 +1,14 @@
 """Data is drawn at random on every rank.
 
-What         random.sample, random.shuffle and their like choose or order examples, outside of what
-             a loader does per example; worse, under a seed that differs from rank to rank.
+What         random.sample, random.shuffle and the like choose or order examples, outside the code
+             that a loader runs per example; worse, under a seed that differs from rank to rank.
 At run time  Right only while every rank draws the same: the ranks' shares, and predictions gathered
              from them, are parts of one list. With a seed of its own each rank has another list:
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
              all.
-Fix safety   Report only: what a script means by its draws and by its seeds cannot be told.
+Fix safety   Report only: the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
 """
 
@@ -24,80 +24,84 @@ from ..source.tree import below, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF404", Severity.NOTE, Safety.REPORT
 
-DRAWS = {
+DRAW_FUNCTIONS = {
     *("random.sample", "random.shuffle", "random.choice", "random.choices"),
     *("numpy.random.shuffle", "numpy.random.permutation", "numpy.random.choice"),
     "torch.randperm",
 }
-PER_EXAMPLE = ("__getitem__", "forward", "collate", "__iter__")  # of a loader, or of a model
-OF_A_RANK = (*RANK_NAMES, "get_rank")
-SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
+PER_EXAMPLE_FUNCTIONS = (
+    "__getitem__",
+    "forward",
+    "collate",
+    "__iter__",
+)  # of a loader, or of a model
+RANK_SOURCES = (*RANK_NAMES, "get_rank")
+SEED_FUNCTIONS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 
 
 def findings(program: Program) -> Iterator[Finding]:
     draws = [
         (m, call)
         for m in program.modules
-        for call in drawn(m)
+        for call in random_draws(m)
         if reached(program, m, call) >= RANKS
     ]
     if not draws:
         return
-    own = list(seeds_of_their_own(program))
+    seeds = list(rank_dependent_seeds(program))
     for module, call in draws:
         name = module.dotted(call.func)
-        offset = next((s for m, s in own if comes_first(program, m, s, module, call)), None)
-        if offset is None:
+        seed = next((s for m, s in seeds if is_seeded_before(program, m, s, module, call)), None)
+        if seed is None:
             yield Finding(module, call, f"{name} is the same on all ranks only under one seed")
         else:
-            because = f"line {offset.lineno} seeds each rank differently before {name}"
+            because = f"line {seed.lineno} seeds each rank differently before {name}"
             yield Finding(module, call, because, severity=Severity.DEGRADED)
 
 
-def drawn(module: Module) -> Iterator[ast.Call]:
-    """Calls that draw examples; a choice among loaders is none."""
+def random_draws(module: Module) -> Iterator[ast.Call]:
+    """Calls that draw examples, but not those that choose among loaders."""
     for call in module.calls_to(
         "sample", "shuffle", "choice", "choices", "permutation", "randperm"
     ):
         function = module.function(call)
         if (
-            module.dotted(call.func) in DRAWS
-            and not (function is not None and function.name.startswith(PER_EXAMPLE))
+            module.dotted(call.func) in DRAW_FUNCTIONS
+            and not (function is not None and function.name.startswith(PER_EXAMPLE_FUNCTIONS))
             and not any(isinstance(n, ast.Name) and "loader" in n.id for n in below(call))
         ):
             yield call
 
 
-def seeds_of_their_own(program: Program) -> Iterator[tuple[Module, ast.stmt]]:
-    """``set_seed(args.seed + rank)``, ``args.seed += rank``."""
+def rank_dependent_seeds(program: Program) -> Iterator[tuple[Module, ast.stmt]]:
+    """Statements such as ``set_seed(args.seed + rank)`` and ``args.seed += rank``."""
     for module in program.modules:
-        for call in module.calls_to(*SEEDS):
-            if any(of_a_rank(arg) for arg in call.args):
+        for call in module.calls_to(*SEED_FUNCTIONS):
+            if any(depends_on_rank(arg) for arg in call.args):
                 yield module, module.statement(call)
-        told = {module.statement(node) for node in module.spelled(*OF_A_RANK)}
-        every: list[ast.Assign | ast.AugAssign] = [*module.nodes(ast.Assign)]
-        for stmt in (*every, *module.nodes(ast.AugAssign)):
-            if stmt in told and of_a_rank(stmt.value):
-                target = stmt.targets[0] if isinstance(stmt, ast.Assign) else stmt.target
-                if "seed" in module.text(target):
-                    yield module, stmt
+        for stmt in module.nodes(ast.Assign):
+            if "seed" in module.text(stmt.targets[0]) and depends_on_rank(stmt.value):
+                yield module, stmt
+        for add in module.nodes(ast.AugAssign):
+            if "seed" in module.text(add.target) and depends_on_rank(add.value):
+                yield module, add
 
 
-def of_a_rank(node: ast.expr) -> bool:
-    """Whether a rank goes into a number."""
-    return any(mentions(node, name) for name in OF_A_RANK)
+def depends_on_rank(node: ast.expr) -> bool:
+    """Whether an expression mentions a rank."""
+    return any(mentions(node, name) for name in RANK_SOURCES)
 
 
-def comes_first(
+def is_seeded_before(
     program: Program, seeding: Module, seed: ast.stmt, drawing: Module, draw: ast.Call
 ) -> bool:
     """Whether a seed is set above the draw, or above a call that leads to it."""
     scope = seeding.function(seed)
     if seeding is drawing and drawing.function(draw) is scope:
         return seed.lineno < draw.lineno
-    behind = {
+    called_below = {
         seeding.last_name(call.func)
         for call in within(seeding.scope_statements(seed), ast.Call)
         if call.lineno > seed.lineno
     }
-    return drawing.function(draw) in called(program, behind)
+    return drawing.function(draw) in called(program, called_below)

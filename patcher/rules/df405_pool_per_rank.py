@@ -19,7 +19,7 @@ from ..source.tree import argument, everywhere
 
 CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
 
-ORDERLESS = ("imap_unordered", "apply_async")
+UNORDERED_METHODS = ("imap_unordered", "apply_async")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if any(node.value == "LOCAL_WORLD_SIZE" for node in everywhere(call, ast.Constant)):
                 continue
             size = argument(call, 0, "processes")
-            if size is None or module.calls_to(*ORDERLESS):
+            if size is None or module.calls_to(*UNORDERED_METHODS):
                 yield Finding(module, call, "one pool per rank, each with a worker per core")
                 continue
             text = module.text(size)

@@ -1,16 +1,16 @@
 """A cache of features may be read while another rank writes it.
 
-What         A file that is read when it exists and made when it does not, by every rank, or by
+What         A file that is read when it exists and written when it does not, by every rank, or by
              rank 0 while the others look for it. Barriers that let rank 0 go first are fine, and so
-             is a file whose name tells the ranks apart.
+             is a file whose name differs from rank to rank.
 At run time  A rank that comes a moment later finds half a file: EOFError, or an unpickling error;
              or two ranks write one file at the same time.
 Example      if os.path.exists(cache): data = pickle.load(open(cache, "rb"))
              else: …; pickle.dump(data, open(cache, "wb"))
 Fix          Rank 0 writes it under another name and renames it: the others find all of it, or none,
              and then make the features themselves.
-Fix safety   Safe: a lone process leaves the same bytes under the same name. Features that random
-             numbers go into must be the same on every rank (DF404).
+Fix safety   Safe: a lone process leaves the same bytes under the same name. Features that depend on
+             random numbers must be the same on every rank (DF404).
 Source       os.replace (atomic on one file system)
 """
 
@@ -22,32 +22,33 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, reached
 from ..editing.edits import Define, Edit, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import argument, everywhere, mentions, position, same
+from ..source.tree import argument, everywhere, mentions, same
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
-READS = ("load", "open", "read_bytes")
+READ_CALLS = ("load", "open", "read_bytes")
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        for call, path, edits in writes(module):
+        for call, path, edits in whole_writes(module):
             function = module.function(call)
             reads = [
                 read
-                for read in module.calls_to(*READS)
+                for read in module.calls_to(*READ_CALLS)
                 if read.lineno < call.lineno
                 and module.function(read) is function
                 and not is_for_writing(read)
-                and any(same(part, path) for part in (*read.args, owner(read)))
+                and any(same(part, path) for part in (*read.args, method_owner(read)))
                 and Role.OTHER in reached(program, module, read)
             ]
             if not reads or tells_ranks_apart(program, module, path):
                 continue
-            if reached(program, module, call) & RANKS and not in_order(program, module, reads[0]):
-                line = reads[0].lineno
-                yield Finding(module, call, f"another rank looks for it in line {line}", edits)
+            if reached(program, module, call) & RANKS and not ranks_wait(program, module, reads[0]):
+                because = f"another rank looks for it in line {reads[0].lineno}"
+                yield Finding(module, call, because, edits)
 
 
 def is_for_writing(call: ast.Call) -> bool:
@@ -55,13 +56,13 @@ def is_for_writing(call: ast.Call) -> bool:
     return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "a", "x"))
 
 
-def owner(call: ast.Call) -> ast.expr:
+def method_owner(call: ast.Call) -> ast.expr:
     """``path`` of ``path.exists()``."""
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
-def writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
-    """Calls that write a whole object, the path they write to, and what makes them whole."""
+def whole_writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
+    """Calls that write a whole object, the path they write to, and edits that make them atomic."""
     for call in module.calls_to("save"):
         path = argument(call, 1, "f")
         if module.dotted(call.func) == "torch.save" and path is not None and not call.keywords:
@@ -71,21 +72,21 @@ def writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...
         stmt = module.statement(call)
         if not (isinstance(stmt, ast.Expr) and stmt.value is call) or target is None:
             continue
-        if isinstance(target, ast.Name):
-            block = module.parents[stmt]
-            if not isinstance(block, ast.With) or len(block.items) > 1 or block.body != [stmt]:
-                continue
-            (item,) = block.items
-            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id:
-                yield from opened(module, block, item.context_expr, call, target)
-        else:
-            yield from opened(module, stmt, target, call, target)
+        if not isinstance(target, ast.Name):
+            yield from write_through_file(module, stmt, target, call, target)
+            continue
+        block = module.parents[stmt]
+        if not isinstance(block, ast.With) or len(block.items) > 1 or block.body != [stmt]:
+            continue
+        (item,) = block.items
+        if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id:
+            yield from write_through_file(module, block, item.context_expr, call, target)
 
 
-def opened(
+def write_through_file(
     module: Module, stmt: ast.stmt, opening: ast.expr, call: ast.Call, target: ast.expr
 ) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edit, ...]]]:
-    """A dump into what ``opening`` opens, done by ``stmt`` as a whole."""
+    """The write of ``stmt``, which does nothing but dump into what ``opening`` opens."""
     if (
         not isinstance(opening, ast.Call)
         or module.dotted(opening.func) != "open"
@@ -96,17 +97,17 @@ def opened(
     ):
         return
     path = opening.args[0]
-    words: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    texts = ["file" if w is target else module.text(w) for w in sorted(words, key=position)]
-    given = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
-    code = f"write_on_main({module.text(path)}, {module.text(mode)}, {given})"
+    arguments = arguments_in_order(call)
+    texts = ["file" if word is target else module.text(word) for word in arguments]
+    write = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
+    code = f"write_on_main({module.text(path)}, {module.text(mode)}, {write})"
     edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
-    plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
-    yield call, path, edits if plain else ()
+    is_plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
+    yield call, path, edits if is_plain else ()
 
 
 def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:
-    """Whether the name of the file holds a rank, and one that is not the same for all."""
+    """Whether the name of the file contains a rank, and not a constant of that name."""
     for value in (path, *module.alternatives(path, path)):
         if any(node.attr in (*RANK_NAMES, "get_rank") for node in everywhere(value, ast.Attribute)):
             return True
@@ -116,17 +117,17 @@ def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:
     return False
 
 
-def in_order(program: Program, module: Module, read: ast.Call) -> bool:
-    """Whether the other ranks wait for rank 0 before they look, here or wherever it is called."""
-    if waits_above(program, module, read):
+def ranks_wait(program: Program, module: Module, read: ast.Call) -> bool:
+    """Whether the other ranks wait for rank 0 before the read, here or above each call."""
+    if has_barrier_above(program, module, read):
         return True
     function = module.function(read)
     callers = program.callers(function) if function is not None else []
-    return bool(callers) and all(waits_above(program, where, call) for where, call in callers)
+    return bool(callers) and all(has_barrier_above(program, where, call) for where, call in callers)
 
 
-def waits_above(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether a barrier that only the other ranks pass stands above, in a block around ``node``."""
+def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a barrier for all ranks but 0 stands above ``node``, in a block around it."""
     barriers = module.calls_to("barrier")
     if not barriers:
         return False

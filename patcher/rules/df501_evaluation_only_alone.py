@@ -25,29 +25,24 @@ CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    opened: set[ast.If] = set()
+    seen: set[ast.If] = set()
     for evaluation in program.evaluations:
-        for module, call in program.entries(evaluation):
-            for gate in gates(module, call):
-                if gate in opened:
+        for module, entry in program.entries(evaluation):
+            for gate in gates(module, entry):
+                if gate in seen:
                     continue
-                opened.add(gate)
-                edits = opening(module, gate)
+                seen.add(gate)
                 who = "no rank" if value(module, gate.test, Role.MAIN) is False else "rank 0 alone"
-                yield Finding(
-                    module,
-                    gate,
-                    f"{who} reaches {evaluation.name}{where(call, evaluation)}",
-                    edits,
-                )
+                because = f"{who} reaches {evaluation.name}{entry_line(entry, evaluation)}"
+                yield Finding(module, gate, because, open_gate(module, gate))
 
 
-def where(entry: ast.AST, evaluation: Evaluation) -> str:
-    """The line of the call; an evaluation in place names its own."""
+def entry_line(entry: ast.AST, evaluation: Evaluation) -> str:
+    """The line of the call; the name of an evaluation without a function has its line already."""
     return f" in line {entry.lineno}" if isinstance(entry, ast.Call) and evaluation.function else ""
 
 
-def opening(module: Module, gate: ast.If) -> tuple[Edit, ...]:
+def open_gate(module: Module, gate: ast.If) -> tuple[Edit, ...]:
     """Edits that take the rank out of a test whose rank part holds for a lone process."""
     if gate.orelse:
         return ()
@@ -55,7 +50,7 @@ def opening(module: Module, gate: ast.If) -> tuple[Edit, ...]:
         return (Unwrap(gate),) if value(module, gate.test, Role.SINGLE) else ()
     if isinstance(gate.test, ast.BoolOp) and isinstance(gate.test.op, ast.And):
         ranks = [part for part in gate.test.values if is_rank_test(module, part)]
-        kept = [part for part in gate.test.values if part not in ranks]
-        if ranks and kept and all(value(module, part, Role.SINGLE) for part in ranks):
-            return (Rewrite(gate.test, " and ".join(map(module.text, kept))),)
+        others = [part for part in gate.test.values if part not in ranks]
+        if ranks and others and all(value(module, part, Role.SINGLE) for part in ranks):
+            return (Rewrite(gate.test, " and ".join(map(module.text, others))),)
     return ()

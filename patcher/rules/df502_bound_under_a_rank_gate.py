@@ -1,13 +1,13 @@
 """A name is bound under a rank test and read outside it.
 
-What         No path of some rank binds the name before it is read, while a lone process may.
+What         On some rank no path binds the name before it is read; in a lone process one may.
 At run time  UnboundLocalError on that rank; its peers see a closed connection or wait.
 Example      if args.local_rank == -1: results = evaluate(…)
              if results["f1"] > best: …
 Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
              is a writer of rank 0, the read gets the same test.
 Fix safety   Safe: for a lone process the test holds.
-Source       definite assignment, walked once for rank 0 and once for the other ranks
+Source       definite-assignment analysis, once for rank 0 and once for the other ranks
 """
 
 import ast
@@ -30,7 +30,7 @@ def findings(program: Program) -> Iterator[Finding]:
         guarded: set[ast.stmt] = set()
         for unbound in unbound_reads(module):
             stmt = module.statement(unbound.name)
-            binding = bindings(module, unbound.function, unbound.name.id)
+            binding = gated_bindings(module, unbound.function, unbound.name.id)
             where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
             edits: tuple[Edit, ...] = ()
             if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
@@ -44,7 +44,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
-def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
+def gated_bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
     """Statements of the function that bind ``name`` under a rank test."""
     stored = (n for n in names_within(function.body, {name}) if not isinstance(n.ctx, ast.Load))
     stmts = map(module.statement, stored)
@@ -54,7 +54,7 @@ def bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
 def is_writers_call(
     module: Module, stmt: ast.stmt, unbound: Unbound, binding: list[ast.stmt]
 ) -> bool:
-    """``tb_writer.add_scalar(…)``: a call for its effect on an object that one rank made."""
+    """``tb_writer.add_scalar(…)``: a call for its effect on an object that only rank 0 has."""
     return (
         bool(binding)
         and isinstance(stmt, ast.Expr)

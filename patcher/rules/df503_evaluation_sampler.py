@@ -28,20 +28,19 @@ def findings(program: Program) -> Iterator[Finding]:
         loader = evaluation.loader
         if not loader.distributed or program.is_trained_on(loader):
             continue
-        module = loader.module
         yield Finding(
-            module,
+            loader.module,
             loader.distributed[0],
             f"{evaluation.name} scores this rank's part and "
             + (
                 "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
             ),
-            sharded(program, evaluation) or whole(evaluation),
+            evaluate_share(program, evaluation) or evaluate_whole(evaluation),
         )
 
 
-def sharded(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
-    """Edits for a share per rank; none where the accumulators are not proven."""
+def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
+    """Edits for a share per rank; none where the results cannot provably be gathered."""
     loader, share = evaluation.loader, share_of(program, evaluation)
     if share is None:
         return ()
@@ -49,11 +48,11 @@ def sharded(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
         Role.SINGLE in reached_in_function(evaluation.module, call) for call in loader.distributed
     ):
         return ()  # a lone process has no group to ask for its share
-    deal, gather = share
-    return (*(Rewrite(call, deal) for call in loader.distributed), *gather)
+    sampler, gather = share
+    return (*(Rewrite(call, sampler) for call in loader.distributed), *gather)
 
 
-def whole(evaluation: Evaluation) -> tuple[Edit, ...]:
+def evaluate_whole(evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits that let every rank evaluate the whole set, in order."""
     loader, module = evaluation.loader, evaluation.loader.module
     return tuple(

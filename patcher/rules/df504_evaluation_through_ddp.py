@@ -1,6 +1,6 @@
 """Evaluation forwards through the DistributedDataParallel wrapper.
 
-What         A function in eval mode calls the model as it came, and it may come wrapped.
+What         An evaluation calls the model that it was given, and that may be the wrapper.
 At run time  DDP's forward synchronises buffers. A rank that evaluates another number of batches
              than its peers pairs its broadcast with their next training step, or waits for a peer
              that left: 10 of 10 runs of a RoBERTa script ended in a crash.
@@ -17,49 +17,49 @@ from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import unwrapped_model
 from ..source.tree import bound_names, mentions, names_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
-BARE = "eval_model"
+UNWRAPPED_NAME = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to(*WRAPPERS) for module in program.modules) or not program.has_ranks:
+    if not program.calls_to(*WRAPPERS) or not program.has_ranks:
         return
-    told: set[ast.stmt] = set()  # a function with two loops is put in eval mode once
+    unwrapped: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
         if function is not None and model in parameters(function):
-            if evaluation.mode not in told and not is_unwrapped(evaluation):
-                told.add(evaluation.mode)
+            if evaluation.mode not in unwrapped and not is_unwrapped(evaluation):
+                unwrapped.add(evaluation.mode)
                 yield Finding(
                     module,
                     evaluation.mode,
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
-                    (Insert(evaluation.mode, f"{model} = getattr({model}, 'module', {model})"),),
+                    (Insert(evaluation.mode, f"{model} = {unwrapped_model(model)}"),),
                 )
-        elif uses := list(forwards(evaluation)):
-            taken = module.spelled(BARE) and any(
-                BARE in bound_names(stmt) for stmt in module.body(evaluation.loop)
+        elif uses := list(model_uses(evaluation)):
+            taken = module.spelled(UNWRAPPED_NAME) and any(
+                UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
             )
-            bare = () if taken else (Insert(evaluation.loop, f"{BARE} = {unwrapped(model)}"),)
+            bare = (
+                ()
+                if taken
+                else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped_model(model)}"),)
+            )
             yield Finding(
                 module,
                 uses[0],
                 f"{evaluation.name} calls {model} as it is, wrapped or not",
-                (*bare, *(Rewrite(use, BARE) for use in uses)),
+                (*bare, *(Rewrite(use, UNWRAPPED_NAME) for use in uses)),
             )
 
 
-def unwrapped(model: str) -> str:
-    """The module in a wrapper, or the model itself."""
-    return f"getattr({model}, 'module', {model})"
-
-
-def forwards(evaluation: Evaluation) -> Iterator[ast.expr]:
-    """Where the loop names the model."""
+def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
+    """Where the loop reads the model."""
     module, body = evaluation.module, evaluation.loop.body
     last = evaluation.model.rpartition(".")[2]
     attributes = [node for node in within(body, ast.Attribute) if node.attr == last]

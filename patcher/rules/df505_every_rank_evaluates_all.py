@@ -1,6 +1,6 @@
 """Every rank evaluates the whole set.
 
-What         A process group is made, and an evaluation that all ranks reach goes through all
+What         A process group is created, and an evaluation that all ranks reach goes through all
              examples on each of them.
 At run time  The right numbers, N times over: evaluation does not get faster with more cards.
 Example      eval_sampler = SequentialSampler(eval_dataset)   # on every rank
@@ -19,29 +19,29 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, reached
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import is_alone, share_of
+from ..fixes.process_group import lone_process_test, share_of
 from ..source.tree import argument, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any(module.calls_to("init_process_group") for module in program.modules):
+    if not program.calls_to("init_process_group"):
         return
     for evaluation in program.evaluations:
         loader = evaluation.loader
-        everyone = reached(program, evaluation.module, evaluation.loop) >= RANKS
-        if everyone and is_in_order(loader) and not program.is_trained_on(loader):
+        by_all_ranks = reached(program, evaluation.module, evaluation.loop) >= RANKS
+        if by_all_ranks and is_sequential(loader) and not program.is_trained_on(loader):
             yield Finding(
                 loader.module,
                 loader.samplers[0] if loader.samplers else loader.call,
                 f"{evaluation.name} runs in full on every rank",
-                shared(program, evaluation),
+                evaluate_share(program, evaluation),
             )
 
 
-def is_in_order(loader: Loader) -> bool:
-    """Whether the loader deals all examples in their own order."""
+def is_sequential(loader: Loader) -> bool:
+    """Whether the loader goes through all examples in their own order."""
     if loader.samplers:
         (sampler, *more) = loader.samplers
         return (
@@ -50,20 +50,21 @@ def is_in_order(loader: Loader) -> bool:
             and loader.module.dotted(sampler.func).endswith("SequentialSampler")
         )
     shuffle = argument(loader.call, 2, "shuffle")
-    plain = shuffle is None or (isinstance(shuffle, ast.Constant) and not shuffle.value)
-    return plain and not any(keyword(loader.call, name) for name in ("batch_sampler", "sampler"))
+    if shuffle is not None and not (isinstance(shuffle, ast.Constant) and not shuffle.value):
+        return False
+    return not any(keyword(loader.call, name) for name in ("batch_sampler", "sampler"))
 
 
-def shared(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
-    """Edits for a share per rank; none where the accumulators are not proven."""
+def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
+    """Edits for a share per rank; none where the results cannot provably be gathered."""
     share, loader = share_of(program, evaluation), evaluation.loader
     if share is None:
         return ()
-    deal, gather = share
-    alone = is_alone(program, evaluation.module, loader.call)
+    sampler, gather = share
+    alone = lone_process_test(program, evaluation.module, loader.call)
     if loader.samplers:
-        return (Rewrite(loader.samplers[0], f" if {alone} else {deal}", after=True), *gather)
+        return (Rewrite(loader.samplers[0], f" if {alone} else {sampler}", after=True), *gather)
     last = last_argument(loader.call)
     if last is None:
         return ()
-    return (Rewrite(last, f", sampler=None if {alone} else {deal}", after=True), *gather)
+    return (Rewrite(last, f", sampler=None if {alone} else {sampler}", after=True), *gather)

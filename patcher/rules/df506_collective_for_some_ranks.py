@@ -1,17 +1,17 @@
 """A collective that some ranks never reach.
 
-What         A barrier, an all-reduce or a gather, a function that surely calls one, or the training
-             loop, under a test or behind an exit that only some ranks pass; an exit from the
-             training loop that each rank takes by its own loss or metric. Barriers that rank 0 and
-             the others each pass once ("rank 0 first") are a pair and fine.
+What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
+             loop, under a test that only some ranks pass or after an exit that some ranks take; an
+             exit from the training loop that each rank takes by its own loss or metric. Barriers
+             that rank 0 and the others each pass once ("rank 0 first") are a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
              the mean over the ranks. An exit of rank 0 is taken by the others too. Else none: which
              ranks are meant cannot be told.
-Fix safety   Safe: each edited line does in a lone process what it did, and a group did not get past
-             these places.
+Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
+             past these places.
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
@@ -47,67 +47,68 @@ COLLECTIVES = (
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    carriers = collective_functions(program)
+    wrappers = collective_functions(program)
     for module in program.modules:
-        yield from lonely_calls(program, module, carriers)
-    if any(
-        module.calls_to("init_process_group", "DistributedDataParallel")
-        for module in program.modules
-    ):
+        yield from one_sided_calls(program, module, wrappers)
+    if program.calls_to("init_process_group", "DistributedDataParallel"):
         for loop in program.train_loops:
-            yield from lonely_training(program, loop)
-            yield from lonely_exits(program, loop)
-            for decision in decisions(program, loop, carriers):
-                yield own_decision(program, decision)
+            yield from one_sided_training(program, loop)
+            yield from one_sided_exits(program, loop)
+            for decision in decisions(program, loop, wrappers):
+                yield decision_finding(program, decision)
 
 
-def lonely_calls(program: Program, module: Module, carriers: set[str]) -> Iterator[Finding]:
-    """Collectives that one kind of rank reaches."""
+def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Iterator[Finding]:
+    """Collectives that only rank 0 reaches, or only the other ranks."""
     per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
-    for call in collective_calls(module, carriers):
+    for call in collective_calls(module, wrappers):
         per_scope[module.function(call)].append(call)
     for scope, calls in per_scope.items():
-        # What a function does for all who enter it is reported where it is called.
-        calls = [
-            call
+        # What a function does on all ranks that enter it is reported where it is called.
+        roles = {
+            call: reached(program, module, call) & RANKS
             for call in calls
             if scope is None
             or not program.callers(scope)
             or not reached_in_function(module, call) >= RANKS
-        ]
-        everyone = {call: reached(program, module, call) & RANKS for call in calls}
-        lonely = {call: next(iter(roles)) for call, roles in everyone.items() if len(roles) == 1}
-        barriers = {c: r for c, r in lonely.items() if module.dotted(c.func).endswith("barrier")}
-        paired = pairs(module, barriers)
-        for call, role in lonely.items():
+        }
+        one_sided = {call: next(iter(some)) for call, some in roles.items() if len(some) == 1}
+        barriers = {
+            call: role
+            for call, role in one_sided.items()
+            if module.dotted(call.func).endswith("barrier")
+        }
+        paired = paired_barriers(module, barriers)
+        for call, role in one_sided.items():
             if call not in paired:
                 yield Finding(
                     module,
                     call,
                     f"only {role.value} can reach it",
-                    for_everyone(program, module, call) if call in barriers else (),
+                    open_barrier_gate(program, module, call) if call in barriers else (),
                 )
 
 
-def pairs(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
-    """Barriers of rank 0 and of the others that meet: as many of each, or two in one block."""
+def paired_barriers(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
+    """Barriers of rank 0 and of the others that meet: equally many, or two in one block."""
     roles = list(barriers.values())
     if roles.count(Role.MAIN) == roles.count(Role.OTHER):
         return set(barriers)
-    waiting: dict[int, list[ast.Call]] = defaultdict(list)
-    met: set[ast.Call] = set()
+    unpaired_in_block: dict[int, list[ast.Call]] = defaultdict(list)
+    paired: set[ast.Call] = set()
     for call, role in barriers.items():
         gate = module.parents[module.statement(call)]
-        block = waiting[id(module.body(gate)) if isinstance(gate, ast.If) else id(gate)]
-        if block and barriers[block[-1]] is not role:
-            met |= {block.pop(), call}
+        block = id(module.body(gate)) if isinstance(gate, ast.If) else id(gate)
+        unpaired = unpaired_in_block[block]
+        if unpaired and barriers[unpaired[-1]] is not role:
+            paired |= {unpaired.pop(), call}
         else:
-            block.append(call)
-    return met
+            unpaired.append(call)
+    return paired
 
 
-def for_everyone(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Edits that let all ranks pass a barrier under a rank test which a lone process fails."""
+def open_barrier_gate(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that let all ranks pass a barrier under a rank test that a lone process fails."""
     gate = module.parents[module.statement(call)]
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     if (
@@ -124,43 +125,51 @@ def for_everyone(program: Program, module: Module, call: ast.Call) -> tuple[Edit
     return (Rewrite(gate.test, f"{module.text(owner)}.is_initialized()"),)
 
 
-def lonely_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """A loop whose gradients all ranks average, entered by some."""
+def one_sided_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """A training loop that only one kind of rank enters, although all average its gradients."""
     roles = reached(program, loop.module, loop.steps) & RANKS
     if len(roles) == 1:
         (role,) = roles
         yield Finding(loop.module, loop.steps, f"only {role.value} can reach the training loop")
 
 
-def lonely_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """An exit from the training loop that one kind of rank takes."""
+def one_sided_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """Exits from the training loop that only one kind of rank takes."""
     module = loop.module
-    leaving = {stmt: reached_in_function(module, stmt) & RANKS for stmt in exits(loop)}
-    for stmt, roles in leaving.items():
+    exit_roles = {stmt: reached_in_function(module, stmt) & RANKS for stmt in exits(loop)}
+    for stmt, roles in exit_roles.items():
         gate = module.parents[stmt]
         if len(roles) != 1 or not isinstance(gate, ast.If):
             continue
-        # The others may have an exit of their own beside it.
-        ways = [s for s, r in leaving.items() if r and not r & roles and type(s) is type(stmt)]
-        if any(up in module.ancestors(way) for way in ways for up in chain(module, gate)):
+        # The others may leave in another branch of the same test.
+        exits_of_others = [
+            other
+            for other, others in exit_roles.items()
+            if others and not others & roles and type(other) is type(stmt)
+        ]
+        if any(
+            up in module.ancestors(other)
+            for other in exits_of_others
+            for up in if_chain(module, gate)
+        ):
             continue
         (role,) = roles
-        provable = in_lock_step(loop, gate) and not evaluates(program, module, gate)
-        edits = also_for_others(module, gate, stmt) if provable else ()
+        provable = in_lock_step(loop, gate) and not holds_evaluation(program, module, gate)
+        edits = exit_on_all_ranks(module, gate, stmt) if provable else ()
         yield Finding(module, stmt, f"only {role.value} can leave the training loop here", edits)
 
 
-def evaluates(program: Program, module: Module, gate: ast.If) -> bool:
-    """Whether the gate keeps an evaluation to rank 0: DF501 opens it, and with it the exit."""
+def holds_evaluation(program: Program, module: Module, gate: ast.If) -> bool:
+    """Whether an evaluation stands under the gate: DF501 opens it, and the exit with it."""
     return any(
-        where is module and gate in module.ancestors(call)
+        caller is module and gate in module.ancestors(entry)
         for evaluation in program.evaluations
-        for where, call in program.entries(evaluation)
+        for caller, entry in program.entries(evaluation)
     )
 
 
-def chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
-    """``gate`` and the tests that it is an ``elif`` or ``else`` of."""
+def if_chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
+    """``gate`` and the tests of which it is an ``elif``, or in whose ``else`` it stands."""
     above: ast.AST = gate
     while isinstance(above, ast.If):
         yield above
@@ -169,45 +178,46 @@ def chain(module: Module, gate: ast.If) -> Iterator[ast.If]:
             return
 
 
-def also_for_others(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Edit, ...]:
-    """Edits that take an exit out of ``if rank == 0 and …:``, for every rank of a group."""
+def exit_on_all_ranks(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[Edit, ...]:
+    """Edits that take an exit out of ``if rank == 0 and …:``, so that every rank takes it."""
     test = gate.test
     if gate.orelse or not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
         return ()
     ranks = [part for part in test.values if is_rank_test(module, part)]
-    kept = [part for part in test.values if part not in ranks]
-    plain = not any(within(part, ast.Call) or within(part, ast.NamedExpr) for part in kept)
-    if not ranks or not kept or not plain or gate.body[-1] is not leaving:
+    others = [part for part in test.values if part not in ranks]
+    is_pure = not any(within(part, ast.Call) or within(part, ast.NamedExpr) for part in others)
+    if not ranks or not others or not is_pure or gate.body[-1] is not leaving:
         return ()
     if isinstance(leaving, ast.Return) and leaving.value is not None:
         return ()
-    if any(mentions(part, name) for part in kept for name in bound_names(gate.body)):
+    if any(mentions(part, name) for part in others for name in bound_names(gate.body)):
         return ()
+    texts = [module.text(part) for part in others]
     if not all(value(module, part, Role.SINGLE) for part in ranks):
-        kept_text = ["torch.distributed.is_initialized()", *map(module.text, kept)]
-    else:
-        kept_text = [module.text(part) for part in kept]
-    everyone = " and ".join(kept_text)
+        texts.insert(0, "torch.distributed.is_initialized()")
+    test_of_all = " and ".join(texts)
     if len(gate.body) == 1:
-        return (Rewrite(test, everyone),)
-    behind = f"if {everyone}:\n    {module.text(leaving)}"
-    return (Replace(leaving, ""), Insert(gate, behind, "after"))
+        return (Rewrite(test, test_of_all),)
+    code = f"if {test_of_all}:\n    {module.text(leaving)}"
+    return (Replace(leaving, ""), Insert(gate, code, "after"))
 
 
-def own_decision(program: Program, decision: Decision) -> Finding:
-    """An exit that each rank takes by its own data."""
+def decision_finding(program: Program, decision: Decision) -> Finding:
+    """The finding for an exit that each rank takes by its own data."""
     loop, test = decision.loop, decision.test
     module = loop.module
     names = ", ".join(sorted(decision.names)) or "what it has seen"
-    # First every evaluation is made whole: it may be all that the decision hangs on.
-    partial = any(e.loader and e.loader.distributed for e in program.evaluations)
+    # Evaluations are repaired first: the decision may depend on nothing else.
+    is_partial = any(e.loader and e.loader.distributed for e in program.evaluations)
     provable = in_lock_step(loop, test) and reached(program, module, test) >= RANKS
     edits: tuple[Edit, ...] = ()
-    if provable and decision.names and not partial:
-        back = {name for call in loop.backwards for name in decision.names if mentions(call, name)}
-        if not back and is_number_test(module, test.test, decision.names):
-            made = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
-            edits = (Insert(test, made), Define("mean_of_ranks"))
+    if provable and decision.names and not is_partial:
+        in_backward = any(
+            mentions(call, name) for call in loop.backwards for name in decision.names
+        )
+        if not in_backward and is_number_test(module, test.test, decision.names):
+            means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
+            edits = (Insert(test, means), Define("mean_of_ranks"))
         else:
             edits = (
                 Rewrite(test.test, f"on_any_rank({module.text(test.test)})"),
@@ -221,46 +231,46 @@ def own_decision(program: Program, decision: Decision) -> Finding:
     )
 
 
-def collective_calls(module: Module, carriers: set[str]) -> list[ast.Call]:
-    """Calls of torch.distributed's collectives and of functions that surely run one."""
+def collective_calls(module: Module, wrappers: set[str]) -> list[ast.Call]:
+    """Calls of torch.distributed's collectives and of functions that always run one."""
     direct = [
         call
         for call in module.calls_to(*COLLECTIVES)
         if module.dotted(call.func).startswith(("torch.distributed.", "dist."))
     ]
-    return direct + [call for call in module.calls_to(*carriers) if isinstance(call.func, ast.Name)]
+    return direct + [call for call in module.calls_to(*wrappers) if isinstance(call.func, ast.Name)]
 
 
 def collective_functions(program: Program) -> set[str]:
-    """Functions in which every rank of a group reaches a collective, found to a fixed point."""
-    carriers: set[str] = set()
+    """Names of functions in which every rank of a group reaches a collective."""
+    wrappers: set[str] = set()
     while True:
         found = {
             function.name
             for module in program.modules
-            for call in collective_calls(module, carriers)
+            for call in collective_calls(module, wrappers)
             for function in [module.function(call)]
             if function is not None
             and reached_in_function(module, call) >= RANKS
-            and is_certain(module, call, function)
+            and is_always_reached(module, call, function)
         }
-        if found <= carriers:
-            return carriers
-        carriers |= found
+        if found <= wrappers:
+            return wrappers
+        wrappers |= found
 
 
-def is_certain(module: Module, call: ast.Call, function: Function) -> bool:
+def is_always_reached(module: Module, call: ast.Call, function: Function) -> bool:
     """Whether every rank that enters the function passes the call."""
     for parent in module.ancestors(call):
         if parent is function:
             return True
-        if isinstance(parent, ast.If) and not mentions_group(module, parent.test):
+        if isinstance(parent, ast.If) and not is_group_test(module, parent.test):
             return False
         if isinstance(parent, ast.For | ast.While | ast.Try | ast.IfExp):
             return False
     return False
 
 
-def mentions_group(module: Module, test: ast.expr) -> bool:
+def is_group_test(module: Module, test: ast.expr) -> bool:
     """``if torch.distributed.is_initialized():``."""
     return isinstance(test, ast.Call) and module.dotted(test.func).endswith("is_initialized")

@@ -26,7 +26,7 @@ CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        yield from pretrained(program, module)
+        yield from save_pretrained_calls(program, module)
         for call in module.calls_to("save"):
             if module.dotted(call.func) != "torch.save":
                 continue
@@ -34,19 +34,18 @@ def findings(program: Program) -> Iterator[Finding]:
             if function is not None and function.name == "save_on_main":
                 continue
             path = argument(call, 1, "f")
-            everyone = Role.OTHER in reached(program, module, call)
-            because = "every rank writes it" if everyone else "written in place"
-            named = keyword(call, "obj") or keyword(call, "f")
-            if path is None or named or len(call.args) != 2 or is_opened(module, path):
+            by_all_ranks = Role.OTHER in reached(program, module, call)
+            because = "every rank writes it" if by_all_ranks else "written in place"
+            has_keywords = keyword(call, "obj") or keyword(call, "f")
+            if path is None or has_keywords or len(call.args) != 2 or is_open_file(module, path):
                 yield Finding(module, call, because)
                 continue
-            yield Finding(
-                module, call, because, (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
-            )
+            edits = (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
+            yield Finding(module, call, because, edits)
 
 
-def is_opened(module: Module, path: ast.expr) -> bool:
-    """Whether it is no path, but a file that a ``with`` of the function opens."""
+def is_open_file(module: Module, path: ast.expr) -> bool:
+    """Whether ``path`` is not a path, but a file that a ``with`` of the function opens."""
     return any(
         type(file := item.optional_vars) is type(path) and module.text(file) == module.text(path)
         for node in within(module.scope_statements(path), ast.With)
@@ -54,12 +53,12 @@ def is_opened(module: Module, path: ast.expr) -> bool:
     )
 
 
-def pretrained(program: Program, module: Module) -> Iterator[Finding]:
+def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]:
     """``model.save_pretrained(folder)`` where every rank arrives."""
     for call in module.calls_to("save_pretrained"):
         if Role.OTHER not in reached(program, module, call):
             continue
         stmt = module.statement(call)
-        alone = isinstance(stmt, ast.Expr) and stmt.value is call
-        guard = only_on_main(stmt)
-        yield Finding(module, call, "every rank writes the folder", guard if alone else ())
+        is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
+        edits = only_on_main(stmt) if is_whole_statement else ()
+        yield Finding(module, call, "every rank writes the folder", edits)

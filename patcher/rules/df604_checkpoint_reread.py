@@ -1,12 +1,12 @@
 """A checkpoint is read before it is complete, or onto one card by all.
 
-What         torch.load without map_location; a checkpoint read back by every rank behind the
-             training that writes it, with no barrier between.
+What         torch.load without map_location; a checkpoint that every rank reads back after the
+             training that writes it, with no barrier in between.
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
              file of an earlier run, or half of this one's.
 Example      model.load_state_dict(torch.load(output_dir))
 Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
-Fix safety   Safe: a lone process loads the same values and passes no barrier.
+Fix safety   Safe: a lone process loads the same values and meets no barrier.
 Source       torch.load
 """
 
@@ -42,8 +42,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
         for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
             stmt = module.statement(call)
-            saved = last_above(module, stmt, saves)
-            if saved is None or not is_load(module, call, folders):
+            saved = last_call_above(module, stmt, saves)
+            if saved is None or not reads_checkpoint(module, call, folders):
                 continue
             if not reached(program, module, call) >= RANKS or waits_between(module, saved, stmt):
                 continue
@@ -51,73 +51,71 @@ def findings(program: Program) -> Iterator[Finding]:
                 module,
                 call,
                 "rank 0 may still be writing it when another rank reads",
-                (Insert(outermost(module, stmt, saved), WAIT),),
+                (Insert(loop_behind_save(module, stmt, saved), WAIT),),
                 severity=Severity.ERROR,
             )
 
 
-def is_load(module: Module, call: ast.Call, folders: set[str]) -> bool:
-    """``torch.load``, or from_pretrained of a folder that save_pretrained writes, or of many."""
+def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
+    """``torch.load``, or from_pretrained of a folder that the program saved or loops over."""
     if module.dotted(call.func) == "torch.load":
         return True
     path = call.args[0] if call.args else None
     if path is None or not module.dotted(call.func).endswith("from_pretrained"):
         return False
-    looped = isinstance(path, ast.Name) and any(
+    is_loop_variable = isinstance(path, ast.Name) and any(
         isinstance(up, ast.For) and path.id in bound_names(up.target)
         for up in module.ancestors(call)
     )
-    return looped or module.text(path) in folders
+    return is_loop_variable or module.text(path) in folders
 
 
 def saved_folders(program: Program) -> set[str]:
-    """What ``save_pretrained`` is given, as it is spelled."""
+    """The text of each folder that is passed to ``save_pretrained``."""
     return {
         module.text(save.args[0])
-        for module in program.modules
-        for save in module.calls_to("save_pretrained")
+        for module, save in program.calls_to("save_pretrained")
         if save.args
     }
 
 
 def saving_functions(program: Program) -> set[str]:
-    """Functions that write a checkpoint."""
+    """Names of the functions that write a checkpoint."""
     return {
         function.name
-        for module in program.modules
-        for call in module.calls_to("save", "save_on_main", "save_pretrained")
+        for module, call in program.calls_to("save", "save_on_main", "save_pretrained")
         for function in [module.function(call)]
         if function is not None and function.name != "save_on_main"
     }
 
 
 def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
-    """Calls that write a checkpoint, or are to."""
+    """Calls that write a checkpoint."""
     calls = [*module.calls_to(*savers, "save_on_main", "save_pretrained")]
     calls += [call for call in module.calls_to("save") if module.dotted(call.func) == "torch.save"]
     return calls
 
 
-def last_above(module: Module, stmt: ast.stmt, calls: list[ast.Call]) -> ast.Call | None:
+def last_call_above(module: Module, stmt: ast.stmt, calls: list[ast.Call]) -> ast.Call | None:
     """The last of some calls above ``stmt`` in its function."""
     function = module.function(stmt)
     above = [c for c in calls if c.lineno < stmt.lineno and module.function(c) is function]
     return max(above, key=position, default=None)
 
 
-def outermost(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stmt:
-    """The statement, or the loop around it that begins behind the save."""
-    found = stmt
+def loop_behind_save(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stmt:
+    """The outermost loop around ``stmt`` that begins after the save, or ``stmt`` itself."""
+    outermost = stmt
     for up in module.ancestors(stmt):
         if isinstance(up, Function):
             break
         if isinstance(up, ast.For | ast.While) and up.lineno > saved.lineno:
-            found = up
-    return found
+            outermost = up
+    return outermost
 
 
 def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
-    """Whether a barrier stands between the save and ``stmt``, in a block around the latter."""
+    """Whether a barrier stands between the save and ``stmt``, in a block around ``stmt``."""
     above: set[ast.AST] = set()
     for node in (stmt, *module.ancestors(stmt)):
         if isinstance(node, Function):

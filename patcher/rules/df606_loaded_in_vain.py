@@ -1,14 +1,14 @@
 """What was saved is not loaded again.
 
-What         torch.load of a file with more in it than tensors, which weights_only has refused since
-             torch 2.6; from_pretrained given …/pytorch_model.bin.
+What         torch.load of a file that holds more than tensors, which weights_only has refused since
+             torch 2.6; from_pretrained called with …/pytorch_model.bin.
 At run time  UnpicklingError for a TensorDataset, the parsed arguments, NumPy arrays, a whole model
              or a script's own classes, or a cache that is built anew in every run where a try
              hides it. OSError: transformers takes a folder or a name on the hub.
 Example      features = torch.load(cached_features_file)
 Fix          weights_only=False where the script itself writes the file; the folder instead of the
              file. A state_dict is loaded as before; a file of unknown making is reported.
-Fix safety   Safe: the line can only have raised, or loads what the same script saved.
+Fix safety   Safe: the line could only raise before, or it loads what the same script saved.
 Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretrained
 """
 
@@ -23,28 +23,28 @@ from ..source.tree import argument, everywhere, keyword, last_argument, mentions
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 
-FILES = ("pytorch_model.bin", "model.safetensors")
-NUMPY = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
-OF_A_MODEL = ("eval", "generate", "parameters", "train")
+WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
+NUMPY_FUNCTIONS = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
+MODEL_METHODS = ("eval", "generate", "parameters", "train")
 
-
-Save = tuple[Module, ast.expr, ast.expr]  # where, what, and into which file
+Save = tuple[Module, ast.expr, ast.expr]  # the module, the value and the file
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    saves = list(saves_of(program))
+    saves = list(torch_saves(program))
     for module in program.modules:
-        yield from files_for_folders(module)
+        yield from file_instead_of_folder(module)
         for call in module.calls_to("load"):
             user = module.parents[call]
-            state = isinstance(user, ast.Call) and mentions(user.func, "load_state_dict")
-            if state or module.dotted(call.func) != "torch.load" or keyword(call, "weights_only"):
+            is_state = isinstance(user, ast.Call) and mentions(user.func, "load_state_dict")
+            if is_state or keyword(call, "weights_only"):
                 continue
-            yield from objects(program, module, call, saves)
+            if module.dotted(call.func) == "torch.load":
+                yield from pickled_objects(program, module, call, saves)
 
 
-def files_for_folders(module: Module) -> Iterator[Finding]:
-    """``…/pytorch_model.bin`` on its way to ``from_pretrained``."""
+def file_instead_of_folder(module: Module) -> Iterator[Finding]:
+    """Paths ``…/pytorch_model.bin`` that are passed to ``from_pretrained``."""
     loaded = {module.text(call.args[0]) for call in module.calls_to("from_pretrained") if call.args}
     for path in module.calls_to("join") if loaded else []:
         stmt = module.parents[path]
@@ -53,7 +53,7 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
             and module.dotted(path.func) == "os.path.join"
             and len(path.args) == 2
             and isinstance(path.args[1], ast.Constant)
-            and path.args[1].value in FILES
+            and path.args[1].value in WEIGHT_FILES
             and any(module.text(target) in loaded for target in stmt.targets)
         ):
             continue
@@ -65,59 +65,61 @@ def files_for_folders(module: Module) -> Iterator[Finding]:
         )
 
 
-def saves_of(program: Program) -> Iterator[Save]:
-    """``torch.save``, as it is and as DF601 leaves it."""
-    for module in program.modules:
-        for call in module.calls_to("save", "save_on_main"):
-            value = argument(call, 0, "obj")
-            target = argument(call, 1, "f") or argument(call, 1, "path")
-            known = module.dotted(call.func) in ("torch.save", "save_on_main")
-            if known and value is not None and target is not None:
-                yield module, value, target
+def torch_saves(program: Program) -> Iterator[Save]:
+    """Calls of ``torch.save``, and of ``save_on_main``, into which DF601 turns them."""
+    for module, call in program.calls_to("save", "save_on_main"):
+        value = argument(call, 0, "obj")
+        target = argument(call, 1, "f") or argument(call, 1, "path")
+        is_save = module.dotted(call.func) in ("torch.save", "save_on_main")
+        if is_save and value is not None and target is not None:
+            yield module, value, target
 
 
-def objects(
+def pickled_objects(
     program: Program, module: Module, call: ast.Call, saves: list[Save]
 ) -> Iterator[Finding]:
-    """``torch.load`` of what is no state_dict."""
+    """The finding for a ``torch.load`` of something other than a state_dict."""
     path, last = argument(call, 0, "f"), last_argument(call)
     if path is None or last is None:
         return
     names = file_names(module, path)
     saved = [
-        (home, value)
-        for home, value, target in saves
-        if is_same_file(module, path, names, home, target)
+        (saver, value)
+        for saver, value, target in saves
+        if is_same_file(module, path, names, saver, target)
     ]
-    if any(is_state(home, value) and not kind_of(program, home, value) for home, value in saved):
+    if any(
+        is_state_dict(saver, value) and not refused_kind(program, saver, value)
+        for saver, value in saved
+    ):
         return
     if not saved:
-        used = used_as(module, call)
-        if used:
-            because = f"it is used as {used}: weights_only=False, where the file can be trusted"
+        use = object_use(module, call)
+        if use:
+            because = f"it is used as {use}: weights_only=False, where the file can be trusted"
             yield Finding(module, call, because, severity=Severity.NOTE)
         return
-    home, value = saved[0]
-    kind = kind_of(program, home, value)
-    tried = any(isinstance(up, ast.Try) for up in module.ancestors(call))
-    because = f"line {value.lineno} saves {home.text(value)}{f', {kind}' if kind else ''}"
+    saver, value = saved[0]
+    kind = refused_kind(program, saver, value)
+    in_try = any(isinstance(up, ast.Try) for up in module.ancestors(call))
+    because = f"line {value.lineno} saves {saver.text(value)}{f', {kind}' if kind else ''}"
     yield Finding(
         module,
         call,
         because,
         (Rewrite(last, ", weights_only=False", after=True),),
-        severity=None if kind and not tried else Severity.DEGRADED,
+        severity=None if kind and not in_try else Severity.DEGRADED,
     )
 
 
 def is_same_file(
-    module: Module, path: ast.expr, names: set[str], home: Module, target: ast.expr
+    module: Module, path: ast.expr, names: set[str], saver: Module, target: ast.expr
 ) -> bool:
-    """Whether a path is spelled as where the same function saves, or ends in the same name."""
-    if module is home and module.text(path) == home.text(target):
-        shared = isinstance(path, ast.Attribute | ast.Constant)
-        return shared or module.function(path) is home.function(target)
-    return bool(names) and names <= file_names(home, target)
+    """Whether a path has the text of the target in the same scope, or the same file names."""
+    if module is saver and module.text(path) == saver.text(target):
+        is_global = isinstance(path, ast.Attribute | ast.Constant)
+        return is_global or module.function(path) is saver.function(target)
+    return bool(names) and names <= file_names(saver, target)
 
 
 def file_names(module: Module, path: ast.expr) -> set[str]:
@@ -129,32 +131,32 @@ def file_names(module: Module, path: ast.expr) -> set[str]:
     }
 
 
-def is_state(module: Module, value: ast.expr) -> bool:
+def is_state_dict(module: Module, value: ast.expr) -> bool:
     """``….state_dict()``, alone or in a dict."""
     return mentions(module.definition(value, value) or value, "state_dict")
 
 
-def kind_of(program: Program, module: Module, value: ast.expr) -> str:
-    """What weights_only refuses; the empty string where it may take the object."""
+def refused_kind(program: Program, module: Module, value: ast.expr) -> str:
+    """What kind of object weights_only refuses; the empty string where it may accept it."""
     if isinstance(value, ast.Name) and any(value.id == name for _, _, name in program.parses):
         return "the parsed arguments"
     made = module.definition(value, value) or value
     if isinstance(made, ast.Dict):
-        return next(filter(None, (kind_of(program, module, part) for part in made.values)), "")
+        return next(filter(None, (refused_kind(program, module, part) for part in made.values)), "")
     if isinstance(made, ast.Call):
         name = module.last_name(made.func)
         if name == "from_pretrained":
             return "a whole model"
-        if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY:
+        if module.dotted(made.func).startswith(("numpy.", "np.")) and name in NUMPY_FUNCTIONS:
             return "a NumPy array"
-        own = any(c.name == name for m in program.modules for c in m.nodes(ast.ClassDef))
-        if name.endswith("Dataset") or own:
+        is_own_class = any(c.name == name for m in program.modules for c in m.nodes(ast.ClassDef))
+        if name.endswith("Dataset") or is_own_class:
             return f"a {name}"
     return ""
 
 
-def used_as(module: Module, call: ast.Call) -> str:
-    """What a loaded object is, by what is done to it."""
+def object_use(module: Module, call: ast.Call) -> str:
+    """What kind of object is loaded, judging by its use; the empty string where that is unknown."""
     stmt = module.statement(call)
     if not (isinstance(stmt, ast.Assign) and stmt.value is call):
         return ""
@@ -165,9 +167,9 @@ def used_as(module: Module, call: ast.Call) -> str:
         if use.lineno <= stmt.lineno:
             continue
         first = use.args[0] if use.args else None
-        given = isinstance(first, ast.Name) and first.id == name.id
-        if given and module.dotted(use.func).endswith(("DataLoader", "Sampler")):
+        is_argument = isinstance(first, ast.Name) and first.id == name.id
+        if is_argument and module.dotted(use.func).endswith(("DataLoader", "Sampler")):
             return "a data set"
-        if module.dotted(use.func) in {f"{name.id}.{method}" for method in OF_A_MODEL}:
+        if module.dotted(use.func) in {f"{name.id}.{method}" for method in MODEL_METHODS}:
             return "a model"
     return ""

@@ -26,7 +26,8 @@ from ..source.tree import everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 
-RANKS = 4  # of the example
+EXAMPLE_RANKS = 4
+MAX_SOURCES = 12  # expressions to follow from a batch size
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -36,37 +37,37 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader is None or loader.batch_size is None or loader.batch_size in seen:
             continue
         seen.add(loader.batch_size)
-        values = chain(program, loader)
-        names = words(values)
+        values = batch_size_sources(program, loader)
+        names = names_in(values)
         flags = [option for name, option in program.options.items() if name in names]
         flags = [option for option in flags if "batch" in option.dest]
         if not flags or any(word in name for name in names for word in ("world", "num_processes")):
             continue
-        yield Finding(loader.module, loader.batch_size, meaning(flags[0], values))
+        yield Finding(loader.module, loader.batch_size, flag_meaning(flags[0], values))
 
 
-def chain(program: Program, loader: Loader) -> list[ast.expr]:
-    """The batch size and what the names in it were made of, through attributes and variables."""
+def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
+    """The batch size and the values of the attributes and variables that it depends on."""
     assert loader.batch_size is not None
-    found: list[ast.expr] = []
+    sources: list[ast.expr] = []
     pending: list[tuple[Module, ast.expr]] = [(loader.module, loader.batch_size)]
-    while pending and len(found) < 12:
+    while pending and len(sources) < MAX_SOURCES:
         module, value = pending.pop()
-        if value in found:
+        if value in sources:
             continue
-        found.append(value)
+        sources.append(value)
         for node in everywhere(value, ast.Attribute):
             pending += [
                 (m, v) for m in program.modules for v in m.attribute_values.get(node.attr, [])
             ]
         for name in everywhere(value, ast.Name):
-            made = module.definition(name, value)
-            pending += [(module, made)] if made is not None else []
-    return found
+            definition = module.definition(name, value)
+            pending += [(module, definition)] if definition is not None else []
+    return sources
 
 
-def meaning(flag: Option, values: list[ast.expr]) -> str:
-    """What the flag counts, with the numbers of its default."""
+def flag_meaning(flag: Option, values: list[ast.expr]) -> str:
+    """What the flag counts, with its default value as an example."""
     what = "examples of one process"
     if involves(values, "n_gpu", ast.Mult):
         what = "examples of each card that one process sees"
@@ -76,22 +77,22 @@ def meaning(flag: Option, values: list[ast.expr]) -> str:
         what = "examples of one process and one whole optimizer step"
     default = keyword(flag.call, "default")
     size = default.value.value if default and isinstance(default.value, ast.Constant) else None
-    example = f"; {RANKS} ranks take {RANKS} times as many"
+    example = f"; {EXAMPLE_RANKS} ranks take {EXAMPLE_RANKS} times as many"
     if isinstance(size, int):
-        example = f": {size} by default, {RANKS * size} on {RANKS} ranks"
+        example = f": {size} by default, {EXAMPLE_RANKS * size} on {EXAMPLE_RANKS} ranks"
     return f"{flag.spellings[0]} counts {what}{example}"
 
 
 def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) -> bool:
-    """Whether something is multiplied with, or divided by, what goes by such a name."""
+    """Whether one of the operators is applied with a right side that such a name is part of."""
     return any(
-        isinstance(node.op, operators) and any(name in word for word in words([node.right]))
+        isinstance(node.op, operators) and any(name in word for word in names_in([node.right]))
         for value in values
         for node in everywhere(value, ast.BinOp)
     )
 
 
-def words(values: list[ast.expr]) -> set[str]:
-    """Names and attributes below some values."""
-    found = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
-    return found | {node.id for value in values for node in everywhere(value, ast.Name)}
+def names_in(values: list[ast.expr]) -> set[str]:
+    """Names and attributes in some expressions."""
+    attributes = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
+    return attributes | {node.id for value in values for node in everywhere(value, ast.Name)}

@@ -1,8 +1,8 @@
 """The schedule counts micro-batches, the loop counts optimizer steps.
 
-What         A horizon, warm-up, save or logging interval is made of len(train_dataloader), or of
-             that rounded down by the accumulation, while the counter it is compared with advances
-             once per gradient accumulation and once more for what is left of an epoch.
+What         A horizon, warm-up, save or logging interval is computed from len(train_dataloader), or
+             from that divided by the accumulation and rounded down, while the counter it is
+             compared with advances once per optimizer step, also for what is left of an epoch.
 At run time  With accumulation 4 the learning rate ends at 30 % of its peak, still warming up, and
              the first evaluation and the first checkpoint never come.
 Example      args.max_steps = args.epoch * len(train_dataloader)
@@ -15,12 +15,14 @@ Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 import ast
 from collections.abc import Iterator
 
+from ...record import record
 from ..analysis.loaders import trace
 from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, WORLD, value
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.grad_scaler import makes_schedule
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -41,16 +43,16 @@ STEPS = "steps_per_epoch"
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
-        yield from counted_by_example(loop)
+        yield from example_counts(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
-        for scope in scopes(loop):
-            yield from counted_by_batch(program, loop, scope, quantities)
+        for scope in method_bodies(loop):
+            yield from micro_batch_counts(program, loop, scope, quantities)
 
 
-def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
-    """Bodies of the function that trains, and of the other methods where that is one."""
+def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
+    """The body of the function that trains and, if it is a method, of the class's other methods."""
     module = loop.module
     function = module.function(loop.steps)
     owner = None if function is None else module.parents[function]
@@ -59,31 +61,30 @@ def scopes(loop: TrainLoop) -> list[list[ast.stmt]]:
     return [loop.scope, *others]
 
 
-def counted_by_batch(
+def micro_batch_counts(
     program: Program, loop: TrainLoop, scope: list[ast.stmt], quantities: set[str]
 ) -> Iterator[Finding]:
-    """What is made of the loader's length and compared with steps."""
+    """Quantities that are computed from the loader's length and compared with optimizer steps."""
     module = loop.module
-    first = True
+    defines_steps = STEPS in bound_names(scope)
     for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
         if not isinstance(stmt, ast.Assign) or not stands_in(stmt, scope):
             continue
-        scheduler = is_schedule(module, stmt.value)
-        if not scheduler and not any(module.text(t) in quantities for t in stmt.targets):
+        creates_schedule = is_schedule(module, stmt.value)
+        if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
             continue
-        counted = loader_lengths(program, loop, stmt.value)
-        if counted is None:
+        terms = micro_batch_terms(program, loop, stmt.value)
+        if terms is None:
             continue
-        length, accumulation, changes = counted
-        edits: list[Edit] = [Rewrite(node, text) for node, text in changes]
-        if first and STEPS not in bound_names(scope):
+        edits: list[Edit] = [Rewrite(node, text) for node, text in terms.rewrites]
+        if not defines_steps:
             steps = f"{STEPS} = " + (
-                f"{length} // {accumulation}"
+                f"{terms.length} // {terms.accumulation}"
                 if loop.loader is not None and loop.loader.drop_last
-                else f"-(-{length} // {accumulation})"
+                else f"-(-{terms.length} // {terms.accumulation})"
             )
-            edits.append(Insert(beside_loader(loop, stmt), f"{steps}  # optimizer steps"))
-        first = False
+            edits.append(Insert(insertion_point(loop, stmt), f"{steps}  # optimizer steps"))
+        defines_steps = True
         yield Finding(
             module,
             stmt,
@@ -93,30 +94,34 @@ def counted_by_batch(
         )
 
 
-def counted_by_example(loop: TrainLoop) -> Iterator[Finding]:
-    """``len(data) * world_size // global_batch``, where a sampler deals and every rank has all."""
+def example_counts(loop: TrainLoop) -> Iterator[Finding]:
+    """``len(data) * world_size // global_batch``, although ``len(data)`` counts all examples."""
     module, loader = loop.module, loop.loader
     if loader is None or loader.dataset is None or not loader.distributed or loader.cycle:
         return
     for stmt in within(loop.scope, ast.Assign):
         for node in everywhere(stmt.value, ast.BinOp):
             left, right = node.left, node.right
-            if isinstance(node.op, ast.Mult) and is_count(loop, left) and is_world(module, right):
+            if (
+                isinstance(node.op, ast.Mult)
+                and is_dataset_length(loop, left)
+                and is_world_size(module, right)
+            ):
                 because = f"{module.text(node)}: every rank has all examples already"
                 yield Finding(module, stmt, because, (Rewrite(node, module.text(left)),))
             elif (
                 isinstance(node.op, ast.FloorDiv)
                 and loader.drop_last
-                and is_examples(loop, meaning(module, left))
-                and counts_batch(loop, meaning(module, right))
+                and is_example_count(loop, resolve(module, left))
+                and holds_batch_size(loop, resolve(module, right))
             ):
                 steps = f"len({loader.name})"
-                steps += f" // {module_text(loop)}" if loop.accumulation is not None else ""
+                steps += f" // {accumulation_text(loop)}" if loop.accumulation is not None else ""
                 because = f"{module.text(node)}: ranks may take another number of steps"
                 yield Finding(module, stmt, because, (Rewrite(node, steps),))
 
 
-def is_count(loop: TrainLoop, node: ast.expr) -> bool:
+def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
     """``len(dataset)`` of the loop's loader."""
     assert loop.loader is not None
     assert loop.loader.dataset is not None
@@ -128,50 +133,50 @@ def is_count(loop: TrainLoop, node: ast.expr) -> bool:
     )
 
 
-def is_examples(loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(dataset)``, or that times the number of processes."""
+def is_example_count(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(dataset)``, or its product with the number of processes."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return is_count(loop, node.left) and is_world(loop.module, node.right)
-    return is_count(loop, node)
+        return is_dataset_length(loop, node.left) and is_world_size(loop.module, node.right)
+    return is_dataset_length(loop, node)
 
 
-def counts_batch(loop: TrainLoop, node: ast.expr) -> bool:
-    """The loader's batch size, multiplied by what else makes a global batch."""
+def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
+    """Whether the loader's batch size is part of ``node``."""
     assert loop.loader is not None
     size = loop.loader.batch_size
     return size is not None and any(same(part, size) for part in below(node))
 
 
-def meaning(module: Module, node: ast.expr) -> ast.expr:
-    """What a plain name was last given; another expression as it stands."""
+def resolve(module: Module, node: ast.expr) -> ast.expr:
+    """The last value of a plain name; any other expression itself."""
     return (module.definition(node, node) or node) if isinstance(node, ast.Name) else node
 
 
-def is_world(module: Module, node: ast.expr) -> bool:
-    """The number of processes, 1 for a lone one."""
+def is_world_size(module: Module, node: ast.expr) -> bool:
+    """Whether ``node`` is the number of processes, 1 in a lone process."""
     return [value(module, node, role) for role in ROLES] == [WORLD[role] for role in ROLES]
 
 
-def beside_loader(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
-    """The statement around ``stmt`` in the block that makes the loader: all branches pass it."""
+def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
+    """The statement around ``stmt`` in the block of the loader, so that all branches pass it."""
     module, loader = loop.module, loop.loader
     if loader is None or loader.module is not module:
         return stmt
-    made = module.statement(loader.call)
-    block = module.body(made)
-    around = (up for up in (stmt, *module.ancestors(stmt)) if up in block)
-    found = next(around, stmt)
-    return found if isinstance(found, ast.stmt) and found.lineno > made.lineno else stmt
+    construction = module.statement(loader.call)
+    block = module.body(construction)
+    outer = next((up for up in (stmt, *module.ancestors(stmt)) if up in block), stmt)
+    is_below = isinstance(outer, ast.stmt) and outer.lineno > construction.lineno
+    return outer if isinstance(outer, ast.stmt) and is_below else stmt
 
 
-def module_text(loop: TrainLoop) -> str:
-    """The accumulation's own spelling."""
+def accumulation_text(loop: TrainLoop) -> str:
+    """The text of the number of accumulation steps."""
     assert loop.accumulation is not None
     return loop.module.text(loop.accumulation)
 
 
 def step_quantities(loop: TrainLoop) -> set[str]:
-    """Expressions compared with a step counter, or given to a scheduler, by their text."""
+    """The text of each expression that is compared with a step counter or passed to a schedule."""
     module = loop.module
     texts: set[str] = set()
     for counter in names_within(loop.scope, loop.counters):
@@ -181,7 +186,7 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
             texts.add(module.text(node.right))
     for call in module.calls_to(*filter(makes_schedule, module.called)):
-        if any(stands_in(call, scope) for scope in scopes(loop)):
+        if any(stands_in(call, scope) for scope in method_bodies(loop)):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
@@ -196,16 +201,17 @@ def is_schedule(module: Module, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and makes_schedule(module.last_name(node.func))
 
 
-def makes_schedule(name: str) -> bool:
-    return "schedule" in name.lower() or name.endswith("LR")
+@record
+class MicroBatchTerms:
+    """The parts of an expression that count micro-batches."""
+
+    length: str  # text of the loader's length
+    accumulation: str  # text of the number of accumulation steps
+    rewrites: list[tuple[ast.expr, str]]  # nodes, and the text that counts optimizer steps
 
 
-def loader_lengths(
-    program: Program, loop: TrainLoop, value: ast.expr
-) -> tuple[str, str, list[tuple[ast.expr, str]]] | None:
-    """What counts micro-batches in ``value``: ``len(loader)``, or a rounding down of it or of its
-    product; and what it becomes. First come the loader's length and the accumulation as they are
-    spelled there. None where nothing counts them.
+def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> MicroBatchTerms | None:
+    """``len(loader)`` in ``value``, or that divided by the accumulation; None without either.
 
     ``len(loader) // accumulation`` leaves out the step of the last micro-batches of an epoch.
     """
@@ -213,7 +219,7 @@ def loader_lengths(
     lengths = [
         node
         for node in below(value)
-        if isinstance(node, ast.expr) and is_length(program, loop, node)
+        if isinstance(node, ast.expr) and is_loader_length(program, loop, node)
     ]
     if not lengths:
         return None
@@ -226,56 +232,61 @@ def loader_lengths(
         and any(is_accumulation(loop, part) for part in below(node.right))
     ]
     if not divided:
-        return length, accumulation_at(loop, value), [(node, STEPS) for node in lengths]
-    changes: list[tuple[ast.expr, str]] = []
+        rewrites = [(node, STEPS) for node in lengths]
+        return MicroBatchTerms(length, accumulation_at(loop, value), rewrites)
+    rewrites = []
     for node in divided:
         if not isinstance(node.op, ast.FloorDiv) or not is_accumulation(loop, node.right):
             continue
-        counted = [each for each in factors(node.left) if each in lengths]
-        if counted == [node.left]:
+        length_factors = [factor for factor in factors(node.left) if factor in lengths]
+        if length_factors == [node.left]:
             if loop.loader is not None and not loop.loader.drop_last:
-                changes.append((node, STEPS))
-        elif len(counted) == 1:  # micro-batches of all epochs: each epoch has its rest
-            changes.append((node, product(module, node.left, counted[0])))
-    return (length, module.text(divided[0].right), changes) if changes else None
+                rewrites.append((node, STEPS))
+        elif len(length_factors) == 1:  # micro-batches of all epochs: each epoch has its rest
+            rewrites.append((node, product_text(module, node.left, length_factors[0])))
+    if not rewrites:
+        return None
+    return MicroBatchTerms(length, module.text(divided[0].right), rewrites)
 
 
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
-    """The accumulation, also where one method calls args what another finds in self."""
+    """Whether ``node`` is the accumulation; ``args.n`` counts as ``self.args.n``, too."""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     text = loop.module.text(node)
-    return module_text(loop) in (text, f"self.{text}")
+    return accumulation_text(loop) in (text, f"self.{text}")
 
 
 def accumulation_at(loop: TrainLoop, node: ast.expr) -> str:
-    """The accumulation as the function around ``node`` spells it."""
-    text = module_text(loop)
-    bare = text.removeprefix("self.")
+    """The text of the accumulation in the function around ``node``: without ``self.`` if it can."""
+    text = accumulation_text(loop)
+    without_self = text.removeprefix("self.")
     function = loop.module.function(node)
-    known = set() if function is None else parameters(function)
-    return bare if bare.partition(".")[0] in known else text
+    names = set() if function is None else parameters(function)
+    return without_self if without_self.partition(".")[0] in names else text
 
 
 def factors(node: ast.expr) -> list[ast.expr]:
-    """The factors of a product; another expression is its own."""
+    """The factors of a product; any other expression is its only factor."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*factors(node.left), *factors(node.right)]
     return [node]
 
 
-def product(module: Module, node: ast.expr, length: ast.expr) -> str:
-    """The text of a product in which the loader's length is the steps of an epoch."""
+def product_text(module: Module, node: ast.expr, length: ast.expr) -> str:
+    """The text of a product, with the steps of an epoch in the place of the loader's length."""
     texts = []
-    for each in factors(node):
-        text = STEPS if each is length else module.text(each)
-        plain = isinstance(each, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript)
-        texts.append(text if plain else f"({text})")
+    for factor in factors(node):
+        text = STEPS if factor is length else module.text(factor)
+        is_plain = isinstance(
+            factor, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript
+        )
+        texts.append(text if is_plain else f"({text})")
     return " * ".join(texts)
 
 
-def is_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(loader)``, also by another name that the loader has."""
+def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(loader)``, under any name of the loop's loader."""
     assert loop.loader is not None
     if not (
         isinstance(node, ast.Call)
@@ -286,5 +297,5 @@ def is_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
         return False
     if loop.module.text(node.args[0]) == loop.loader.name:
         return True
-    known = trace(program, loop.module, node.args[0])
-    return known is not None and known.call is loop.loader.call
+    loader = trace(program, loop.module, node.args[0])
+    return loader is not None and loader.call is loop.loader.call

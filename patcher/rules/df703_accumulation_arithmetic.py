@@ -1,16 +1,16 @@
 """Gradient accumulation leaks, clips too often and all-reduces too often.
 
-What         Micro-batches left over at the end of an epoch; a counter that is one off, or reset
+What         Micro-batches left over at the end of an epoch; a counter that is off by one, or reset
              on the way; clipping per micro-batch; the loss divided by the number of micro-batches
-             whatever they hold; an all-reduce for each; a number of optimizer steps that is spent
-             on micro-batches.
+             whatever they hold; an all-reduce for each of them; a limit meant for optimizer steps
+             that counts micro-batches.
 At run time  Left-over gradients enter the next epoch's first step; clipping weighs micro-batches
              0.24 / 0.38 / 0.57 / 1.0 instead of alike; 4 all-reduces where 1 would do.
 Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
              micro-batch by its share of the examples; synchronise on the last one only. Only
              where the loop goes through a known loader, or takes the next batch of its cycle.
-Fix safety   Safe: with accumulation 1 every step is as it was, bit for bit.
+Fix safety   Safe: with accumulation 1 every step stays the same, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
 
@@ -28,7 +28,7 @@ from ..source.tree import Function, bound_names, everywhere, parameters, same, w
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
 LAST = "last_micro_step"
-NUMBER = "micro_step"  # of the batch in its pass over the loader, from 0
+NUMBER = "micro_step"  # counts the batches of one pass over the loader, from 0
 TOTAL = "micro_steps"
 
 
@@ -37,54 +37,59 @@ def findings(program: Program) -> Iterator[Finding]:
         test = loop.step_test
         if test is None or loop.accumulation is None:
             continue
-        module = loop.module
         edits: tuple[Edit, ...] = ()
         if isinstance(test.test, ast.Compare):
-            edits = tail(loop, test, test.test)
+            edits = step_on_last(loop, test, test.test)
             if not edits and counts_own_steps(loop, test.test):
                 continue
-            yield Finding(module, test, reason(loop, test.test, edits), edits)
-        if names_last(loop) or any(isinstance(edit, Insert) for edit in edits):
-            yield from clips(loop, test)
-            yield from asked_again(loop, test)
+            yield Finding(loop.module, test, reason(loop, test.test, edits), edits)
+        if defines_last(loop) or any(isinstance(edit, Insert) for edit in edits):
+            yield from early_clipping(loop, test)
+            yield from repeated_tests(loop, test)
         elif isinstance(test.test, ast.Compare) and counts_own_steps(loop, test.test):
-            yield from clips(loop, test, module.text(test.test))
-        if not is_numbered(loop):
-            continue
-        yield from synchronisation(program, loop)
-        for divided in divisions(loop):
-            assert loop.loader is not None
-            share = f"loss_share({number(loop)}, {loop.loader.name}, {text(loop)})"
-            loss = module.text(divided.left)
-            if isinstance(divided.left, ast.BinOp | ast.IfExp):
-                loss = f"({loss})"
-            yield Finding(
-                module,
-                divided,
-                "the last micro-batches of an epoch are fewer or shorter than that",
-                (Rewrite(divided, f"{loss} * {share}"), Define("loss_share")),
-            )
+            yield from early_clipping(loop, test, loop.module.text(test.test))
+        if has_step_number(loop):
+            yield from synchronization(program, loop)
+            yield from equal_shares(loop)
+
+
+def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
+    """Losses that are divided by the accumulation, however many examples a micro-batch has."""
+    assert loop.loader is not None
+    step, accumulation = micro_step_text(loop), accumulation_text(loop)
+    share = f"loss_share({step}, {loop.loader.name}, {accumulation})"
+    for division in loss_divisions(loop):
+        loss = loop.module.text(division.left)
+        if isinstance(division.left, ast.BinOp | ast.IfExp):
+            loss = f"({loss})"
+        yield Finding(
+            loop.module,
+            division,
+            "the last micro-batches of an epoch are fewer or shorter than that",
+            (Rewrite(division, f"{loss} * {share}"), Define("loss_share")),
+        )
 
 
 def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
+    """Why the accumulation test is wrong."""
     if not edits:
         return "what it counts is not the loop's own step number"
-    if mentions_step(loop, test):
+    if counts_loop_steps(loop, test):
         return "micro-batches left at the end of an epoch are stepped in the next one"
     return f"{loop.module.text(test.left)} is not the number of the micro-batch in its epoch"
 
 
-def mentions_step(loop: TrainLoop, test: ast.Compare) -> bool:
+def counts_loop_steps(loop: TrainLoop, test: ast.Compare) -> bool:
     return loop.step_name in {name.id for name in everywhere(test.left, ast.Name)}
 
 
-def names_last(loop: TrainLoop) -> bool:
-    """Whether the loop says which micro-batch is a step's last."""
+def defines_last(loop: TrainLoop) -> bool:
+    """Whether the loop binds the name that marks the last micro-batch of a step."""
     return bool(loop.module.spelled(LAST)) and LAST in bound_names(loop.steps)
 
 
-def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
-    """Another test of the accumulation, such as before saving."""
+def repeated_tests(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
+    """Further tests of the accumulation, such as before saving."""
     module = loop.module
     for compare in within(loop.steps.body, ast.Compare):
         if compare is not test.test and is_modulo(loop, compare):
@@ -94,20 +99,20 @@ def asked_again(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
                 yield Finding(module, compare, because, (Rewrite(compare, LAST),))
 
 
-def clips(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
+def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
     module = loop.module
     for clip in loop.clips:
-        if not any(same_test(up, test) for up in module.ancestors(clip)):
+        if not any(is_step_test(up, test) for up in module.ancestors(clip)):
             yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, guard),))
 
 
-def same_test(up: ast.AST, test: ast.If) -> bool:
+def is_step_test(up: ast.AST, test: ast.If) -> bool:
     if not isinstance(up, ast.If):
         return False
     return same(up.test, test.test) or (isinstance(up.test, ast.Name) and up.test.id == LAST)
 
 
-def text(loop: TrainLoop) -> str:
+def accumulation_text(loop: TrainLoop) -> str:
     assert loop.accumulation is not None
     return loop.module.text(loop.accumulation)
 
@@ -117,8 +122,8 @@ def is_cyclic(loop: TrainLoop) -> bool:
     return loop.loader is not None and loop.loader.cycle is not None
 
 
-def is_numbered(loop: TrainLoop) -> bool:
-    """Whether a name tells the number of the micro-batch in its pass over a known loader."""
+def has_step_number(loop: TrainLoop) -> bool:
+    """Whether a name holds the number of the micro-batch in its pass over a known loader."""
     if loop.loader is None or not loop.loader.name:
         return False
     if is_cyclic(loop):
@@ -126,15 +131,15 @@ def is_numbered(loop: TrainLoop) -> bool:
     return bool(loop.step_name)
 
 
-def number(loop: TrainLoop) -> str:
-    """The number of the micro-batch in its pass over the loader, from 0."""
+def micro_step_text(loop: TrainLoop) -> str:
+    """Text for the number of the micro-batch in its pass over the loader, from 0."""
     if is_cyclic(loop):
         return NUMBER
     return f"{loop.step_name} - 1" if loop.step_start else loop.step_name
 
 
 def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
-    """``step += 1`` once a batch and ``step % n == 0``: right where no epoch ends."""
+    """``step += 1`` per batch and ``step % n == 0``: right in a loop without epochs."""
     return (
         isinstance(loop.steps, ast.While)
         and isinstance(test.left, ast.BinOp)
@@ -144,8 +149,8 @@ def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
 
 
 def is_counter(loop: TrainLoop, name: str) -> bool:
-    """Whether the loop's body adds 1 to the name, once and for every batch."""
-    added = [
+    """Whether the loop's body adds 1 to the name exactly once per batch."""
+    increments = [
         stmt
         for stmt in loop.steps.body
         if isinstance(stmt, ast.AugAssign)
@@ -154,17 +159,17 @@ def is_counter(loop: TrainLoop, name: str) -> bool:
         and isinstance(stmt.value, ast.Constant)
         and stmt.value.value == 1
     ]
-    return len(added) == 1
+    return len(increments) == 1
 
 
-def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
-    """Name the test at the head of the loop, with the epoch's last micro-batch in it."""
+def step_on_last(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
+    """Edits that compute the test at the head of the loop, true for an epoch's last micro-batch."""
     if not is_modulo(loop, compare):
         return ()
     if loop.loader is None or not loop.loader.name:
-        return one_off(loop, compare)
+        return fix_off_by_one(loop, compare)
     if loop.loader.cycle is not None:
-        return cyclic(loop, test) or one_off(loop, compare)
+        return step_on_last_of_cycle(loop, test) or fix_off_by_one(loop, compare)
     module, loader = loop.module, loop.loader.name
     edits: list[Edit] = [Rewrite(test.test, LAST)]
     name = loop.step_name
@@ -179,16 +184,17 @@ def tail(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...
             Rewrite(loop.steps.iter, f"enumerate({module.text(loop.steps.iter)})"),
         ]
     after = name if loop.step_start else f"{name} + 1"
-    counted = f"({after})" if "+" in after else after
-    whole = f"{LAST} = {counted} % {text(loop)} == 0"
+    dividend = after if loop.step_start else f"({after})"
+    per_step = accumulation_text(loop)
+    is_last = f"{LAST} = {dividend} % {per_step} == 0"
     if loop.loader.drop_last and not loop.steps.orelse:
         before = f"{name} - 1" if loop.step_start else name
         lines = (
-            f"if {before} >= len({loader}) // {text(loop)} * {text(loop)}:\n"
-            f"    break  # too few are left for an optimizer step: drop_last\n{whole}"
+            f"if {before} >= len({loader}) // {per_step} * {per_step}:\n"
+            f"    break  # too few are left for an optimizer step: drop_last\n{is_last}"
         )
         return (*edits, Insert(loop.steps, lines, "first"))
-    return (*edits, Insert(loop.steps, f"{whole} or {after} == len({loader})", "first"))
+    return (*edits, Insert(loop.steps, f"{is_last} or {after} == len({loader})", "first"))
 
 
 def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
@@ -204,32 +210,33 @@ def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
     )
 
 
-def one_off(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
-    """``(step + 1) % n`` behind ``step += 1``: the first optimizer step comes one batch early."""
+def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
+    """Edits of ``(step + 1) % n`` below ``step += 1``, which steps one batch early."""
     assert isinstance(test.left, ast.BinOp)
-    counted = test.left.left
+    dividend = test.left.left
     if not (
-        isinstance(counted, ast.BinOp)
-        and isinstance(counted.op, ast.Add)
-        and isinstance(counted.left, ast.Name)
-        and is_counter(loop, counted.left.id)
+        isinstance(dividend, ast.BinOp)
+        and isinstance(dividend.op, ast.Add)
+        and isinstance(dividend.left, ast.Name)
+        and is_counter(loop, dividend.left.id)
     ):
         return ()
-    above = [stmt for stmt in loop.steps.body if counted.left.id in bound_names(stmt)]
-    if above[0].lineno > test.lineno:
+    counter = dividend.left.id
+    increment = next(stmt for stmt in loop.steps.body if counter in bound_names(stmt))
+    if increment.lineno > test.lineno:
         return ()
-    return (Rewrite(test.left, f"{counted.left.id} % {text(loop)}"),)
+    return (Rewrite(test.left, f"{counter} % {accumulation_text(loop)}"),)
 
 
-def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
-    """Count a cycle's batches within their epoch, and as many of them as the steps take.
+def step_on_last_of_cycle(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
+    """Edits that count a cycle's batches within their epoch, and take as many as the steps need.
 
     The cycle gets a name of its own, so that the loader keeps its length and batch size.
     """
     module, loader = loop.module, loop.loader
     assert loader is not None
     assert loader.cycle is not None
-    limit = range_of(loop)
+    limit = loop_range(loop)
     if limit is None or not loop.step_name or module.parents.get(loader.cycle) is None:
         return ()
     stmt = module.statement(loader.cycle)
@@ -250,13 +257,14 @@ def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
             for use in within(loop.scope, ast.Name)
             if use.id == name and use.lineno > stmt.lineno and isinstance(use.ctx, ast.Load)
         ]
-        if not all(is_next(module, use) for use in uses):
+        if not all(is_next_argument(module, use) for use in uses):
             return ()
         edits += [Rewrite(use, "batches") for use in (stmt.targets[0], *uses)]
-    total = f"{TOTAL}({module.text(limit)}, {inner.id}, {text(loop)})"
+    per_step = accumulation_text(loop)
+    total = f"{TOTAL}({module.text(limit)}, {inner.id}, {per_step})"
     lines = (
         f"{NUMBER} = {loop.step_name} % len({inner.id})\n"
-        f"{LAST} = ({NUMBER} + 1) % {text(loop)} == 0 or {NUMBER} + 1 == len({inner.id})"
+        f"{LAST} = ({NUMBER} + 1) % {per_step} == 0 or {NUMBER} + 1 == len({inner.id})"
     )
     return (
         *edits,
@@ -267,13 +275,13 @@ def cyclic(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
     )
 
 
-def is_next(module: Module, use: ast.Name) -> bool:
+def is_next_argument(module: Module, use: ast.Name) -> bool:
     call = module.parents[use]
     return isinstance(call, ast.Call) and module.dotted(call.func) == "next"
 
 
-def range_of(loop: TrainLoop) -> ast.expr | None:
-    """How many batches the loop takes: the argument of its ``range``."""
+def loop_range(loop: TrainLoop) -> ast.expr | None:
+    """The number of batches that the loop takes: the argument of its ``range``."""
     source = loop.steps.iter if isinstance(loop.steps, ast.For) else None
     for name, call in calls_around(loop.module, source):
         if name in ("range", "trange"):
@@ -283,43 +291,40 @@ def range_of(loop: TrainLoop) -> ast.expr | None:
     return None
 
 
-def synchronisation(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """All-reduce on the last micro-batch only, once the loop has a name for it."""
-    module = loop.module
-    if not names_last(loop):
+def synchronization(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """All-reduces for every micro-batch, in a loop that knows which one is the last of a step."""
+    if not defines_last(loop):
         return
-    named = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
-    handled = {node.attr for node in within(loop.steps.body, ast.Attribute)}
-    if not named or handled & {"require_backward_grad_sync", "no_sync"}:
+    definitions = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
+    attributes = {node.attr for node in within(loop.steps.body, ast.Attribute)}
+    if not definitions or attributes & {"require_backward_grad_sync", "no_sync"}:
         return
-    for model in wrapped_models(program, loop):
-        code = f"{model}.require_backward_grad_sync = {LAST}"
-        yield Finding(
-            module, loop.steps, "an all-reduce per micro-batch", (Insert(named[0], code, "after"),)
-        )
+    for model in ddp_models(program, loop):
+        edit = Insert(definitions[0], f"{model}.require_backward_grad_sync = {LAST}", "after")
+        yield Finding(loop.module, loop.steps, "an all-reduce per micro-batch", (edit,))
 
 
-def wrapped_models(program: Program, loop: TrainLoop) -> list[str]:
-    """Models that DDP wraps, as the function of the loop calls them."""
+def ddp_models(program: Program, loop: TrainLoop) -> list[str]:
+    """Names of DDP's wrappers in the function of the loop."""
     module = loop.module
     function = module.function(loop.steps)
-    known = wrapped(module, function)
-    found = {name for name in known if not name.startswith("self.")}
+    models = {name for name in ddp_names(module, function) if not name.startswith("self.")}
     used = {module.text(node) for node in within(loop.steps.body, ast.Attribute)}
     for method in module.all_functions:
-        found |= {name for name in wrapped(module, method) if name.startswith("self.")} & used
+        models |= {name for name in ddp_names(module, method) if name.startswith("self.")} & used
     if function is not None:
-        for where, call in program.callers(function):
-            names = wrapped(where, where.function(call))
-            for parameter in parameters(function) & {n.id for n in within(loop.steps, ast.Name)}:
+        used_names = {name.id for name in within(loop.steps, ast.Name)}
+        for caller, call in program.callers(function):
+            names = ddp_names(caller, caller.function(call))
+            for parameter in parameters(function) & used_names:
                 value = argument_for_parameter(module, function, call, parameter)
-                if value is not None and where.text(value) in names:
-                    found.add(parameter)
-    return sorted(found)
+                if value is not None and caller.text(value) in names:
+                    models.add(parameter)
+    return sorted(models)
 
 
-def wrapped(module: Module, function: Function | None) -> set[str]:
-    """What a function assigns DDP's result to."""
+def ddp_names(module: Module, function: Function | None) -> set[str]:
+    """The text of each target to which a function assigns a DDP wrapper."""
     return {
         module.text(target)
         for call in module.calls_to("DistributedDataParallel")
@@ -330,8 +335,8 @@ def wrapped(module: Module, function: Function | None) -> set[str]:
     }
 
 
-def divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
-    """``loss / accumulation`` in the loop, where that is what goes back."""
+def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
+    """``loss / accumulation`` in the loop, where ``backward()`` runs on the quotient."""
     module = loop.module
     assert loop.accumulation is not None
     losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]

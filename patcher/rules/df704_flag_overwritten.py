@@ -1,7 +1,7 @@
 """A flag is overwritten after it was parsed.
 
-What         An option of the command line is assigned anew, whatever the user passed, from
-             something that does not go back to it.
+What         A command-line option is reassigned, whatever the user passed, from a value that does
+             not depend on it.
 At run time  --save_steps 500 is accepted and ignored; nothing says so.
 Example      args.save_steps = len(train_dataloader)
 Fix          None by itself: assign only where the user left the option at its default, or drop
@@ -22,6 +22,8 @@ from ..source.tree import everywhere, position
 
 CODE, SEVERITY, SAFETY = "DF704", Severity.NOTE, Safety.REPORT
 
+MAX_DEPTH = 4  # attributes to follow from one to the next
+
 
 def findings(program: Program) -> Iterator[Finding]:
     names = {args for _, _, args in program.parses}
@@ -41,7 +43,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     and target.value.id in names
                     and target.attr in program.options
                     and target.attr not in RANK_NAMES
-                    and not goes_back(program, stmt.value, target.attr)
+                    and not depends_on_option(program, stmt.value, target.attr)
                     and not is_conditional(module, stmt)
                 ):
                     spelling = program.options[target.attr].spellings[0]
@@ -49,13 +51,13 @@ def findings(program: Program) -> Iterator[Finding]:
                     yield Finding(module, stmt, because)
 
 
-def goes_back(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:
-    """Whether ``value`` is made of the attribute ``name``, also through other attributes."""
-    if depth > 4:
+def depends_on_option(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:
+    """Whether ``value`` depends on the attribute ``name``, also through other attributes."""
+    if depth > MAX_DEPTH:
         return True
     read = {node.attr for node in everywhere(value, ast.Attribute)}
     return name in read or any(
-        goes_back(program, other, name, depth + 1)
+        depends_on_option(program, other, name, depth + 1)
         for module in program.modules
         for attribute in read
         for other in module.attribute_values.get(attribute, ())
@@ -64,7 +66,7 @@ def goes_back(program: Program, value: ast.expr, name: str, depth: int = 0) -> b
 
 
 def is_conditional(module: Module, stmt: ast.stmt) -> bool:
-    """Whether a test decides about the assignment."""
+    """Whether the assignment stands under a test, in a loop or in a ``try``."""
     for up in module.ancestors(stmt):
         if isinstance(up, ast.FunctionDef | ast.AsyncFunctionDef):
             return False

@@ -1,15 +1,15 @@
 """A training loop trips over its own lines.
 
 What         name.close() where nothing ever binds the name; a loss read with item() before mean()
-             has joined what several cards returned; an evaluation in the loop, behind which nothing
-             puts the model back into training mode.
+             has combined what several cards returned; an evaluation in the loop, after which
+             nothing puts the model back into training mode.
 At run time  NameError when the step limit is reached; RuntimeError on several cards; what follows
              the first evaluation trains without dropout, which a note says: alone it does so too.
 Example      train_iterator.close()
 Fix          Remove the line: leaving the loop is all that it was for. mean() before item().
              model.train() behind the evaluation.
-Fix safety   Safe: the line can only have raised, and the mean of one number is that number. Unsafe
-             for model.train(): with dropout, one process trains otherwise than it did.
+Fix safety   Safe: the line could only raise before, and the mean of one number is that number.
+             Unsafe for model.train(): with dropout, one process trains differently than before.
 Source       the language reference, naming and binding; torch.Tensor.item; torch.nn.Module.train
 """
 
@@ -29,61 +29,61 @@ CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
-        yield from closed(loop)
-        yield from read_early(loop)
+        yield from stray_close(loop)
+        yield from item_before_mean(loop)
         yield from left_in_eval(program, loop)
 
 
-def closed(loop: TrainLoop) -> Iterator[Finding]:
-    """``train_iterator.close()`` of another script."""
+def stray_close(loop: TrainLoop) -> Iterator[Finding]:
+    """``train_iterator.close()``, copied from another script."""
     module = loop.module
     for call in inside(loop.scope, module.calls_to("close")):
-        stmt, name = module.parents[call], called_on(call)
+        stmt, name = module.parents[call], receiver_name(call)
         if isinstance(stmt, ast.Expr) and name and name not in known_names(loop):
             yield Finding(module, stmt, f"nothing binds {name}", (Replace(stmt, ""),))
 
 
 def known_names(loop: TrainLoop) -> set[str]:
-    """Names that are bound where the loop stands."""
+    """Names that are bound in the scope of the loop."""
     module = loop.module
     function = module.function(loop.steps)
-    given = set() if function is None else parameters(function)
-    return module.module_names | bound_names(loop.scope) | given | set(dir(builtins))
+    arguments = set() if function is None else parameters(function)
+    return module.module_names | bound_names(loop.scope) | arguments | set(dir(builtins))
 
 
-def called_on(call: ast.Call) -> str:
+def receiver_name(call: ast.Call) -> str:
     """The plain name whose method is called; the empty string for anything else."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     return owner.id if isinstance(owner, ast.Name) else ""
 
 
-def read_early(loop: TrainLoop) -> Iterator[Finding]:
+def item_before_mean(loop: TrainLoop) -> Iterator[Finding]:
     """``loss.item()`` above ``loss = loss.mean()``."""
     module = loop.module
-    joined: dict[str, int] = {}
+    mean_lines: dict[str, int] = {}
     for call in inside(loop.steps.body, module.calls_to("mean")):
         stmt = module.parents[call]
         if isinstance(stmt, ast.Assign):
             name = module.text(stmt.targets[0])
             if module.text(call) == f"{name}.mean()":
-                joined.setdefault(name, stmt.lineno)
-    for call in inside(loop.steps.body, module.calls_to("item")) if joined else []:
+                mean_lines.setdefault(name, stmt.lineno)
+    for call in inside(loop.steps.body, module.calls_to("item")):
         if not isinstance(call.func, ast.Attribute):
             continue
         name = module.text(call.func.value)
-        if name not in joined:
+        if name not in mean_lines:
             continue
-        made = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
-        if min(made, default=call.lineno) < call.lineno < joined[name]:
-            because = f"{name} has a number per card until line {joined[name]}"
+        bound = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
+        if min(bound, default=call.lineno) < call.lineno < mean_lines[name]:
+            because = f"{name} has a number per card until line {mean_lines[name]}"
             yield Finding(module, call, because, (Rewrite(call, f"{name}.mean().item()"),))
 
 
 def left_in_eval(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """Evaluations in the loop, or between its epochs, that training goes on behind."""
+    """Evaluations in the loop, or between its epochs, after which the model stays in eval mode."""
     module = loop.module
-    for stmt, model in evaluating(program, loop):
-        if is_called(loop, model) and not is_put_back(loop, stmt, model):
+    for stmt, model in evaluations_in_loop(program, loop):
+        if is_called(loop, model) and not returns_to_training(loop, stmt, model):
             yield Finding(
                 module,
                 stmt,
@@ -100,7 +100,7 @@ def is_called(loop: TrainLoop, model: str) -> bool:
     return any(isinstance(call.func, ast.Name) and call.func.id == model for call in calls)
 
 
-def evaluating(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
+def evaluations_in_loop(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
     """Statements of the loop that evaluate, and the model that they leave in eval mode."""
     module = loop.module
     outer = loop.epochs or loop.steps
@@ -112,35 +112,36 @@ def evaluating(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.stmt, st
             continue
         train = inside(function.body, evaluation.module.calls_to("train"))
         if any(isinstance(call.func, ast.Attribute) for call in train):
-            continue  # it puts the model back itself
-        for where, call in program.callers(function):
-            if where is not module or outer not in module.ancestors(call):
+            continue  # the function calls model.train() itself
+        for caller, call in program.callers(function):
+            if caller is not module or outer not in module.ancestors(call):
                 continue
             value = argument_for_parameter(module, function, call, evaluation.model)
             stmt = module.statement(call)
-            ends = any(isinstance(item, ast.Return) for item in module.body(stmt))
-            if isinstance(value, ast.Name) and isinstance(stmt, ast.Assign | ast.Expr) and not ends:
+            if any(isinstance(item, ast.Return) for item in module.body(stmt)):
+                continue
+            if isinstance(value, ast.Name) and isinstance(stmt, ast.Assign | ast.Expr):
                 yield stmt, value.id
 
 
-def is_put_back(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
+def returns_to_training(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
     """Whether ``model.train()`` is reached between the evaluation and the next forward."""
     module = loop.module
-    back = [
+    train_calls = [
         module.statement(call)
         for call in inside(loop.epochs or loop.steps, module.calls_to("train"))
         if module.text(call.func) == f"{model}.train"
     ]
-    heads = [loop.steps.body]
+    bodies = [loop.steps.body]
     if loop.epochs is not None and loop.steps not in module.ancestors(stmt):
-        heads.append(loop.epochs.body)
-    if any(item in body for item in back for body in heads):
+        bodies.append(loop.epochs.body)
+    if any(train in body for train in train_calls for body in bodies):
         return True
     child: ast.AST = stmt
     for up in module.ancestors(stmt):
         if isinstance(child, ast.stmt):
             body = module.body(child)
-            if any(item in body[body.index(child) :] for item in back):
+            if any(train in body[body.index(child) :] for train in train_calls):
                 return True
         if up in (loop.steps, loop.epochs):
             return False

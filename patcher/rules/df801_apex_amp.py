@@ -1,6 +1,6 @@
 """Mixed precision goes through apex.
 
-What         --fp16 imports apex.amp, which PyTorch has had a successor of since 1.6.
+What         --fp16 imports apex.amp, although PyTorch has had its successor since version 1.6.
 At run time  ImportError with the flag set, on every machine without apex; nothing without it.
 Example      with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()
 Fix          torch.amp: autocast around forward and loss, a GradScaler that unscales before the
@@ -9,8 +9,8 @@ Fix          torch.amp: autocast around forward and loss, a GradScaler that unsc
              throughout, as O2 and O3 were fast at the price of accuracy. FP16_Optimizer gives way
              to the optimizer of the run without the flag. Only where all of the shape is found:
              initialize, scale_loss, the forward call and one optimizer.step().
-Fix safety   Safe: with the flag off autocast and scaler are disabled, which is to do nothing, bit
-             for bit; with it on, the script can only have raised where apex is missing.
+Fix safety   Safe: with the flag off, autocast and scaler are disabled and change nothing, bit for
+             bit; with it on, the script could only raise where apex is missing.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 
@@ -22,9 +22,17 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.grad_scaler import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
+from ..fixes.grad_scaler import (
+    SCALER,
+    forward_of,
+    in_autocast,
+    is_taken,
+    new_scaler,
+    only_step,
+    scaled_step,
+)
 from ..source.module import Module
-from ..source.tree import bound_names, everywhere, keyword, mentions, within
+from ..source.tree import argument, bound_names, everywhere, mentions
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 
@@ -45,117 +53,129 @@ class ApexLoop:
     optimizer: str
     step: ast.Expr
     forward: tuple[ast.stmt, ...]
-    clips: tuple[ast.Call, ...]  # of the master weights, in the block of the step
-    states: tuple[ast.Call, ...]  # of apex's loss scale, saved and loaded
+    clips: tuple[ast.Call, ...]  # of apex's master weights, in the block of the step
+    states: tuple[ast.Call, ...]  # save and load the state of apex's loss scale
 
 
 def findings(program: Program) -> Iterator[Finding]:
     calls = [
         (module, call)
-        for module in program.modules
-        for call in module.calls_to("initialize", "scale_loss", "FP16_Optimizer")
+        for module, call in program.calls_to("initialize", "scale_loss", "FP16_Optimizer")
         if module.dotted(call.func).startswith("apex.")
     ]
     if not any(module.dotted(call.func).startswith("apex.amp.") for module, call in calls):
         return
-    shape = shape_of(program, calls)
+    shape = apex_loop(program, calls)
     module, call = calls[0]
-    because = f"{module.text(call.func)}() is apex's"
-    if shape is None:
-        yield Finding(module, call, because)
-        return
-    yield Finding(module, call, because, tuple(torch_amp(program, shape)))
+    edits = () if shape is None else tuple(torch_amp_edits(program, shape))
+    yield Finding(module, call, f"{module.text(call.func)}() is apex's", edits)
 
 
-def shape_of(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
-    """The whole shape, or None where a part of it is missing or there is more than it."""
+def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoop | None:
+    """The uses of apex, or None where one of them is missing or there are others."""
     starts = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.initialize"]
-    scales = [(m, call) for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
+    scales = [call for m, call in calls if m.dotted(call.func) == "apex.amp.scale_loss"]
     if len(starts) != 1 or len(scales) != 1 or len(calls) != 2:
         return None
-    home, start = starts[0]
-    module, scaled = scales[0]
+    (module, start), (scaled,) = starts[0], scales
+    if any(user is not module for user, _ in calls):  # each module is edited on its own
+        return None
     loops = [loop for loop in program.train_loops if loop.steps in module.ancestors(scaled)]
-    initialize = home.parents[home.statement(start)]
+    branches = flag_branches(module, start, scaled)
+    level = argument(start, 2, "opt_level")
+    if (
+        len(loops) != 1
+        or branches is None
+        or not names_its_arguments(start, scaled)
+        or (isinstance(level, ast.Constant) and level.value == FLOAT32)
+        or is_taken(loops[0], SCALER)
+    ):
+        return None
+    loop = loops[0]
+    initialize, branch, scale = branches
+    model = module.text(start.args[0])
+    loss, optimizer = (module.text(arg) for arg in scaled.args)
+    step = only_step(loop, optimizer)
+    forward = forward_of(module, branch, model, loss)
+    if step is None or not forward:
+        return None
+    clips = tuple(clips_next_to_step(module, branch, step))
+    states = tuple(loss_scale_states(loop, initialize))
+    clips_in_branch = any(clip_call(module, stmt) for stmt in branch.body)
+    if len(clips) + clips_in_branch > 1:  # a scaler unscales the gradients once
+        return None
+    if has_other_uses(module, (initialize, branch, *clips, *states)):
+        return None
+    return ApexLoop(
+        loop=loop,
+        initialize=initialize,
+        level=level,
+        model=model,
+        branch=branch,
+        scale=scale,
+        loss=loss,
+        optimizer=optimizer,
+        step=step,
+        forward=forward,
+        clips=clips,
+        states=states,
+    )
+
+
+def flag_branches(
+    module: Module, start: ast.Call, scaled: ast.Call
+) -> tuple[ast.If, ast.If, ast.With] | None:
+    """The tests of the flag around initialize() and the backward pass, and the latter's ``with``.
+
+    None where one of them holds anything but apex's calls and clipping.
+    """
+    initialize = module.parents[module.statement(start)]
     scale = module.statement(scaled)
     branch = module.parents[scale]
-    level = (
-        start.args[2]
-        if len(start.args) > 2
-        else getattr(keyword(start, "opt_level"), "value", None)
-    )
-    if not (
-        len(loops) == 1
-        and home is module  # or its edits would be carried out in halves
-        and isinstance(initialize, ast.If)
+    if (
+        isinstance(initialize, ast.If)
         and isinstance(branch, ast.If)
         and isinstance(scale, ast.With)
         and module.text(initialize.test) == module.text(branch.test)
         and not initialize.orelse
         and all(is_apex(stmt) for stmt in initialize.body)
         and scale in branch.body
-        and all(is_apex(part) or part is scale or clipping(module, part) for part in branch.body)
-        and len(scaled.args) == 2
-        and all(isinstance(arg, ast.Name) for arg in (*scaled.args, *start.args[:1]))
-        and start.args
-        and not (isinstance(level, ast.Constant) and level.value == FLOAT32)
-        and not is_taken(loops[0], SCALER)
+        and all(is_apex(part) or part is scale or clip_call(module, part) for part in branch.body)
     ):
-        return None
-    loss, optimizer = (module.text(arg) for arg in scaled.args)
-    model = module.text(start.args[0])
-    steps = [
-        stmt
-        for stmt in within(loops[0].steps, ast.Expr)
-        if mentions(stmt, "step") and module.text(stmt.value) == f"{optimizer}.step()"
-    ]
-    forward = forward_of(module, branch, model, loss)
-    if len(steps) != 1 or not forward:
-        return None
-    clips = clips_at(module, branch, steps[0])
-    inside = any(clipping(module, stmt) for stmt in branch.body)
-    states = states_of(loops[0], initialize)
-    known = {
-        id(name)
-        for part in (initialize, branch, *clips, *states)
-        for name in everywhere(part, ast.Name)
-    }
-    locals_ = [name for name, whole in module.aliases.items() if whole.startswith("apex.amp")]
-    more = any(
-        isinstance(name, ast.Name) and id(name) not in known for name in module.spelled(*locals_)
-    )
-    if more or len(clips) + inside > 1:  # gradients are unscaled once
-        return None
-    return ApexLoop(
-        loops[0],
-        initialize,
-        level,
-        model,
-        branch,
-        scale,
-        loss,
-        optimizer,
-        steps[0],
-        forward,
-        tuple(clips),
-        tuple(states),
+        return initialize, branch, scale
+    return None
+
+
+def names_its_arguments(start: ast.Call, scaled: ast.Call) -> bool:
+    """Whether ``initialize(model, …)`` and ``scale_loss(loss, optimizer)`` get plain names."""
+    if not start.args or len(scaled.args) != 2:
+        return False
+    return all(isinstance(name, ast.Name) for name in (start.args[0], *scaled.args))
+
+
+def has_other_uses(module: Module, parts: tuple[ast.AST, ...]) -> bool:
+    """Whether the module uses apex.amp outside of ``parts``."""
+    known = {id(name) for part in parts for name in everywhere(part, ast.Name)}
+    names = [name for name, whole in module.aliases.items() if whole.startswith("apex.amp")]
+    return any(
+        isinstance(name, ast.Name) and id(name) not in known for name in module.spelled(*names)
     )
 
 
-def clips_at(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
-    """Clipping of apex's master weights under the flag, beside the step that it is for."""
+def clips_next_to_step(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
+    """Calls that clip apex's master weights under the flag, in the block of the step."""
     return [
         clip
         for test in module.body(step)
         if isinstance(test, ast.If) and module.text(test.test) == module.text(branch.test)
         for stmt in test.body
-        for clip in [clipping(module, stmt)]
+        for clip in [clip_call(module, stmt)]
         if clip is not None and module.statement(clip) is stmt
     ]
 
 
-def states_of(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
-    """Where the state of apex's loss scale is read and set under the flag, behind its making."""
+def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
+    """Calls that save or load the state of apex's loss scale, under the flag."""
     module = loop.module
     return [
         call
@@ -173,7 +193,7 @@ def states_of(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
 
 
 def is_apex(stmt: ast.stmt) -> bool:
-    """An import of apex, tried or not, or the call that initialises it."""
+    """An import of apex, inside ``try`` or not, or the call that initialises it."""
     match stmt:
         case ast.ImportFrom(module="apex") | ast.Import(names=[ast.alias(name="apex")]):
             return True
@@ -186,8 +206,8 @@ def is_apex(stmt: ast.stmt) -> bool:
     return False
 
 
-def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
-    """The call that clips, where a statement does nothing else, under a test of its own or not."""
+def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
+    """The call of a statement that only clips, possibly under a test of its own."""
     if isinstance(stmt, ast.If) and not stmt.orelse and len(stmt.body) == 1:
         stmt = stmt.body[0]
     call = stmt.value if isinstance(stmt, ast.Expr) else None
@@ -196,24 +216,24 @@ def clipping(module: Module, stmt: ast.stmt) -> ast.Call | None:
     return None
 
 
-def torch_amp(program: Program, shape: ApexLoop) -> Iterator[Edit]:
-    """The same with torch.amp."""
+def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
+    """Edits that do the same with torch.amp."""
     module = shape.loop.module
     flag = module.text(shape.branch.test)
-    yield from without_half(program, shape, flag)
+    yield from float32_at_o0(program, shape, flag)
     yield from new_scaler(program, shape.loop, shape.initialize, flag)
     yield from in_autocast(program, module, shape.forward, flag)
-    unscaled = f"{SCALER}.unscale_({shape.optimizer})"
+    unscale = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
-        clip = clipping(module, stmt)
+        clip = clip_call(module, stmt)
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
         yield Replace(stmt, backward)
         if clip is not None:
-            most = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
-            clipped = f"{module.text(clip.func)}({shape.model}.parameters(), {most})"
-            yield Insert(shape.step, f"if {flag}:\n    {unscaled}\n    {clipped}")
+            rest = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
+            new_clip = f"{module.text(clip.func)}({shape.model}.parameters(), {rest})"
+            yield Insert(shape.step, f"if {flag}:\n    {unscale}\n    {new_clip}")
     for clip in shape.clips:
-        yield Insert(module.statement(clip), unscaled)
+        yield Insert(module.statement(clip), unscale)
         yield Rewrite(clip.args[0], f"{shape.model}.parameters()")
     for state in shape.states:
         assert isinstance(state.func, ast.Attribute)
@@ -224,10 +244,10 @@ def torch_amp(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     yield from scaled_step(module, shape.step, shape.optimizer)
 
 
-def without_half(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:
-    """Take back the flag at the opt level that is float32, where the command line gives both."""
+def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:
+    """Edits that clear the flag at opt level O0, where both are command-line options."""
     module = shape.loop.module
-    for where, stmt, args in program.parses:
-        level = "" if shape.level is None else module.text(shape.level)
-        if where is module and all(text.startswith(f"{args}.") for text in (flag, level)):
+    level = "" if shape.level is None else module.text(shape.level)
+    for parser, stmt, args in program.parses:
+        if parser is module and all(text.startswith(f"{args}.") for text in (flag, level)):
             yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")

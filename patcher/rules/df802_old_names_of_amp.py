@@ -5,7 +5,7 @@ At run time  A FutureWarning at each construction, on every rank, until a releas
 Example      with torch.cuda.amp.autocast(enabled=args.fp16): loss = model(batch)
 Fix          torch.amp.autocast('cuda', …) and torch.amp.GradScaler('cuda', …), what the old names
              call. Decorators and names that are handed on are left.
-Fix safety   Safe: the old names are subclasses that give the new ones that first argument.
+Fix safety   Safe: the old names are subclasses that pass that first argument to the new ones.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 """
 
@@ -15,80 +15,82 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import Function, position
+from ..source.tree import Function
 
 CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
 
-OLD = (
+OLD_NAMES = (
     "torch.cuda.amp.autocast",
     "torch.cuda.amp.autocast_mode.autocast",
     "torch.cuda.amp.GradScaler",
     "torch.cuda.amp.grad_scaler.GradScaler",
     "torch.cpu.amp.autocast",
 )
-AUTOCAST = ("enabled", "dtype", "cache_enabled")  # what the old one takes by position
+AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")  # of the old class, in order
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        found = [
+        calls = [
             call
             for call in module.calls_to("autocast", "GradScaler")
-            if module.dotted(call.func) in OLD
+            if module.dotted(call.func) in OLD_NAMES
         ]
-        if found:
-            because = f"{module.dotted(found[0].func)} is deprecated"
-            yield Finding(module, found[0], because, tuple(renewed(module, found)))
+        if calls:
+            because = f"{module.dotted(calls[0].func)} is deprecated"
+            yield Finding(module, calls[0], because, tuple(rename_calls(module, calls)))
 
 
-def renewed(module: Module, found: list[ast.Call]) -> Iterator[Edit]:
-    """New names for all of a module, or nothing where one of them cannot be told."""
+def rename_calls(module: Module, calls: list[ast.Call]) -> Iterator[Edit]:
+    """Edits that rename all calls of a module, or none where one of them cannot be renamed."""
     imports = [
         (stmt, alias)
         for stmt in module.nodes(ast.ImportFrom)
         for alias in stmt.names
-        if f"{stmt.module}.{alias.name}" in OLD
+        if f"{stmt.module}.{alias.name}" in OLD_NAMES
     ]
-    whole = {stmt for stmt, _ in imports}
-    mixed = any(len(stmt.names) != sum(s is stmt for s, _ in imports) for stmt in whole)
-    called = {call.func for call in found}
-    others = [
+    statements = {stmt for stmt, _ in imports}
+    imports_others = any(
+        len(stmt.names) != sum(s is stmt for s, _ in imports) for stmt in statements
+    )
+    called = {call.func for call in calls}
+    other_uses = [
         name
         for name in module.nodes(ast.Name)
-        if module.aliases.get(name.id) in OLD and name not in called
+        if module.aliases.get(name.id) in OLD_NAMES and name not in called
     ]
-    if mixed or others or any(is_odd(module, call) for call in found):
+    if imports_others or other_uses or any(is_unsupported(module, call) for call in calls):
         return
-    for call in found:
-        yield from new_call(module, call)
-    for stmt in whole:
+    for call in calls:
+        yield from rename_call(module, call)
+    for stmt in statements:
         names = ", ".join(module.text(alias) for alias in stmt.names)
         yield Replace(stmt, f"from torch.amp import {names}")
 
 
-def new_call(module: Module, call: ast.Call) -> Iterator[Edit]:
-    """The call by its new name, with the device first."""
+def rename_call(module: Module, call: ast.Call) -> Iterator[Edit]:
+    """Edits that call the new name, with the device as the first argument."""
     old = module.dotted(call.func)
     name, device = old.rpartition(".")[2], f"'{old.split('.')[1]}'"
     if not isinstance(call.func, ast.Name):
         yield Rewrite(call.func, f"torch.amp.{name}")
         yield Import("torch")
-    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    everything.sort(key=position)
-    if not everything:
+    arguments = arguments_in_order(call)
+    if not arguments:
         yield Rewrite(call.func, f"({device})", call, after=True)
-    for index, item in enumerate(everything):
-        text = module.text(item)
-        if name == "autocast" and item in call.args:
-            text = f"{AUTOCAST[index]}={text}"
+    for index, argument in enumerate(arguments):
+        text = module.text(argument)
+        if name == "autocast" and argument in call.args:
+            text = f"{AUTOCAST_PARAMETERS[index]}={text}"
         text = text if index else f"{device}, {text}"
-        if text != module.text(item):
-            yield Rewrite(item, text)
+        if text != module.text(argument):
+            yield Rewrite(argument, text)
 
 
-def is_odd(module: Module, call: ast.Call) -> bool:
-    """A decorator, or arguments that are unpacked."""
+def is_unsupported(module: Module, call: ast.Call) -> bool:
+    """Whether the call is a decorator, or unpacks its arguments."""
     up = module.parents[call]
     return (isinstance(up, Function) and call in up.decorator_list) or any(
         isinstance(arg, ast.Starred) for arg in call.args

@@ -1,7 +1,7 @@
 """Half precision goes through apex's FP16_Optimizer.
 
-What         --fp16 halves the model and wraps its optimizer in FP16_Optimizer, which apex itself
-             has given up.
+What         --fp16 turns the model into float16 and wraps its optimizer in FP16_Optimizer, which
+             apex itself has abandoned.
 At run time  ImportError with the flag set, on every machine without apex; nothing without it.
 Example      optimizer = FP16_Optimizer(optimizer, dynamic_loss_scale=True)
 Fix          With the flag the script does what it does without it, under torch.amp: the optimizer
@@ -9,8 +9,8 @@ Fix          With the flag the script does what it does without it, under torch.
              before the clipping of a step. model.half() goes, as autocast wants float32 weights;
              so does setting the learning rate by hand under the flag, which stood in for the other
              optimizer's schedule. Only where nothing else depends on the flag in the training.
-Fix safety   Safe: with the flag off autocast and scaler are disabled, which is to do nothing, bit
-             for bit; with it on, the script can only have raised where apex is missing.
+Fix safety   Safe: with the flag off, autocast and scaler are disabled and change nothing, bit for
+             bit; with it on, the script could only raise where apex is missing.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 
@@ -22,7 +22,16 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Replace
 from ..findings import Finding, Safety, Severity
-from ..fixes.grad_scaler import SCALER, forward_of, in_autocast, is_taken, new_scaler, scaled_step
+from ..fixes.grad_scaler import (
+    SCALER,
+    forward_of,
+    in_autocast,
+    is_taken,
+    new_scaler,
+    only_step,
+    scaled_step,
+)
+from ..fixes.statements import dedented_lines
 from ..source.module import Module
 from ..source.tree import bound_names, within
 
@@ -36,7 +45,7 @@ class Fp16Loop:
     """The places where a script and its training loop meet FP16_Optimizer."""
 
     loop: TrainLoop
-    making: ast.If
+    creation: ast.If  # of the optimizer, with and without apex
     optimizer: str
     branch: ast.If  # the backward pass, with and without
     backward: ast.Expr
@@ -44,41 +53,40 @@ class Fp16Loop:
     step: ast.Expr
     forward: tuple[ast.stmt, ...]
     model: str
-    clip: ast.Expr | None  # of the master weights, beside the step
-    dropped: tuple[ast.If, ...]  # what is done under the flag alone
+    clip: ast.Expr | None  # of the master weights, in the block of the step
+    removable: tuple[ast.If, ...]  # only needed by apex
 
 
 def findings(program: Program) -> Iterator[Finding]:
     calls = [
         (module, call)
-        for module in program.modules
-        for call in module.calls_to(WRAPPER)
+        for module, call in program.calls_to(WRAPPER)
         if module.dotted(call.func).startswith("apex.")
     ]
-    if not calls or any(m.calls_to("scale_loss") for m in program.modules):
+    if not calls or program.calls_to("scale_loss"):
         return
     module, call = calls[0]
     shapes = [
-        s for loop in program.train_loops if loop.module is module for s in shapes_of(loop, calls)
+        s for loop in program.train_loops if loop.module is module for s in fp16_loops(loop, calls)
     ]
-    edits = tuple(torch_amp(program, shapes[0])) if len(shapes) == 1 else ()
+    edits = tuple(torch_amp_edits(program, shapes[0])) if len(shapes) == 1 else ()
     yield Finding(module, call, f"{module.text(call.func)}() is apex's", edits)
 
 
-def shapes_of(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator[Fp16Loop]:
-    """The whole shape, where no part of it is missing and there is no more than it."""
+def fp16_loops(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator[Fp16Loop]:
+    """The uses of FP16_Optimizer, where none of them is missing and there are no others."""
     module = loop.module
-    makings = [
+    creations = [
         up
         for up in module.ancestors(calls[0][1])
         if isinstance(up, ast.If) and all(is_apex(module, stmt) for stmt in up.body)
     ]
-    if not makings:
+    if not creations:
         return
-    making = makings[-1]
-    if any(where is not module or making not in module.ancestors(c) for where, c in calls):
+    creation = creations[-1]
+    if any(user is not module or creation not in module.ancestors(call) for user, call in calls):
         return
-    flag = module.text(making.test)
+    flag = module.text(creation.test)
     tests = [stmt for stmt in module.nodes(ast.If) if module.text(stmt.test) == flag]
     for backward in within(loop.steps, ast.Expr):
         match backward.value:
@@ -87,88 +95,104 @@ def shapes_of(loop: TrainLoop, calls: list[tuple[Module, ast.Call]]) -> Iterator
                 args=[ast.Name(id=loss)],
                 keywords=[],
             ):
-                yield from _shape(loop, making, tests, backward, name, loss)
+                yield from fp16_loop(loop, creation, tests, backward, name, loss)
 
 
-def _shape(
+def fp16_loop(
     loop: TrainLoop,
-    making: ast.If,
+    creation: ast.If,
     tests: list[ast.If],
     backward: ast.Expr,
     optimizer: str,
     loss: str,
 ) -> Iterator[Fp16Loop]:
+    """The uses of FP16_Optimizer around one backward pass; ``tests`` are all tests of the flag."""
     module = loop.module
     branch = module.parents[backward]
-    steps = [
-        stmt
-        for stmt in within(loop.steps, ast.Expr)
-        if module.text(stmt.value) == f"{optimizer}.step()"
-    ]
-    if not (
+    step = only_step(loop, optimizer)
+    if step is None or not (
         isinstance(branch, ast.If)
         and branch in tests
         and branch.body == [backward]
         and branch.orelse
-        and len(steps) == 1
-        and makes_both(module, making, optimizer)
+        and has_other_optimizer(module, creation, optimizer)
         and not is_taken(loop, SCALER)
     ):
         return
+    model = only_model(loop, branch)
+    clips = [test.body[0] for test in tests if is_master_clipping(module, test, optimizer)]
+    removable = [
+        test for test in tests if test not in (creation, branch) and test.body[0] not in clips
+    ]
+    clip = clips[0] if clips else None
+    if not model or len(clips) > 1 or clips_otherwise(loop, tests):
+        return
+    if clip is not None and module.parents[clip] not in module.body(step):
+        return
+    if not all(is_of_fp16(module, test, optimizer) for test in removable):
+        return
+    forward = forward_of(module, branch, model, loss)
+    if is_needed_elsewhere(module, removable) or not forward:
+        return
+    assert clip is None or isinstance(clip, ast.Expr)
+    yield Fp16Loop(
+        loop=loop,
+        creation=creation,
+        optimizer=optimizer,
+        branch=branch,
+        backward=backward,
+        loss=loss,
+        step=step,
+        forward=forward,
+        model=model,
+        clip=clip,
+        removable=tuple(removable),
+    )
+
+
+def only_model(loop: TrainLoop, branch: ast.If) -> str:
+    """The model whose forward pass stands in the block of ``branch``; empty if not exactly one."""
+    module = loop.module
     called = {
         module.text(call.func)
         for call in within(module.body(branch), ast.Call)
         if isinstance(call.func, ast.Name)
     }
-    handled = {
+    with_model_methods = {
         module.text(call.func.value)
         for call in within(loop.scope, ast.Call)
         if isinstance(call.func, ast.Attribute)
         and call.func.attr in ("train", "parameters", "named_parameters", "half")
     }
-    models = called & handled
-    clips = [test.body[0] for test in tests if clips_masters(module, test, optimizer)]
-    rest = [t for t in tests if t not in (making, branch) and t.body[0] not in clips]
-    clip = clips[0] if clips else None
-    beside = clip is None or module.parents[clip] in module.body(steps[0])
-    others = [
-        stmt
+    models = called & with_model_methods
+    return models.pop() if len(models) == 1 else ""
+
+
+def clips_otherwise(loop: TrainLoop, tests: list[ast.If]) -> bool:
+    """Whether the loop clips gradients under none of the tests."""
+    return any(
+        not any(isinstance(up, ast.If) and up in tests for up in loop.module.ancestors(stmt))
         for stmt in loop.clips
-        if not any(isinstance(up, ast.If) and up in tests for up in module.ancestors(stmt))
-    ]
-    if len(models) != 1 or len(clips) > 1 or not beside or others:
-        return
-    if not all(is_of_fp16(module, test, optimizer) for test in rest):
-        return
-    model = models.pop()
-    gone = set().union(*(bound_names(test.body) for test in rest))
-    kept = {
-        name.id
-        for name in module.nodes(ast.Name)
-        if isinstance(name.ctx, ast.Load) and not any(up in rest for up in module.ancestors(name))
-    }
-    halves = [c for c in module.calls_to("half") if not any(u in rest for u in module.ancestors(c))]
-    forward = forward_of(module, branch, model, loss)
-    if gone & kept or halves or not forward:
-        return
-    assert clip is None or isinstance(clip, ast.Expr)
-    yield Fp16Loop(
-        loop,
-        making,
-        optimizer,
-        branch,
-        backward,
-        loss,
-        steps[0],
-        forward,
-        model,
-        clip,
-        tuple(rest),
     )
 
 
+def is_needed_elsewhere(module: Module, removable: list[ast.If]) -> bool:
+    """Whether names that the tests bind are read outside of them, or the model is halved there."""
+
+    def is_outside(node: ast.AST) -> bool:
+        return not any(up in removable for up in module.ancestors(node))
+
+    bound = set().union(*(bound_names(test.body) for test in removable))
+    reads = {
+        name.id
+        for name in module.nodes(ast.Name)
+        if isinstance(name.ctx, ast.Load) and is_outside(name)
+    }
+    return bool(bound & reads) or any(map(is_outside, module.calls_to("half")))
+
+
 def is_apex(module: Module, stmt: ast.stmt) -> bool:
-    """An import of apex, tried or not, or what it makes; under a test or not."""
+    """An import of apex or a call into it, possibly inside ``try`` or under a test."""
     match stmt:
         case ast.ImportFrom(module=str(name)):
             return name.partition(".")[0] == "apex"
@@ -184,31 +208,31 @@ def is_apex(module: Module, stmt: ast.stmt) -> bool:
     return False
 
 
-def makes_both(module: Module, making: ast.If, optimizer: str) -> bool:
-    """Whether one branch makes apex's optimizer, and the other one, or a line above it, torch's."""
-    if not all(is_apex(module, stmt) for stmt in making.body):
+def has_other_optimizer(module: Module, creation: ast.If, optimizer: str) -> bool:
+    """Whether the optimizer of a run without the flag is created: in ``else`` or further up."""
+    if not all(is_apex(module, stmt) for stmt in creation.body):
         return False
-    if making.orelse:
-        is_elif = isinstance(making.orelse[0], ast.If) and module.line(
-            making.orelse[0].lineno
-        ).lstrip().startswith("elif")
-        return not is_elif and optimizer in bound_names(making.orelse)
-    above = [
-        stmt
-        for stmt in within(module.scope_statements(making), ast.Assign)
-        if stmt.lineno < making.lineno and optimizer in bound_names(stmt)
-    ]
-    fused = [stmt for stmt in within(making.body, ast.Assign) if not wraps(module, stmt, optimizer)]
-    return bool(above) and not fused
+    if creation.orelse:
+        first = creation.orelse[0]
+        is_elif = isinstance(first, ast.If) and module.line(first.lineno).lstrip().startswith(
+            "elif"
+        )
+        return not is_elif and optimizer in bound_names(creation.orelse)
+    return any(
+        stmt.lineno < creation.lineno and optimizer in bound_names(stmt)
+        for stmt in within(module.scope_statements(creation), ast.Assign)
+    ) and all(
+        is_optimizer_wrap(module, stmt, optimizer) for stmt in within(creation.body, ast.Assign)
+    )
 
 
-def wraps(module: Module, stmt: ast.Assign, optimizer: str) -> bool:
+def is_optimizer_wrap(module: Module, stmt: ast.Assign, optimizer: str) -> bool:
     """``optimizer = FP16_Optimizer(optimizer, …)``."""
     call = stmt.value
     return isinstance(call, ast.Call) and bool(call.args) and module.text(call.args[0]) == optimizer
 
 
-def clips_masters(module: Module, test: ast.If, optimizer: str) -> bool:
+def is_master_clipping(module: Module, test: ast.If, optimizer: str) -> bool:
     """``if fp16: optimizer.clip_master_grads(…)``."""
     match test.body:
         case [ast.Expr(value=ast.Call(func=func, args=[_], keywords=[]))]:
@@ -217,7 +241,7 @@ def clips_masters(module: Module, test: ast.If, optimizer: str) -> bool:
 
 
 def is_of_fp16(module: Module, test: ast.If, optimizer: str) -> bool:
-    """What is done under the flag for apex's sake: halving, and learning rates set by hand."""
+    """Whether a test only halves the model, or sets learning rates by hand."""
     if test.orelse:
         return False
     for stmt in test.body:
@@ -225,37 +249,35 @@ def is_of_fp16(module: Module, test: ast.If, optimizer: str) -> bool:
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="half"), args=[], keywords=[])):
                 continue
             case ast.Assign(targets=[ast.Name()]):
-                continue  # of the learning rate, read nowhere else
+                continue  # ``is_needed_elsewhere`` looks for other reads
             case ast.For(iter=source) if module.text(source) == f"{optimizer}.param_groups":
                 continue
         return False
     return True
 
 
-def otherwise(module: Module, test: ast.If) -> str:
-    """The text of an else branch with its comments, at the margin; empty where there is none."""
+def else_code(module: Module, test: ast.If) -> str:
+    """The dedented text of an else branch with its comments; empty where there is none."""
     if not test.orelse:
         return ""
     first, last = test.orelse[0].lineno, test.orelse[-1].end_lineno or test.orelse[-1].lineno
     while not module.line(first - 1).lstrip().startswith("else"):
         first -= 1
-    from textwrap import dedent  # few checks have a use for it
-
-    return dedent("".join(map(module.line, range(first, last + 1))))
+    return dedented_lines(module, first, last)
 
 
-def torch_amp(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
-    """The same with torch.amp."""
-    loop, making = shape.loop, shape.making
-    module, flag = loop.module, loop.module.text(making.test)
-    yield from new_scaler(program, loop, making, flag, otherwise(module, making))
+def torch_amp_edits(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
+    """Edits that do the same with torch.amp."""
+    loop, creation = shape.loop, shape.creation
+    module, flag = loop.module, loop.module.text(creation.test)
+    yield from new_scaler(program, loop, creation, flag, else_code(module, creation))
     yield from in_autocast(program, module, shape.forward, flag)
     yield Replace(shape.backward, f"{SCALER}.scale({shape.loss}).backward()")
     if shape.clip is not None:
         assert isinstance(shape.clip.value, ast.Call)
-        most = module.text(shape.clip.value.args[0])
-        clipped = f"torch.nn.utils.clip_grad_norm_({shape.model}.parameters(), {most})"
-        yield Replace(shape.clip, f"{SCALER}.unscale_({shape.optimizer})\n{clipped}")
+        max_norm = module.text(shape.clip.value.args[0])
+        clip = f"torch.nn.utils.clip_grad_norm_({shape.model}.parameters(), {max_norm})"
+        yield Replace(shape.clip, f"{SCALER}.unscale_({shape.optimizer})\n{clip}")
         yield Import("torch")
-    yield from (Replace(test, "") for test in shape.dropped)
+    yield from (Replace(test, "") for test in shape.removable)
     yield from scaled_step(module, shape.step, shape.optimizer)

@@ -9,8 +9,8 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              defaults spelled out where the call relied on them: weight_decay=0.0 and eps=1e-6
              (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
              checkpoint) is reported with the way out.
-Fix safety   Safe: the import can only have raised. AdamW's update differs from the old class's by
-             the place of eps in the bias correction, of the order of eps.
+Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
+             in where eps enters the bias correction, by the order of eps.
 Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; torch.optim.AdamW;
              each entry of the tables is imported in a test
 """
@@ -28,14 +28,18 @@ from ..source.tree import Function, keyword, last_argument
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
 ANYWHERE = True
 
-OLD_ADAMW = {  # the homes of the class, and its defaults by their position in its signature
+OLD_ROOTS = ("transformers", "pytorch_transformers")
+
+OLD_ADAMW = {
     "transformers.AdamW",
     "transformers.optimization.AdamW",
     "pytorch_transformers.AdamW",
 }
+# Parameters of the old AdamW with other defaults than torch's: position and default.
 DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}
+NO_COUNTERPART = "correct_bias=False has no counterpart in torch"
 
-# One model's module of the days before version 4: transformers.modeling_roberta.
+# Before version 4 a model had modules such as transformers.modeling_roberta.
 KINDS = ("modeling", "configuration", "tokenization")
 MODELS = {
     *("albert", "auto", "bart", "bert", "camembert", "ctrl", "distilbert", "dpr", "electra"),
@@ -43,7 +47,7 @@ MODELS = {
     *("mobilebert", "openai", "pegasus", "reformer", "roberta", "t5", "xlm", "xlm_roberta"),
     "xlnet",
 }
-# Names that each of these modules has had all along, behind the model's own prefix.
+# Names that these modules still have, without the prefix of the model.
 PREFIXES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2", "t5": "T5", "bart": "Bart"}
 HELD = {
     "bert": "Model PreTrainedModel Encoder Layer Attention SelfAttention SelfOutput Intermediate "
@@ -63,7 +67,7 @@ HELD = {
 }
 
 LAYER_NORM = "torch.nn.LayerNorm"
-MOVED = {  # the same thing, where it is today
+MOVED = {  # old name, and today's name of the same thing
     "transformers.TruncationStrategy": "transformers.tokenization_utils_base.TruncationStrategy",
     "transformers.tokenization_utils.TruncationStrategy": (
         "transformers.tokenization_utils_base.TruncationStrategy"
@@ -106,11 +110,11 @@ MOVED = {  # the same thing, where it is today
     },
 }
 PRUNEABLE = "find_pruneable_heads_and_indices"
-CARRIED = {  # of helper_code.py
+CARRIED = {  # old name, and its replacement in helper_code.py
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }
-WAYS_OUT = {  # where there is no equal
+WAYS_OUT = {  # advice, and the old names without an equivalent that it is for
     "AutoModelForCausalLM, AutoModelForMaskedLM or AutoModelForSeq2SeqLM, by the checkpoint": (
         "transformers.AutoModelWithLMHead"
     ),
@@ -154,7 +158,7 @@ WAYS_OUT = {  # where there is no equal
 }
 GONE = {name: way for way, names in WAYS_OUT.items() for name in names.split()}
 TENSORFLOW = tuple(f"transformers.TF{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-FAMILIES = (  # starts of dotted names, what is in them, ends, and what to do
+FAMILIES = (  # prefixes of dotted names, a part of them, suffixes, and advice
     (
         ("transformers.",),
         "_PRETRAINED_",
@@ -181,7 +185,7 @@ FAMILIES = (  # starts of dotted names, what is in them, ends, and what to do
         "the model left transformers",
     ),
 )
-STILL_THERE = "transformers.ZOEDEPTH_"  # the last list of that family
+STILL_THERE = "transformers.ZOEDEPTH_"  # its archive list is the last one left
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -189,9 +193,9 @@ def findings(program: Program) -> Iterator[Finding]:
         if not any(root.startswith(OLD_ROOTS) for root in module.roots):
             continue
         for stmt in module.nodes(ast.ImportFrom):
-            old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
-            if old and not is_conditional(module, stmt):
-                yield from gone(module, stmt)
+            is_old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
+            if is_old and not is_conditional(module, stmt):
+                yield from import_findings(module, stmt)
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:
                 because = f"{module.dotted(call.func)} is gone"
@@ -199,39 +203,37 @@ def findings(program: Program) -> Iterator[Finding]:
                     yield Finding(module, call, f"{because}; {NO_COUNTERPART}")
                     continue
                 edits = (Rewrite(call.func, "torch.optim.AdamW"), Import("torch"))
-                yield Finding(module, call, because, (*edits, *spelled_out(call)))
-
-
-OLD_ROOTS = ("transformers", "pytorch_transformers")
-NO_COUNTERPART = "correct_bias=False has no counterpart in torch"
+                yield Finding(module, call, because, (*edits, *explicit_defaults(call)))
 
 
 def is_conditional(module: Module, stmt: ast.stmt) -> bool:
-    """Whether the import is tried, or stands under a test: of a version, as a rule."""
+    """Whether the import stands in a ``try`` or under a test, usually of a version."""
     return any(isinstance(up, ast.Try | ast.If) for up in module.ancestors(stmt))
 
 
-def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
-    """What one import statement asks for in vain, as one finding: its edits share the words."""
-    asked = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
-    lost = {alias: today(name) for alias, name in asked.items() if today(name) or way_out(name)}
-    if not lost:
+def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
+    """One finding for all names of an import statement that are gone: its edits belong together."""
+    full_names = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
+    removed = {
+        alias: today(name) for alias, name in full_names.items() if today(name) or way_out(name)
+    }
+    if not removed:
         return
-    inside = any(isinstance(up, Function) for up in module.ancestors(stmt))
-    severity = Severity.DEGRADED if inside else None  # raises when, and if, it is called
-    edits: list[Edit] = list(without(stmt, list(lost)))
+    inside_function = any(isinstance(up, Function) for up in module.ancestors(stmt))
+    severity = Severity.DEGRADED if inside_function else None  # raises only if it is called
+    edits: list[Edit] = list(remove_names(stmt, list(removed)))
     obstacles: list[str] = []
-    for alias, place in lost.items():
+    for alias, replacement in removed.items():
         local = alias.asname or alias.name
-        home, _, name = place.rpartition(".")
-        if not place:
-            obstacles.append(f"; the way out of {alias.name}: {way_out(asked[alias])}")
+        home, _, name = replacement.rpartition(".")
+        if not replacement:
+            obstacles.append(f"; the way out of {alias.name}: {way_out(full_names[alias])}")
         elif home:
             edits.append(Import(home, name if local == name else f"{name} as {local}"))
         else:
             uses = [use for use in module.spelled(local) if isinstance(use, ast.Name)]
-            edits += [Define(place), *(Rewrite(use, place) for use in uses)]
-        if asked[alias] in OLD_ADAMW:
+            edits += [Define(replacement), *(Rewrite(use, replacement) for use in uses)]
+        if full_names[alias] in OLD_ADAMW:
             calls = [
                 call
                 for call in module.calls_to("AdamW")
@@ -239,58 +241,58 @@ def gone(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
             ]
             if not all(is_translatable(call) for call in calls):
                 obstacles.append(f"; {NO_COUNTERPART}")
-            edits += [edit for call in calls for edit in spelled_out(call)]
-    names = [alias.name for alias in lost]
+            edits += [edit for call in calls for edit in explicit_defaults(call)]
+    names = [alias.name for alias in removed]
     because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
     because += "".join(obstacles)
     yield Finding(module, stmt, because, () if obstacles else tuple(edits), severity=severity)
 
 
-@cache  # scripts import the same names
+@cache
 def today(name: str) -> str:
-    """Where the thing is today: dotted, or a helper's name; the empty string for anything else."""
+    """The dotted name, or the helper, that replaces an old name; the empty string for neither."""
     if name in OLD_ADAMW:
         return "torch.optim.AdamW"
     if name in MOVED or name in CARRIED:
         return MOVED.get(name) or CARRIED[name]
     home, _, last = name.rpartition(".")
-    kind, model = flat(home)
+    kind, model = split_model_module(home)
     prefix = PREFIXES.get(model)
     if prefix is None or not last.startswith(prefix):
         return ""
-    held = last.removeprefix(prefix) in HELD[model].split()
-    return f"transformers.models.{model}.{kind}_{model}.{last}" if held else ""
+    exists = last.removeprefix(prefix) in HELD[model].split()
+    return f"transformers.models.{model}.{kind}_{model}.{last}" if exists else ""
 
 
 @cache
 def way_out(name: str) -> str:
-    """What to do where the thing is gone; the empty string where it may still be there."""
+    """What to do about a name that is gone; the empty string where it may still exist."""
     if name in GONE:
         return GONE[name]
-    for starts, part, ends, way in FAMILIES:
-        if name.startswith(starts) and part in name and name.endswith(ends):
-            return "" if name.startswith(STILL_THERE) else way
-    kind, model = flat(name.rpartition(".")[0])
+    for prefixes, part, suffixes, advice in FAMILIES:
+        if name.startswith(prefixes) and part in name and name.endswith(suffixes):
+            return "" if name.startswith(STILL_THERE) else advice
+    kind, model = split_model_module(name.rpartition(".")[0])
     if model in MODELS:
         return f"look for it in transformers.models.{model}.{kind}_{model}"
     return ""
 
 
-def flat(home: str) -> tuple[str, str]:
-    """``modeling`` and ``roberta`` of transformers.modeling_roberta; else empty strings."""
+def split_model_module(home: str) -> tuple[str, str]:
+    """``modeling`` and ``roberta`` of transformers.modeling_roberta; or two empty strings."""
     root, _, name = home.partition(".")
     kind, _, model = name.partition("_")
     return (kind, model) if root == "transformers" and kind in KINDS else ("", "")
 
 
-def without(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
-    """Edits that take some names out of an import, or all of it."""
+def remove_names(stmt: ast.ImportFrom, removed: list[ast.alias]) -> Iterator[Edit]:
+    """Edits that take some names out of an import, or remove it where all of them go."""
     names = stmt.names
-    if len(lost) == len(names):
+    if len(removed) == len(names):
         yield Replace(stmt, "")
         return
-    runs: list[tuple[int, int]] = []  # of names beside each other
-    for index in (names.index(alias) for alias in lost):
+    runs: list[tuple[int, int]] = []  # first and last index of adjacent names
+    for index in (names.index(alias) for alias in removed):
         if runs and runs[-1][1] == index - 1:
             runs[-1] = runs[-1][0], index
         else:
@@ -302,12 +304,12 @@ def without(stmt: ast.ImportFrom, lost: list[ast.alias]) -> Iterator[Edit]:
             yield Rewrite(names[first - 1], "", names[last], after=True)
 
 
-def spelled_out(call: ast.Call) -> Iterator[Edit]:
-    """The old class's defaults, where the call relies on them."""
+def explicit_defaults(call: ast.Call) -> Iterator[Edit]:
+    """Edits that pass the old class's defaults, where the call relies on them."""
     missing = [
         f"{name}={default}"
-        for name, (place, default) in DEFAULTS.items()
-        if keyword(call, name) is None and len(call.args) <= place
+        for name, (index, default) in DEFAULTS.items()
+        if keyword(call, name) is None and len(call.args) <= index
     ]
     last = last_argument(call)
     if missing and last is not None:
@@ -315,7 +317,7 @@ def spelled_out(call: ast.Call) -> Iterator[Edit]:
 
 
 def is_translatable(call: ast.Call) -> bool:
-    """Whether torch's class takes the same call."""
+    """Whether torch's class accepts the arguments of the call."""
     return bool(call.args or call.keywords) and not any(
         word.arg in ("correct_bias", "no_deprecation_warning", None) for word in call.keywords
     )

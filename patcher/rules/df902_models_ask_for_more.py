@@ -1,7 +1,7 @@
 """A model is used in a way that transformers 5 no longer takes.
 
 What         config.torchscript is read; an attention mask of token pairs has three dimensions; a
-             cache is a list or tuple of tensors; a cache is passed as past=. A mask of four
+             cache is a list or tuple of tensors; a cache is passed as past=; a mask of four
              dimensions holds 0 and 1.
 At run time  AttributeError; RuntimeError in the first forward; AttributeError in the first step of
              a beam search. past= is ignored without a word, so that every step sees one token; so
@@ -10,8 +10,8 @@ Example      out = self.decoder(ids, attention_mask=self.bias[:, :n, :n], past_k
 Fix          getattr with False; the mask as it is added to the scores, (1 - mask) * -10000 in four
              dimensions; a DynamicCache around the tensors, of which a layer's first two are key
              and value.
-Fix safety   Safe: the line can only have raised, and a mask of other dimensions stays as it is.
-             Unsafe for past=, where one process predicts anew what it mispredicted.
+Fix safety   Safe: the line could only raise before, and a mask of other dimensions stays as it is.
+             Unsafe for past=: the predictions of one process change, as they were wrong.
 Source       transformers.masking_utils, transformers.DynamicCache; measured against eager attention
              with the mask that transformers 4 made
 """
@@ -29,28 +29,29 @@ CODE, SEVERITY, SAFETY = "DF902", Severity.ERROR, Safety.SAFE
 
 Comprehension = ast.ListComp | ast.GeneratorExp
 
-MASK = "pairwise_mask"  # of helper_code.py
-ALIKE = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
-SHAPED = {"expand", "reshape", "view"}
-CACHE = Import("transformers", "DynamicCache")
+MASK_HELPER = "pairwise_mask"  # of helper_code.py
+MAX_DEPTH = 6  # expressions to follow from a mask to where it is created
+SHAPE_KEEPING = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
+RESHAPING = {"expand", "reshape", "view"}
+CACHE_IMPORT = Import("transformers", "DynamicCache")
 
 
 def findings(program: Program) -> Iterator[Finding]:
     if not any("transformers" in module.roots for module in program.modules):
         return
-    passed = PASSED.keys() - own_forwards(program)
+    passed = KEYWORD_CHECKS.keys() - forward_parameters(program)
     for module in program.modules:
-        yield from torchscript(module)
+        yield from torchscript_findings(module)
         if module.attributes("past_key_values"):
-            yield from layers(module)
+            yield from layer_findings(module)
         for word in [word for word in module.nodes(ast.keyword) if word.arg in passed]:
             call = module.parents[word]
             if word.arg and isinstance(call, ast.Call):
-                yield from PASSED[word.arg](module, call, word)
+                yield from KEYWORD_CHECKS[word.arg](module, call, word)
 
 
-def own_forwards(program: Program) -> set[str]:
-    """What forward functions of the script's own take: theirs need not be as transformers' are."""
+def forward_parameters(program: Program) -> set[str]:
+    """Parameters of the script's own forward functions, which need not follow transformers."""
     return {
         name
         for module in program.modules
@@ -60,7 +61,7 @@ def own_forwards(program: Program) -> set[str]:
     }
 
 
-def torchscript(module: Module) -> Iterator[Finding]:
+def torchscript_findings(module: Module) -> Iterator[Finding]:
     for node in module.attributes("torchscript"):
         if isinstance(node.ctx, ast.Load):
             base = module.text(node.value)
@@ -69,20 +70,20 @@ def torchscript(module: Module) -> Iterator[Finding]:
                 yield Finding(module, node, "a config has no torchscript", (edit,))
 
 
-def mask(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
-    """A mask of token pairs: which query may see which key."""
+def mask_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+    """An attention mask that says which query may see which key."""
     if is_added(module, word.value, call):
         because = f"{module.text(word.value)} is added to the scores as it is: 0 and 1 hide nothing"
         yield Finding(module, word, because, severity=Severity.NOTE)
     elif is_pairwise(module, word.value, call):
         text = module.text(word.value)
-        edits = (Rewrite(word.value, f"{MASK}({text})"), Define(MASK))
+        edits = (Rewrite(word.value, f"{MASK_HELPER}({text})"), Define(MASK_HELPER))
         yield Finding(module, word, f"{text} has a row for every token", edits)
 
 
 def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> bool:
-    """Whether something shows that a mask has the dimensions batch, query and key."""
-    if depth > 6:
+    """Whether an expression has the dimensions batch, query and key, as far as it shows."""
+    if depth > MAX_DEPTH:
         return False
     match node:
         case ast.Subscript(slice=ast.Tuple(elts=parts)):
@@ -95,25 +96,25 @@ def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> 
             sides = (node.left, node.right)
             return any(is_pairwise(module, side, at, depth + 1) for side in sides)
         case ast.Call(func=ast.Attribute(value=base, attr=name)):
-            if name in ALIKE:
+            if name in SHAPE_KEEPING:
                 return is_pairwise(module, base, at, depth + 1)
-            return name in SHAPED and len(node.args) == 3
+            return name in RESHAPING and len(node.args) == 3
         case ast.Name():
             value = module.definition(node, at)
             if value is not None:
                 return is_pairwise(module, value, at, depth + 1)
-            return meets_pairs(module, node, at)
+            return is_combined_with_pairs(module, node, at)
     return False
 
 
 def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:
-    """Whether a mask gets its fourth dimension here, with no arithmetic that makes it a bias."""
+    """Whether a mask gets its fourth dimension without the arithmetic that makes it a bias."""
     for _ in range(4):
         match node:
             case ast.Subscript(slice=ast.Tuple(elts=parts)):
                 new = [getattr(part, "value", part) is None for part in parts]
                 return len(parts) == 4 and any(new)
-            case ast.Call(func=ast.Attribute(value=base, attr=name)) if name in ALIKE:
+            case ast.Call(func=ast.Attribute(value=base, attr=name)) if name in SHAPE_KEEPING:
                 node = base
             case ast.Name():
                 value = module.definition(node, at)
@@ -123,43 +124,44 @@ def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:
     return False
 
 
-def meets_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
+def is_combined_with_pairs(module: Module, name: ast.Name, at: ast.AST) -> bool:
     """Whether a parameter is combined with a mask of token pairs."""
     for pair in within(module.scope_statements(at), ast.BinOp):
         for side, other in ((pair.left, pair.right), (pair.right, pair.left)):
-            found = isinstance(side, ast.Name) and side.id == name.id
-            if found and isinstance(other, ast.BinOp | ast.Subscript):
+            is_side = isinstance(side, ast.Name) and side.id == name.id
+            if is_side and isinstance(other, ast.BinOp | ast.Subscript):
                 return is_pairwise(module, other, at, 1)
     return False
 
 
-def layers(module: Module) -> Iterator[Finding]:
-    """A cache that is taken apart: of each layer the first two are key and value."""
+def layer_findings(module: Module) -> Iterator[Finding]:
+    """Comprehensions over each layer of a cache, of which the first two items are key and value."""
     inners: list[Comprehension] = [*module.nodes(ast.ListComp), *module.nodes(ast.GeneratorExp)]
     for inner in inners:
         layer = inner.generators[0].iter
         if not isinstance(layer, ast.Name):
             continue
         for outer in module.ancestors(inner):
-            if isinstance(outer, ast.ListComp | ast.GeneratorExp):
-                source = outer.generators[0]
-                whole = module.definition(source.iter, outer) or source.iter
-                cache = isinstance(whole, ast.Attribute) and whole.attr == "past_key_values"
-                if cache and module.text(source.target) == layer.id:
-                    because = f"{layer.id} is key, value and a third thing that may be None"
-                    yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
+            if not isinstance(outer, ast.ListComp | ast.GeneratorExp):
+                continue
+            source = outer.generators[0]
+            cache = module.definition(source.iter, outer) or source.iter
+            is_cache = isinstance(cache, ast.Attribute) and cache.attr == "past_key_values"
+            if is_cache and module.text(source.target) == layer.id:
+                because = f"{layer.id} is key, value and a third thing that may be None"
+                yield Finding(module, layer, because, (Rewrite(layer, f"{layer.id}[:2]"),))
 
 
-def cache(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+def cache_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
     """A cache that is a list or tuple of tensors."""
     if is_bare(module, word.value):
         text = module.text(word.value)
-        edits = (Rewrite(word.value, f"DynamicCache({text})"), CACHE)
+        edits = (Rewrite(word.value, f"DynamicCache({text})"), CACHE_IMPORT)
         yield Finding(module, word, f"{text} is no Cache", edits)
 
 
 def is_bare(module: Module, node: ast.expr) -> bool:
-    """Whether a cache is a list or tuple of tensors, whatever line bound it."""
+    """Whether a cache is a list or tuple of tensors, in every assignment to its name."""
     match node:
         case ast.List() | ast.ListComp() | ast.Tuple():
             return True
@@ -183,14 +185,14 @@ def is_bare(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def ignored(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
-    """A cache under a name that nothing reads."""
+def past_findings(module: Module, call: ast.Call, word: ast.keyword) -> Iterator[Finding]:
+    """A cache that is passed as ``past=``, which models ignore."""
     if not is_model(call.func):
         return
     text = module.text(word.value)
     edits: tuple[Edit, ...] = (Rewrite(word, f"past_key_values={text}"),)
     if is_bare(module, word.value):
-        edits = (Rewrite(word, f"past_key_values=DynamicCache({text})"), CACHE)
+        edits = (Rewrite(word, f"past_key_values=DynamicCache({text})"), CACHE_IMPORT)
     because = "past= is ignored: each step sees its own token alone"
     yield Finding(module, word, because, edits, Safety.UNSAFE, Severity.DEGRADED)
 
@@ -200,4 +202,8 @@ def is_model(func: ast.expr) -> bool:
     return name.endswith(("model", "decoder", "encoder", "generator"))
 
 
-PASSED = {"attention_mask": mask, "past_key_values": cache, "past": ignored}
+KEYWORD_CHECKS = {
+    "attention_mask": mask_findings,
+    "past_key_values": cache_findings,
+    "past": past_findings,
+}

@@ -1,8 +1,8 @@
 """A tokenizer or a parser is asked for what it no longer has.
 
 What         encode_plus, batch_encode_plus, max_len, encoder, additional_special_tokens and others
-             left transformers' tokenizers in version 5; pad_to_max_length is taken and ignored;
-             tree_sitter has no Language(path, name), set_language and build_library any more.
+             left transformers' tokenizers in version 5; pad_to_max_length is accepted and ignored;
+             tree_sitter no longer has Language(path, name), set_language and build_library.
 At run time  AttributeError when the line is reached; with pad_to_max_length alone, examples of
              unequal length that no batch takes; TypeError at Language.
 Example      tokenizer.encode_plus(a, b, max_length=n, pad_to_max_length=True)
@@ -10,9 +10,9 @@ Fix          The same thing by its name of today: the tokenizer is called, paddi
              truncation=True (which pad_to_max_length used to bring along), model_max_length. What
              has none is reported, such as build_inputs_with_special_tokens. A grammar is that of
              its package, as Language(tree_sitter_java.language()): pip install tree-sitter-java.
-Fix safety   Safe: the line can only have raised, and with a tree_sitter that takes a path it does
-             what it did. Unsafe where pad_to_max_length stands in a call that still works: padding
-             changes what one process computes.
+Fix safety   Safe: the line could only raise before, and with a tree_sitter that takes a path it
+             does what it did. Unsafe where pad_to_max_length stands in a call that still works:
+             padding changes what one process computes.
 Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io/py-tree-sitter/
 """
 
@@ -28,13 +28,13 @@ from ..source.tree import keyword, mentions, within
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 
 CALLED = ("encode_plus", "batch_encode_plus")
-RENAMED = {  # what a tokenizer has in its place
+RENAMED = {  # old name, and what a tokenizer has today
     "max_len": "model_max_length",
     "additional_special_tokens": "extra_special_tokens",
     "_convert_token_to_id": "convert_tokens_to_ids",
 }
 LOOKED_UP = {"encoder": "convert_tokens_to_ids", "decoder": "convert_ids_to_tokens"}
-GONE = {  # the way out
+GONE = {  # old name, and what to use instead
     "as_target_tokenizer": "tokenizer(text_target=…)",
     "build_inputs_with_special_tokens": "cls and sep ids around the others, as the model has them",
     "create_token_type_ids_from_sequences": "0 for the first text, 1 for the second",
@@ -45,35 +45,35 @@ GONE = {  # the way out
     "byte_decoder": "tokenizer.convert_tokens_to_string(…)",
     "sanitize_special_tokens": "nothing: take the line out",
 }
-ASKED = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
-TOKENS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}  # make lists
+ATTRIBUTES = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
+TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    own = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
+    own_functions = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
     roots = {root for module in program.modules for root in module.roots}
     for module in program.modules:
         if "transformers" in roots:
-            yield from attributes(module, own)
-            yield from padding(module)
+            yield from tokenizer_attributes(module, own_functions)
+            yield from ignored_padding(module)
         if "tree_sitter" in roots:
-            yield from grammars(module)
+            yield from tree_sitter_calls(module)
 
 
-def attributes(module: Module, own: set[str]) -> Iterator[Finding]:
-    """What a tokenizer is asked for."""
-    for node in module.attributes(*ASKED - own):
+def tokenizer_attributes(module: Module, own_functions: set[str]) -> Iterator[Finding]:
+    """Reads of attributes that tokenizers no longer have."""
+    for node in module.attributes(*ATTRIBUTES - own_functions):
         name = node.attr
         if not isinstance(node.ctx, ast.Load):
             continue
-        if not is_tokenizer(module, node.value) or is_tried(module, node):
+        if not is_tokenizer(module, node.value) or is_guarded(module, node):
             continue
         because = f"{module.text(node)} is gone"
         if name in GONE:
             because += f"; the way out: {GONE[name]}"
             yield Finding(module, node, because, severity=Severity.DEGRADED)
         else:
-            edits = tuple(today(module, node))
+            edits = tuple(replacement_edits(module, node))
             severity = None if edits else Severity.DEGRADED
             because += "" if edits else "; a call takes texts, and these are tokens"
             yield Finding(module, node, because, edits, severity=severity)
@@ -83,8 +83,8 @@ def is_tokenizer(module: Module, base: ast.expr) -> bool:
     return module.text(base).rpartition(".")[2].lower().endswith("tokenizer")
 
 
-def is_tried(module: Module, node: ast.AST) -> bool:
-    """Whether the script asks whether the attribute is there."""
+def is_guarded(module: Module, node: ast.AST) -> bool:
+    """Whether the script handles the case that the attribute does not exist."""
     return any(
         isinstance(up, ast.Try)
         or (isinstance(up, ast.If | ast.IfExp) and mentions(up.test, "hasattr"))
@@ -92,20 +92,20 @@ def is_tried(module: Module, node: ast.AST) -> bool:
     )
 
 
-def today(module: Module, node: ast.Attribute) -> Iterator[Edit]:
-    """The same thing as it is asked for today; nothing where that is not sure."""
+def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
+    """Edits that do the same with today's names; none where that is not certain."""
     base, name, parent = module.text(node.value), node.attr, module.parents[node]
     if name in RENAMED:
         yield Rewrite(node, f"{base}.{RENAMED[name]}")
     elif name in CALLED:
-        if not isinstance(parent, ast.Call) or is_tokens(module, parent):
+        if not isinstance(parent, ast.Call) or passes_tokens(module, parent):
             return
         yield Rewrite(node, base)
         for word in parent.keywords:
             if word.arg == "batch_text_or_text_pairs":
                 yield Rewrite(word, f"text={module.text(word.value)}")
             elif word.arg == "pad_to_max_length":
-                yield padded(module, parent, word)
+                yield padding_edit(module, parent, word)
     elif name == "additional_special_tokens_ids":
         yield Rewrite(node, f"{base}.convert_tokens_to_ids({base}.extra_special_tokens)")
     elif isinstance(parent, ast.Subscript) and parent.value is node:
@@ -114,23 +114,23 @@ def today(module: Module, node: ast.Attribute) -> Iterator[Edit]:
         yield Rewrite(node, f"{base}.get_vocab()")
 
 
-def is_tokens(module: Module, call: ast.Call) -> bool:
-    """Whether encode_plus is given tokens or their numbers: a list is a batch of texts today."""
+def passes_tokens(module: Module, call: ast.Call) -> bool:
+    """Whether encode_plus gets tokens or their ids: today a list is a batch of texts."""
     assert isinstance(call.func, ast.Attribute)
     if call.func.attr != "encode_plus":
         return False
     words = [keyword(call, name) for name in ("text", "text_pair")]
-    given = [*call.args[:2], *(word.value for word in words if word is not None)]
+    texts = [*call.args[:2], *(word.value for word in words if word is not None)]
     return any(
         isinstance(value, ast.List | ast.ListComp | ast.Subscript)
-        or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKENS)
-        for arg in given
-        for value in (arg, *module.alternatives(arg, call))
+        or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKEN_FUNCTIONS)
+        for text in texts
+        for value in (text, *module.alternatives(text, call))
     )
 
 
-def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
-    """``padding`` and ``truncation`` for what ``pad_to_max_length`` used to be."""
+def padding_edit(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
+    """``padding`` and ``truncation`` in place of ``pad_to_max_length``, which implied both."""
     flag = module.text(word.value)
     if flag == "True":
         code = "padding='max_length'"
@@ -141,10 +141,8 @@ def padded(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
     return Rewrite(word, code)
 
 
-def padding(module: Module) -> Iterator[Finding]:
-    """``pad_to_max_length`` in a call that works without it."""
-    if "pad_to_max_length" not in module.source.text:
-        return
+def ignored_padding(module: Module) -> Iterator[Finding]:
+    """``pad_to_max_length`` in a call that still works, and ignores it."""
     for word in module.nodes(ast.keyword):
         call = module.parents[word]
         if word.arg != "pad_to_max_length" or not isinstance(call, ast.Call):
@@ -156,14 +154,20 @@ def padding(module: Module) -> Iterator[Finding]:
             owner = owner.value
         if is_tokenizer(module, owner):
             because = "pad_to_max_length is ignored"
-            edit = padded(module, call, word)
+            edit = padding_edit(module, call, word)
             yield Finding(module, word, because, (edit,), Safety.UNSAFE, Severity.DEGRADED)
 
 
-def grammars(module: Module) -> Iterator[Finding]:
-    """tree_sitter as it was before grammars became packages."""
+def tree_sitter_calls(module: Module) -> Iterator[Finding]:
+    """Uses of tree_sitter as it was before grammars became packages."""
+    yield from language_calls(module)
+    yield from set_language_calls(module)
+
+
+def language_calls(module: Module) -> Iterator[Finding]:
+    """``Language(path, name)`` and ``Language.build_library(…)``."""
     for call in module.calls_to("Language"):
-        if is_in_insert(module, call) or len(call.args) != 2:
+        if is_in_helper(module, call) or len(call.args) != 2:
             continue
         if module.dotted(call.func) == "tree_sitter.Language":
             words = ", ".join(map(module.text, call.args))
@@ -173,6 +177,10 @@ def grammars(module: Module) -> Iterator[Finding]:
         if module.dotted(call.func) == "tree_sitter.Language.build_library":
             because = "build_library is gone; the way out: pip install tree_sitter_java"
             yield Finding(module, call, because, severity=Severity.NOTE)
+
+
+def set_language_calls(module: Module) -> Iterator[Finding]:
+    """``parser.set_language(…)``."""
     parsers = {
         target.id
         for call in module.calls_to("Parser")
@@ -183,7 +191,7 @@ def grammars(module: Module) -> Iterator[Finding]:
     }
     for call in module.calls_to("set_language"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if is_in_insert(module, call) or len(call.args) != 1:
+        if is_in_helper(module, call) or len(call.args) != 1:
             continue
         if isinstance(owner, ast.Name) and owner.id in parsers:
             words = f"{owner.id}, {module.text(call.args[0])}"
@@ -191,6 +199,6 @@ def grammars(module: Module) -> Iterator[Finding]:
             yield Finding(module, call, "set_language is gone: it is an attribute", edits)
 
 
-def is_in_insert(module: Module, call: ast.Call) -> bool:
-    """Whether it stands in what a script carries, which asks for the version itself."""
+def is_in_helper(module: Module, call: ast.Call) -> bool:
+    """Whether the call stands in a helper of a patched script, which handles both versions."""
     return getattr(module.function(call), "name", "") in ("grammar_of", "use_grammar")

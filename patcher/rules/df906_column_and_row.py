@@ -1,6 +1,7 @@
 """A binary loss is given a column of scores and a row of labels.
 
-What         Scores come from a layer with one output, (examples, 1); labels are a row, (examples).
+What         Scores come from a layer with one output and have the shape (examples, 1); the labels
+             are a row of shape (examples).
 At run time  ValueError in the first step: early torch 1 took as many labels in another shape, with
              a warning; torch of today refuses them.
 Example      self.mlp = nn.Sequential(nn.Linear(768, 1), nn.Sigmoid())
@@ -22,14 +23,14 @@ from ..source.tree import argument, parameters
 
 CODE, SEVERITY, SAFETY = "DF906", Severity.DEGRADED, Safety.SAFE
 
-LOSS, FUNCTION = "BCELoss", "binary_cross_entropy"
-KEEP_SHAPE = {"Dropout", "Identity", "LeakyReLU", "LogSigmoid", "ReLU", "Sigmoid", "Tanh"}
-CASTS = {"cuda", "double", "float", "half", "to", "type", "type_as"}
+LOSS_CLASS, LOSS_FUNCTION = "BCELoss", "binary_cross_entropy"
+SHAPE_KEEPING_LAYERS = {"Dropout", "Identity", "LeakyReLU", "LogSigmoid", "ReLU", "Sigmoid", "Tanh"}
+CAST_METHODS = {"cuda", "double", "float", "half", "to", "type", "type_as"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        for call in (*of_losses(module), *module.calls_to(FUNCTION)):
+        for call in (*loss_calls(module), *module.calls_to(LOSS_FUNCTION)):
             scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
             if scores is None or labels is None:
                 continue
@@ -39,19 +40,19 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, call, because, (Rewrite(labels, shaped),))
 
 
-def of_losses(module: Module) -> Iterator[ast.Call]:
-    """Calls of a loss: of one just made, of a name or of an attribute that is one."""
-    made = {id(call) for call in module.calls_to(LOSS)}
-    if not made:
+def loss_calls(module: Module) -> Iterator[ast.Call]:
+    """Calls of a loss object, whether created on the spot, a name or an attribute."""
+    constructions = {id(call) for call in module.calls_to(LOSS_CLASS)}
+    if not constructions:
         return
     for call in module.nodes(ast.Call):
         values = values_of(module, call.func, call)
-        if values and all(id(value) in made for value in values):
+        if values and all(id(value) in constructions for value in values):
             yield call
 
 
 def values_of(module: Module, func: ast.expr, at: ast.AST) -> list[ast.expr]:
-    """What may stand in ``func`` at a place."""
+    """The values that ``func`` may have at a place."""
     if isinstance(func, ast.Attribute):
         return module.attribute_values.get(func.attr, [])
     return module.alternatives(func, at) if isinstance(func, ast.Name) else [func]
@@ -69,7 +70,7 @@ def is_column(module: Module, scores: ast.expr, at: ast.AST) -> bool:
 
 
 def has_one_output(module: Module, layer: ast.expr) -> bool:
-    """``nn.Linear(…, 1)``, and a sequence that ends with it or goes on in its shape."""
+    """``nn.Linear(…, 1)``, or a sequence in which only layers that keep the shape follow it."""
     if not isinstance(layer, ast.Call):
         return False
     name = module.last_name(layer.func)
@@ -81,16 +82,16 @@ def has_one_output(module: Module, layer: ast.expr) -> bool:
 
 
 def keeps_shape(module: Module, part: ast.expr) -> bool:
-    """A layer of a sequence whose output has its input's shape."""
-    return isinstance(part, ast.Call) and module.last_name(part.func) in KEEP_SHAPE
+    """Whether the output of a layer has the shape of its input."""
+    return isinstance(part, ast.Call) and module.last_name(part.func) in SHAPE_KEEPING_LAYERS
 
 
 def is_parameter(module: Module, labels: ast.expr) -> bool:
-    """The function's own parameter, cast at most."""
+    """Whether the labels are a parameter of the function, possibly cast."""
     while (
         isinstance(labels, ast.Call)
         and isinstance(labels.func, ast.Attribute)
-        and labels.func.attr in CASTS
+        and labels.func.attr in CAST_METHODS
     ):
         labels = labels.func.value
     function = module.function(labels)

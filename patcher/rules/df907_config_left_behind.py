@@ -1,14 +1,14 @@
 """A configuration is read as the model's own after the vocabulary was resized.
 
-What         Tokens are added, the model is resized, and then the object is read that was given to
-             from_pretrained as config.
+What         Tokens are added, the model is resized, and then the script reads the object that it
+             passed to from_pretrained as config.
 At run time  transformers of today gives the model a copy: the object still has the old vocab_size.
              A head made by it does not fit the embeddings; RuntimeError in the first step.
 Example      model = RobertaModel.from_pretrained(path, config=config)
              model.resize_token_embeddings(len(tokenizer))
              model = Model(model, config)
 Fix          config = model.config behind the line that resizes.
-Fix safety   Safe: where both were one object, they still are.
+Fix safety   Safe: where both are the same object, nothing changes.
 Source       transformers.PreTrainedModel.from_pretrained, which copies config
 """
 
@@ -31,8 +31,8 @@ def findings(program: Program) -> Iterator[Finding]:
             model = call.func.value if isinstance(call.func, ast.Attribute) else None
             if not isinstance(stmt, ast.Expr) or not isinstance(model, ast.Name):
                 continue
-            config = given_config(module, model)
-            if config is not None and is_read_behind(module, stmt, config):
+            config = config_argument(module, model)
+            if config is not None and is_read_later(module, stmt, config):
                 yield Finding(
                     module,
                     call,
@@ -41,28 +41,28 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
 
 
-def given_config(module: Module, model: ast.Name) -> str | None:
+def config_argument(module: Module, model: ast.Name) -> str | None:
     """The name of the configuration that a model was loaded with."""
-    made = module.definition(model, model)
-    if not isinstance(made, ast.Call) or module.last_name(made.func) != "from_pretrained":
+    loading = module.definition(model, model)
+    if not isinstance(loading, ast.Call) or module.last_name(loading.func) != "from_pretrained":
         return None
-    config = keyword(made, "config")
+    config = keyword(loading, "config")
     value = config.value if config else None
     return value.id if isinstance(value, ast.Name) else None
 
 
-def is_read_behind(module: Module, stmt: ast.stmt, config: str) -> bool:
-    """Whether the function reads the name behind ``stmt`` before it binds it again."""
+def is_read_later(module: Module, stmt: ast.stmt, config: str) -> bool:
+    """Whether the function reads the name after ``stmt`` before it binds it again."""
     table, number = place(stmt)
-    behind = [
+    later = [
         name
         for name in within(module.scope_statements(stmt), ast.Name)
         if name.id == config and number_of(name) >= table.ends[number]
     ]
-    if not behind:
+    if not later:
         return False
-    follows = module.statement(behind[0])
+    next_stmt = module.statement(later[0])
     # The value of an assignment is read before its target is bound.
     return any(
-        isinstance(name.ctx, ast.Load) for name in behind if module.statement(name) is follows
+        isinstance(name.ctx, ast.Load) for name in later if module.statement(name) is next_stmt
     )

@@ -1,0 +1,36 @@
+"""Statements as edits take them: with the test that guards nothing else, or as dedented text."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+
+from ..source.module import Module
+from ..source.tree import mentions, position
+
+
+def with_gate(module: Module, stmt: ast.stmt) -> ast.stmt:
+    """The ``if`` without ``else`` that holds nothing but ``stmt``, or ``stmt`` itself."""
+    gate = module.parents[stmt]
+    if isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse:
+        return gate
+    return stmt
+
+
+def main_guard(module: Module) -> ast.If | None:
+    """The first ``if __name__ == "__main__":`` at module level."""
+    for stmt in module.tree.body:
+        if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
+            return stmt
+    return None
+
+
+def dedented_lines(module: Module, first: int, last: int) -> str:
+    """The source lines from ``first`` to ``last``, at the left margin."""
+    return dedent("".join(module.line(number) for number in range(first, last + 1)))
+
+
+def arguments_in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    """The arguments of a call, in source order."""
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return sorted(arguments, key=position)
