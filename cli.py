@@ -17,24 +17,21 @@ from . import __version__
 from .errors import InputError
 
 COMMANDS = {
-    "check": ("patcher.frontend.cli", "what is wrong in a script, and what it would do to you"),
-    "patch": ("patcher.frontend.cli", "the smallest diff that makes it right"),
-    "explain": ("patcher.frontend.cli", "the manual of one rule"),
-    "rules": ("patcher.frontend.cli", "all rules, a line each"),
-    "capabilities": ("patcher.frontend.cli", "what patch --with can add to a script"),
-    "facts": (
-        "patcher.frontend.facts",
-        "what is known of a script: its loops, loaders, rank tests",
-    ),
-    "recipes": ("recipes.cli", "what is known of families of scripts, and a new one from run.sh"),
-    "gpus": ("launchers.cli.gpus", "the cards of this machine, and which can be used"),
-    "plan": ("launchers.cli.plan", "the batch plan for a recipe on these cards"),
-    "launch": ("launchers.cli.launch", "run a script on every card"),
-    "attach": ("launchers.cli.runs", "the output of a run that is under way"),
-    "stop": ("launchers.cli.runs", "end a run, with all its processes"),
-    "status": ("launchers.cli.runs", "which runs there are, and how far they are"),
-    "verify": ("launchers.cli.verify", "proof that the patched script trains the same"),
-    "demo": ("launchers.cli.demo", "the whole story on a tiny model, offline, in three minutes"),
+    "check": ("patcher.frontend.cli", "report what goes wrong on several GPUs, and why"),
+    "patch": ("patcher.frontend.cli", "repair scripts with the smallest diff"),
+    "explain": ("patcher.frontend.cli", "print the manual of a rule or capability"),
+    "rules": ("patcher.frontend.cli", "list all rules"),
+    "capabilities": ("patcher.frontend.cli", "list what `patch --with` can add"),
+    "facts": ("patcher.frontend.facts", "show what ddpfix knows of a script's loops and loaders"),
+    "recipes": ("recipes.cli", "list, show and create recipes for training scripts"),
+    "gpus": ("launchers.cli.gpus", "show the GPUs and which of them a training may use"),
+    "plan": ("launchers.cli.plan", "plan batch, precision, memory and time for a recipe"),
+    "launch": ("launchers.cli.launch", "run a training script on every GPU"),
+    "attach": ("launchers.cli.runs", "follow the output of a run"),
+    "stop": ("launchers.cli.runs", "stop a run and all its processes"),
+    "status": ("launchers.cli.runs", "list runs and their progress"),
+    "verify": ("launchers.cli.verify", "prove by running that a patched script trains the same"),
+    "demo": ("launchers.cli.demo", "check, patch and launch a tiny example, offline"),
 }
 
 

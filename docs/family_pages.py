@@ -50,41 +50,43 @@ PAGES = (
     Page(
         "codegpt",
         "bigclonebench",
-        "One script that fine-tunes CodeGPT or CodeBERT to tell whether two Java functions do the "
-        "same: DataParallel, a `--local_rank` that half works, apex, a pool of workers.",
+        "One script that fine-tunes CodeGPT or CodeBERT to decide whether two Java functions do "
+        "the same. It uses DataParallel, a `--local_rank` that half works, apex, and a pool of "
+        "worker processes.",
         ("run_codegpt.sh",),
         ("codegpt-bigclonebench", "codegpt-bigclonebench-legacy", "codebert-bigclonebench"),
     ),
     Page(
         "graphcodebert",
         "graphcodebert",
-        "Two scripts that fine-tune GraphCodeBERT to tell whether two Java functions do the same, "
-        "by their code and its data flow: `run.py` knows DataParallel only, `run_local_rank.py` "
-        "got `--local_rank` later. Masks say which token or node sees which.",
+        "Two scripts that fine-tune GraphCodeBERT to decide whether two Java functions do the "
+        "same, from their code and its data flow. `run.py` has DataParallel only; "
+        "`run_local_rank.py` got `--local_rank` later. Masks define which token or node attends "
+        "to which.",
         ("run.sh", "run_local_rank.sh"),
         ("graphcodebert-clonedetection",),
     ),
     Page(
         "anchors",
         "anchor",
-        "A script that trains XLM-R to put a sentence next to its English anchor: one process, "
+        "A script that trains XLM-R to embed a sentence close to its English anchor: one process, "
         "DataParallel at most, bf16, LoRA. Every other pair of the micro-batch is a negative, so "
-        "that with `--unsafe-fixes` (DF307) ranks share theirs. Runs are alike where per-device "
-        "batch x processes is: with accumulation a group is held to one process that accumulates "
-        "as often.",
+        "with `--unsafe-fixes` (DF307) the ranks share theirs. Runs are equal if per-device batch "
+        "x processes is equal: with accumulation, a group is compared with one process that has "
+        "the same accumulation.",
         ("run.sh",),
         ("anchor-xlmr-large", "anchor-xlmr-xl", "anchor-xlmr-xxl"),
     ),
     Page(
         "detector",
         "detector",
-        "A script without argparse, all of it in one class, that trains CodeBERT to tell whether a "
-        "person or a model wrote a function. Its encoder is frozen at first, which "
-        "DistributedDataParallel has to be kept from taking for good (DF308); ranks compile around "
-        "their wrapper, as it takes the two off in that order (DF309 would see to it); and a "
-        "contrastive loss holds functions of one author together, of all ranks with "
-        "`--unsafe-fixes` (DF307): with accumulation a group is held to one process that "
-        "accumulates as often.",
+        "A script without argparse, all in one class, that trains CodeBERT to decide whether a "
+        "person or a model wrote a function. Its encoder is frozen at first, and "
+        "DistributedDataParallel must not treat it as frozen for good (DF308). The model is "
+        "compiled around the DDP wrapper, because the script unwraps them in that order "
+        "(any other order would be DF309). A contrastive loss pulls functions of one author "
+        "together, over all ranks with `--unsafe-fixes` (DF307): with accumulation, a group is "
+        "compared with one process that has the same accumulation.",
         ("run.sh",),
         ("code-detector",),
     ),
@@ -112,8 +114,8 @@ def lines(page: Page) -> Iterator[str]:
     home = f"fixtures/{page.family}"
     yield f"# Family {page.name}"
     yield ""
-    yield f"{page.about} Written for this project as `{home}`, in the style of public scripts."
-    yield "This page is made by `docs/family_pages.py`."
+    yield f"{page.about} The code in `{home}` was written for this project, in the style of public"
+    yield "scripts. `docs/family_pages.py` generates this page."
     yield from ("", "## Before", "")
     for name in page.before:
         yield from fenced("sh", (FIXTURES / page.family / name).read_text("utf-8"))
@@ -124,7 +126,7 @@ def lines(page: Page) -> Iterator[str]:
     for script, change in patches.items():
         yield from (f"`ddpfix check {script}` finds:", "")
         shown = wrongs(change, notes=variants[script].unsafe)
-        yield from table(("rule", "places", "what", "such as"), shown)
+        yield from table(("rule", "places", "what", "example"), shown)
         yield ""
     yield from ("## The repair", "")
     for script, change in patches.items():
@@ -175,9 +177,9 @@ def proofs(variants: Iterable[Variant]) -> Iterator[str]:
     """The verdicts, and what the process groups of each one computed."""
     low = any("bf16" in variant.precisions for variant in variants)
     yield "`ddpfix verify --all-splits` on a tiny model, on the CPU, with 192 examples in global"
-    yield "batches of 48, without dropout in the process groups: 1, 2, 3 and 4 processes, each with"
+    yield "batches of 48 and no dropout in the process groups: 1, 2, 3 and 4 processes, each with"
     yield "accumulation 1 and 4" + (LOW if low else ".")
-    yield "What a step is off is relative to one process. Made by `benchmarks/verify_families.py`."
+    yield "Differences are relative to one process. Measured by `benchmarks/verify_families.py`."
     yield ""
     for variant in variants:
         for precision in variant.precisions:
@@ -193,7 +195,7 @@ def proofs(variants: Iterable[Variant]) -> Iterator[str]:
 LOW = "; in bf16 with `--with amp -- … --amp bf16`."
 GROUP = (
     *("processes", "accumulation", "steps", "first loss", "last loss"),
-    *("loss is off by", "norm is off by", "F1"),
+    *("loss difference", "norm difference", "F1"),
 )
 
 
@@ -218,15 +220,16 @@ def plans(name: str, *, contrasts: bool) -> Iterator[str]:
     yield f"### `ddpfix launch --recipe {name}`"
     yield ""
     yield f"Global batch {target}, at most {cap} per device. Shell scripts usually accumulate"
-    yield f"`{target} // ({cap} * cards)` times, which drops the rest and comes to 0 in the end."
+    yield f"`{target} // ({cap} * cards)` times, which drops the remainder and ends at 0."
     if contrasts:
-        yield "An example is held against the others of its micro-batch, of all cards: against how"
-        yield "many is another training, so `patch --exact` refuses the script. A smaller batch per"
-        yield "device, and more accumulation, keeps them as few on several cards as on one."
+        yield "Each example is compared with the others of its micro-batch, over all cards. Their"
+        yield "number is part of the training, so `patch --exact` refuses the script. A smaller"
+        yield "batch per device, with more accumulation, keeps it as small on several cards as"
+        yield "on one."
     else:
-        yield "A script of `patch --exact` shares every batch out and has the global batch on any"
-        yield "number of cards."
-    yield f"The exact commands: `tests/golden/{name}.txt`."
+        yield "A script patched with `--exact` splits every batch among the ranks, and has the"
+        yield "global batch on any number of cards."
+    yield f"The exact commands are in `tests/golden/{name}.txt`."
     yield ""
     last = "at once" if contrasts else "exact"
     columns = ("cards", "per device", "accumulation", "global batch", "nearest", "shell", last)

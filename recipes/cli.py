@@ -20,10 +20,10 @@ FIELDS = "\b\nFields of a recipe:\n" + (model.__doc__ or "").partition("::\n\n")
 
 
 @click.group(invoke_without_command=True, epilog=FIELDS)
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recipes(ctx: click.Context, as_json: bool) -> None:
-    """The recipes that come with ddpfix; one of them; a new one from a shell file."""
+    """List the recipes shipped with ddpfix, show one, or create one from a shell file."""
     if ctx.invoked_subcommand:
         return
     found = listed()
@@ -39,10 +39,10 @@ def recipes(ctx: click.Context, as_json: bool) -> None:
 
 @recipes.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--toml", "as_toml", is_flag=True, help="The file, to begin one of your own with.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print the TOML file, as a template.")
 def show(name: str, as_json: bool, as_toml: bool) -> None:
-    """Every figure of a recipe, NAME or a file, with its source."""
+    """Print every value of a recipe (NAME or a file) with its source."""
     recipe = load(name)
     if as_toml:
         click.echo(text_of(name), nl=False)
@@ -60,19 +60,21 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
     "shell_file",
     required=True,
     type=click.Path(path_type=Path),
-    help="A shell file that starts a training.",
+    help="Shell file that starts a training.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Else it is printed.")
-@click.option("--line", type=int, help="The command of this line, where several train.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="New file to write (default: print it)."
+)
+@click.option("--line", type=int, help="Line of the command to read, if several start a training.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def new(
     shell_file: Path, output: Path | None, line: int | None, arguments: tuple[str, ...]
 ) -> None:
-    """A recipe from a shell file such as run.sh, which is read and not run.
+    """Create a recipe from a shell file such as run.sh, which is read but never run.
 
-    ARGUMENTS, after --, are the shell file's own: $1 and so on. What else it takes from its
-    environment is taken from yours. What could not be read, or had to be supposed, is told, and
-    stands in the recipe as a comment.
+    ARGUMENTS, after --, are the shell file's own: $1 and so on. Other variables are taken from
+    your environment. Assumptions and lines that could not be read are reported, and noted in the
+    recipe as comments.
     """
     from .from_shell import recipe_text
 

@@ -53,17 +53,23 @@ class ClosingRow:
 
 
 @click.command()
-@click.option("--variant", type=click.Choice(list(VARIANTS)), default="codegpt", show_default=True)
+@click.option(
+    "--variant",
+    type=click.Choice(list(VARIANTS)),
+    default="codegpt",
+    show_default=True,
+    help="Model to train.",
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep everything in this new folder; else it is temporary.",
+    help="New folder to keep everything in (default: temporary).",
 )
 @click.pass_context
 def demo(ctx: click.Context, variant: str, output: Path | None) -> None:
-    """Check, patch and launch a legacy script on two processes, and compare with one.
+    """Check, patch and launch a legacy script on two processes, and compare with one process.
 
-    Needs no network, no GPU and no files. Exit status: 0 when every line of the table holds.
+    Needs no network, GPU or data. Exit status: 0 if every line of the closing table holds, else 1.
     """
     from rich.console import Console
 

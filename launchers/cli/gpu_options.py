@@ -42,20 +42,21 @@ OPTIONS = (
         "--gpus",
         callback=read_names,
         metavar="CARD,CARD...",
-        help="These cards alone, in this order: indices, or beginnings of UUIDs. Or cards that "
-        "are not here, to see a plan for them: '2x RTX 6000 Ada'.",
+        help="Use only these cards, in this order: indices or UUID prefixes. To plan for cards "
+        "that are not here, name their kinds: '2x RTX 6000 Ada' (default: all usable cards).",
     ),
     click.option(
         "--min-free",
         callback=read_size,
         metavar="SIZE",
-        help="Leave out cards with less free memory, whatever is in use on the others.",
+        help="Skip cards with less free memory than this, such as 30GiB (default: no limit).",
     ),
     click.option(
         "--busy-above",
         callback=read_size,
         metavar="SIZE",
-        help="Leave out cards with more memory in use; 1GiB, unless --min-free is given.",
+        help="Skip cards with more memory than this in use (default: 1GiB, or no limit with "
+        "--min-free).",
     ),
 )
 

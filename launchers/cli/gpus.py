@@ -12,18 +12,18 @@ from .gpu_options import on_cards
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As JSON; a line each with --watch.")
-@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; one line each with --watch.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks of --watch.",
+    help="Seconds between refreshes with --watch.",
 )
 @on_cards
 def gpus(as_json: bool, watch: bool, every: float, wish: GpuRequest) -> None:
-    """The cards of this machine, and which of them a training may use."""
+    """Show the GPUs of this machine and which of them a training may use."""
     if watch:
         from ..gpus.watch import watch as keep_watching
 

@@ -39,20 +39,21 @@ from .supervision_options import SupervisionPolicy, with_care
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="The run folder; else a new one under ~/.local/state/ddpfix/runs.",
+    help="Run folder (default: a new one in ~/.local/state/ddpfix/runs).",
 )
 @click.option(
     "--backend",
     type=click.Choice(OFFERED),
-    help="What starts the processes: accelerate unless given, or plain Python for one process.",
+    help="What starts the processes (default: accelerate; Python itself for one process; torchrun "
+    "for several machines).",
 )
-@click.option("--dry-run", is_flag=True, help="Print the command, run and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the command; run and write nothing.")
 @click.option(
     "--emit",
     type=click.Choice(list(FORMS)),
-    help="Print the command as such a file, run and write nothing.",
+    help="Print the command as a file of this kind; run and write nothing.",
 )
-@click.option("--detach", is_flag=True, help="Leave it running; see attach, status and stop.")
+@click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")
 @with_care
 @as_job
 @on_nodes
@@ -80,10 +81,12 @@ def launch(
     job: SlurmJob,
     extra: tuple[str, ...],
 ) -> None:
-    """Run a script on every usable card; EXTRA, after --, goes to the script and wins.
+    """Run a training script on every usable GPU.
 
-    Prints what was found, the batch plan and the exact command, then runs it. The exit status is
-    the run's own.
+    EXTRA, after --, are arguments for the script; they override the recipe's. Prints the GPUs, the
+    plan and the exact command, then runs it.
+
+    Exit status: the run's own; 124 after a hang, 2 for unusable input.
     """
     recipe = load(recipe_name)
     if probe and (dry_run or emit or detach or machines.count > 1):

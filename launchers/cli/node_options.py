@@ -16,14 +16,13 @@ OPTIONS = (
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
-        help="How many machines train together; --processes then are those of each.",
+        help="Number of machines; --processes then counts per machine.",
     ),
-    click.option("--node-rank", type=click.IntRange(min=0), help="Which of them this is, from 0."),
+    click.option("--node-rank", type=click.IntRange(min=0), help="This machine's number, from 0."),
     click.option(
         "--rdzv",
         metavar="HOST[:PORT]",
-        help=f"Where they meet: an address of machine 0, and a free port there; {PORT} unless "
-        "given.",
+        help=f"Address of machine 0 and a free port on it (default: port {PORT}).",
     ),
 )
 

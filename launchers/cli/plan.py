@@ -16,7 +16,7 @@ from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simu
 
 @click.command()
 @planning
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def plan(
     recipe_name: str,
@@ -32,9 +32,9 @@ def plan(
     as_json: bool,
     extra: tuple[str, ...],
 ) -> None:
-    """The plan for a recipe on these cards: batch, precision, memory, time, optimizer steps.
+    """Plan batch, precision, memory, time and optimizer steps for a recipe.
 
-    EXTRA, after --, are arguments for the script, as for launch.
+    EXTRA, after --, are arguments for the script, as in `ddpfix launch`.
     """
     recipe = load(recipe_name)
     path = script or Path(recipe.script)

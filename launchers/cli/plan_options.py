@@ -19,33 +19,47 @@ from .gpu_options import on_cards
 def planning(function: Any) -> Any:
     """Give a command these options."""
     options = [
-        click.option("--recipe", "recipe_name", required=True, help="A recipe's name or file."),
-        click.option("--global-batch", type=int, help="Examples per optimizer step over all."),
-        click.option("--per-device", type=int, help="The most examples a device takes at once."),
-        click.option("--processes", type=int, help="How many; else one per usable card."),
-        click.option("--cpu", is_flag=True, help="Use the CPU even where there are cards."),
+        click.option("--recipe", "recipe_name", required=True, help="Recipe name or file."),
+        click.option(
+            "--global-batch",
+            type=int,
+            help="Examples per optimizer step over all processes (default: the recipe's).",
+        ),
+        click.option(
+            "--per-device",
+            type=int,
+            help="Most examples per device and micro-batch (default: the most that fit).",
+        ),
+        click.option(
+            "--processes",
+            type=int,
+            help="Number of processes (default: one per usable card, 2 on the CPU).",
+        ),
+        click.option("--cpu", is_flag=True, help="Use the CPU even if there are GPUs."),
         click.option(
             "--script",
             type=click.Path(path_type=Path),
-            help="Else the recipe's, in this folder.",
+            help="Script to run (default: the recipe's, in the current folder).",
         ),
         click.option(
             "--exact",
             is_flag=True,
-            help="Ranks share each batch out: for a script of `patch --exact`, which is known as "
-            "such by itself.",
+            help="Split each global batch as a script patched with --exact does (default: detected "
+            "from the script).",
         ),
         click.option(
             "--precision",
             type=click.Choice(CHOICES),
             default="auto",
-            help="bf16, fp16 or fp32 for a script that has --amp; by the cards unless given.",
+            help="Precision of a script that has --amp; auto: the best all cards support (default: "
+            "auto).",
         ),
         click.option(
             "--probe",
             type=click.IntRange(min=1),
             metavar="N",
-            help="First time N real optimizer steps of the script; what they tell is kept.",
+            help="Time N real optimizer steps first and correct this and later plans by them "
+            "(default: no probe).",
         ),
     ]
     function = on_cards(function)

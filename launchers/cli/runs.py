@@ -15,10 +15,10 @@ _which = click.argument("run", required=False, metavar="[RUN]")
 @_which
 @click.pass_context
 def attach(ctx: click.Context, run: str | None) -> None:
-    """Show the output of a run until it ends, and exit as it does; Ctrl-C lets it run on.
+    """Follow the output of a run until it ends. Ctrl-C leaves the run going.
 
-    RUN is a run folder, or how the name of one in the state folder begins; without it, the run that
-    was launched last.
+    RUN is a run folder, or a prefix of its name in ~/.local/state/ddpfix/runs (default: the latest
+    run there). Exit status: the run's own, 1 if its launcher was killed.
     """
     found = runs.find(run)
     try:
@@ -29,18 +29,18 @@ def attach(ctx: click.Context, run: str | None) -> None:
 
 @click.command()
 @_which
-@click.option("--now", is_flag=True, help="Leave it no time to end by itself.")
+@click.option("--now", is_flag=True, help="Kill it at once, without --grace.")
 def stop(run: str | None, now: bool) -> None:
-    """Stop a run and wait until nothing of it is left. RUN as for `ddpfix attach`."""
+    """Stop a run and wait until all its processes are gone. RUN as in `ddpfix attach`."""
     found = runs.find(run)
     click.echo(runs.lines([runs.stop(found, now)])[0])
 
 
 @click.command()
 @_which
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(run: str | None, as_json: bool) -> None:
-    """One run, or all in the state folder: how each ended, or how far it is."""
+    """Show how a run ended or how far it is. RUN as in `ddpfix attach` (default: all runs)."""
     found = [runs.find(run)] if run else [runs.read(folder) for folder in runs.kept()]
     if as_json:
         click.echo(json.dumps([one.facts() for one in found], indent=2))

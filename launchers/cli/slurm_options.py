@@ -23,13 +23,13 @@ OPTIONS = (
     click.option(
         "--submit",
         is_flag=True,
-        help="Queue it as a Slurm job, kept as job.sh in the run folder; see --emit sbatch.",
+        help="Submit as a Slurm job; the job script is saved as job.sh in the run folder.",
     ),
     click.option(
         "--sbatch",
         multiple=True,
         metavar="OPTION",
-        help="One more option for sbatch, as in --sbatch=--time=600; repeat it for several.",
+        help="Extra option for sbatch, as in --sbatch=--time=600; can be repeated.",
     ),
 )
 

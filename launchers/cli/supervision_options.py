@@ -39,38 +39,38 @@ OPTIONS = (
         type=click.FloatRange(min=0),
         default=30.0,
         show_default=True,
-        help="Seconds to end after Ctrl-C or SIGTERM before everything is killed.",
+        help="Seconds the run gets to end after Ctrl-C or SIGTERM before it is killed.",
     ),
     click.option(
         "--hang-after",
         type=click.FloatRange(min=0),
-        help="Seconds without output after which stacks are dumped and it is stopped; 0: never. "
-        f"Unless given, {HANG_AFTER:g} from the first progress bar on.",
+        help="Seconds without output after which all stacks are logged and the run is stopped; 0 "
+        f"turns it off (default: {HANG_AFTER:g}, once a progress bar has appeared).",
     ),
     click.option(
         "--no-retry",
         is_flag=True,
-        help="Out of memory, stop instead of going on with less of it.",
+        help="Stop when out of memory instead of retrying with less.",
     ),
     click.option(
         "--no-learned",
         is_flag=True,
-        help="Start with all that the plan says, whatever was out of memory before.",
+        help="Ignore what earlier runs learned after running out of memory.",
     ),
     click.option(
         "--max-restarts",
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
-        help="Start again after other failures, so many times; on several machines and in emitted "
-        "files torch elastic does.",
+        help="Restarts after other failures; torch elastic does them on several machines and in "
+        "emitted files.",
     ),
     click.option(
         "--rank-logs/--no-rank-logs",
         default=True,
         show_default=True,
-        help="Keep each rank's output in ranks/RANK.log of the run folder, and show the first's; "
-        "else show all ranks' at once.",
+        help="Write each rank's output to ranks/RANK.log and show only the first rank's; otherwise "
+        "show all ranks.",
     ),
 )
 

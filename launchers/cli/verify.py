@@ -34,67 +34,96 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.command("verify", context_settings={"ignore_unknown_options": False})
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT ARGS...")
-@click.option("--original", type=click.Path(path_type=Path), help="The script before patching.")
-@click.option("--rev", metavar="REVISION", help="The script before patching, as git has it there.")
-@click.option("--as-is", is_flag=True, help="Judge SCRIPT as it is, without an original.")
+@click.option("--original", type=click.Path(path_type=Path), help="Script before patching.")
+@click.option("--rev", metavar="REVISION", help="Git revision of SCRIPT before patching.")
+@click.option("--as-is", is_flag=True, help="Check SCRIPT as it is, without an original.")
 @click.option(
     "--exact",
     is_flag=True,
-    help="Hold `patch --exact` to the untouched script's own steps in one process.",
+    help="Patch with --exact and compare with the original's own steps in one process.",
 )
 @click.option(
     "--unsafe-fixes",
     "unsafe",
     is_flag=True,
-    help="Patch with the changes that need a judgement, too.",
+    help="Patch with --unsafe-fixes.",
 )
 @click.option(
     "--with",
     "wanted",
     multiple=True,
     metavar="NAMES",
-    help="Patch with these capabilities, as `patch --with`; groups get their flags, and --amp bf16 "
-    "is held to the tolerances of bf16.",
+    help="Patch with these capabilities; only process groups get their flags, and with --amp bf16 "
+    "the tolerances of bf16 apply (default: none).",
 )
-@click.option("--world-sizes", type=_Counts(), default="1,2,4", show_default=True)
+@click.option(
+    "--world-sizes",
+    type=_Counts(),
+    default="1,2,4",
+    show_default=True,
+    help="Numbers of processes to compare.",
+)
 @click.option(
     "--accumulation",
     type=_Counts(),
     default="1,2",
     show_default=True,
-    help="Compared at the largest world size, at the same global batch.",
+    help="Accumulation steps to compare at the largest world size, at the same global batch.",
 )
 @click.option(
-    "--all-splits", is_flag=True, help="Compare each accumulation at every world size that it fits."
+    "--all-splits", is_flag=True, help="Compare each accumulation at every world size it divides."
 )
 @click.option(
     "--global-batch",
     type=_AT_LEAST_1,
-    help="Examples per optimizer step; else batch x accumulation of the script's arguments.",
+    help="Examples per optimizer step (default: batch x accumulation of SCRIPT ARGS).",
 )
-@click.option("--max-steps", type=_AT_LEAST_1, help="Stop training after so many optimizer steps.")
-@click.option("--max-epochs", type=_AT_LEAST_1, help="Stop training after so many epochs.")
 @click.option(
-    "--max-eval-batches", type=_AT_LEAST_1, help="Cut evaluations short; C4 is not judged."
+    "--max-steps",
+    type=_AT_LEAST_1,
+    help="Stop training after this many optimizer steps (default: no limit).",
+)
+@click.option(
+    "--max-epochs",
+    type=_AT_LEAST_1,
+    help="Stop training after this many epochs (default: no limit).",
+)
+@click.option(
+    "--max-eval-batches",
+    type=_AT_LEAST_1,
+    help="Stop each evaluation after this many batches; C4 is then not checked (default: no "
+    "limit).",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=600,
     show_default=True,
-    help="Seconds without any event that are a hang.",
+    help="Seconds without a traced event that count as a hang.",
 )
-@click.option("--seed", type=int, help="Seed the generators first, for a script that seeds none.")
+@click.option(
+    "--seed",
+    type=int,
+    help="Seed the random generators first, for a script that does not (default: unseeded, 0 with "
+    "--exact).",
+)
 @click.option("--keep-dropout", is_flag=True, help="Leave dropout on in the process groups.")
-@click.option("--recipe", help="A recipe that names the script's flags for output and batch.")
+@click.option(
+    "--recipe",
+    help="Recipe that names the script's output and batch flags (default: common names).",
+)
 @click.option(
     "--against-naive",
     is_flag=True,
-    help="Show what the two usual edits by sed do to the same script, too.",
+    help="Also check the original with the two edits people usually make by sed.",
 )
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep all runs in this new folder.")
 @click.option(
-    "--json", "json_file", type=click.Path(), help="Write the verdict there; - is stdout."
+    "--keep",
+    type=click.Path(path_type=Path),
+    help="New folder to keep all runs in (default: temporary).",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(), help="File for the verdict; - is standard output."
 )
 @click.pass_context
 def verify(
@@ -111,14 +140,13 @@ def verify(
     json_file: str | None,
     **options: Any,
 ) -> None:
-    """Prove that a patched SCRIPT trains the same in 1, 2, 4 ... processes.
+    """Prove by running that a patched SCRIPT trains the same in 1, 2, 4 ... processes.
 
-    SCRIPT ARGS are the script's own, for one process. They name its output folder, of which every
-    run gets another, and its batch. Without --original or --rev an unpatched SCRIPT is the original
-    and its patched copy is judged.
+    SCRIPT ARGS are the script's own arguments for one process. They must name its output folder
+    (each run gets its own) and its batch. Without --original or --rev, an unpatched SCRIPT is the
+    original and a patched copy is checked.
 
-    Exit status: 0 when all promises hold, 1 when one is broken, 2 when it could not be run or
-    something stays unproven.
+    Exit status: 0 all promises hold, 1 one is broken, 2 it cannot run or something is unproven.
     """
     from rich.console import Console
 

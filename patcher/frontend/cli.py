@@ -28,11 +28,20 @@ def shared(function: Any) -> Any:
     """What check and patch have in common."""
     options = [
         click.argument("paths", nargs=-1, required=True),
-        click.option("--select", "chosen", multiple=True, help="Codes or prefixes to run."),
-        click.option("--ignore", "ignored", multiple=True, help="Codes or prefixes to skip."),
-        click.option("--exclude", multiple=True, help="Names or paths to skip in folders."),
         click.option(
-            "--stdin-filename", metavar="PATH", help="What `-` is called, and whose neighbour."
+            "--select", "chosen", multiple=True, help="Codes or prefixes to use (default: all)."
+        ),
+        click.option(
+            "--ignore", "ignored", multiple=True, help="Codes or prefixes to skip (default: none)."
+        ),
+        click.option(
+            "--exclude", multiple=True, help="Names or paths in folders to skip (default: none)."
+        ),
+        click.option(
+            "--stdin-filename",
+            metavar="PATH",
+            help="Path to report for `-`; its imports and settings are looked up from there "
+            "(default: -).",
         ),
     ]
     for option in reversed(options):
@@ -45,15 +54,22 @@ def shared(function: Any) -> Any:
 @click.option(
     "--notes/--no-notes",
     default=None,
-    help="Show notes too; they do not change the exit status.",
+    help="Show notes too; they never change the exit status (default: --no-notes).",
 )
 @click.option(
-    "--output-format", type=click.Choice(list(FORMATS)), help="How findings are told: full unless."
+    "--output-format",
+    type=click.Choice(list(FORMATS)),
+    help="How findings are printed (default: full).",
 )
-@click.option("--statistics", "counted", is_flag=True, help="Count findings per code.")
-@click.option("--exit-zero", is_flag=True, help="End with 0 where there are findings.")
-@click.option("--jobs", callback=read_jobs, metavar="N", help="Processes; one per CPU unless.")
-@click.option("--no-cache", is_flag=True, help="Neither use nor leave what is known of files.")
+@click.option("--statistics", "counted", is_flag=True, help="Print counts per rule only.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option(
+    "--jobs",
+    callback=read_jobs,
+    metavar="N",
+    help="Number of processes, or auto (default: one per CPU).",
+)
+@click.option("--no-cache", is_flag=True, help="Do not read or write cached results.")
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -66,12 +82,12 @@ def check(
     no_cache: bool,
     **common: Any,
 ) -> None:
-    """Say what is wrong in scripts, and what it would do to you. Changes and runs nothing.
+    """Report what goes wrong when scripts run on several GPUs. Runs and changes nothing.
 
-    PATHS are scripts, folders, or `-` for standard input. Settings stand in [tool.ddpfix] of
+    PATHS are scripts, folders, or `-` for standard input. Defaults can be set in [tool.ddpfix] of
     pyproject.toml.
 
-    Exit status: 0 nothing found, 1 findings, 2 a file or option that cannot be used.
+    Exit status: 0 no findings, 1 findings, 2 unusable file or option.
     """
     ctx.exit(
         check_paths(
@@ -88,35 +104,40 @@ def check(
 
 @click.command()
 @shared
-@click.option("--dry-run", is_flag=True, help="Print the diff and write nothing.")
-@click.option("--diff", is_flag=True, help="Print the diff of what is written.")
+@click.option("--dry-run", is_flag=True, help="Print the diff; write nothing.")
+@click.option("--diff", is_flag=True, help="Write the files and print the diff.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
     default=None,
-    help="Also make changes that need a judgement.",
+    help="Also apply fixes that change what one process computes or need your judgement "
+    "(default: --no-unsafe-fixes).",
 )
 @click.option(
     "--exact",
     is_flag=True,
-    help="Ranks train on one process's own batches, in its order: the batch flag then is that of "
-    "all ranks together.",
+    help="Make N processes take the same steps as the original script in one process; the batch "
+    "flag then counts examples over all processes.",
 )
 @click.option(
     "--with",
     "wanted",
     multiple=True,
     metavar="NAMES",
-    help="Add capabilities as flags of the script, off by default: all, or some of amp, "
-    "checkpointing, lora, compile, loader, resume.",
+    help="Add capabilities as script flags that are off by default: all, or a list of amp, "
+    "checkpointing, lora, compile, loader, resume (default: none).",
 )
 @click.option(
-    "--without", "unwanted", multiple=True, metavar="NAMES", help="All capabilities but these."
+    "--without",
+    "unwanted",
+    multiple=True,
+    metavar="NAMES",
+    help="Add all capabilities except these (default: none).",
 )
 @click.option(
     "--mark",
     is_flag=True,
-    help="Write `# ddpfix: CODE` at the end of lines whose findings are left, also in a script "
-    "that is refused, and take marks away that are out of date.",
+    help="Add `# ddpfix: CODE` comments to lines with remaining findings, also in refused scripts; "
+    "remove outdated ones.",
 )
 @click.pass_context
 def patch(
@@ -131,11 +152,11 @@ def patch(
     mark: bool,
     **common: Any,
 ) -> None:
-    """Make scripts right with the smallest diff, or leave them alone and say why.
+    """Repair scripts with the smallest diff, or leave them unchanged and say why.
 
-    PATHS are scripts, folders, or `-` for standard input: the result then goes to standard output.
+    PATHS are scripts, folders, or `-` for standard input, which is patched to standard output.
 
-    Exit status: 0 nothing to do, 1 changed (or would change), 2 refused or unusable.
+    Exit status: 0 nothing to do, 1 changed (or would change), 2 refused, or unusable input.
     """
     from .patch_command import PatchOptions, choose_capabilities, run_patch
 
@@ -162,16 +183,16 @@ def patch(
 @click.command()
 @click.argument("code")
 def explain(code: str) -> None:
-    """Print the manual of one rule or capability."""
+    """Print the manual of a rule (such as DF402) or a capability (such as amp)."""
     from .manuals import manual
 
     click.echo(manual(code))
 
 
 @click.command()
-@click.option("--markdown", is_flag=True, help="Print all manuals, as docs/rules.md has them.")
+@click.option("--markdown", is_flag=True, help="Print all manuals: docs/rules.md.")
 def rules(markdown: bool) -> None:
-    """List all rules, a line each."""
+    """List all rules: code, severity, safety of the fix, title."""
     from ..rules import all_rules
     from .manuals import rule_manuals
 
@@ -183,9 +204,9 @@ def rules(markdown: bool) -> None:
 
 
 @click.command()
-@click.option("--markdown", is_flag=True, help="Print all manuals, as docs/capabilities.md does.")
+@click.option("--markdown", is_flag=True, help="Print all manuals: docs/capabilities.md.")
 def capabilities(markdown: bool) -> None:
-    """List what `patch --with` can add to a script, a line each."""
+    """List the capabilities that `patch --with` can add to a script."""
     from ..capabilities import all_capabilities
     from .manuals import capability_manuals
 

@@ -124,14 +124,14 @@ class ProgramFacts:
 
 @click.command()
 @click.argument("script")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def facts(script: str, as_json: bool) -> None:
-    """Print what is known of SCRIPT: its options, loaders, loops, evaluations and rank tests.
+    """Print what ddpfix knows of SCRIPT: options, loaders, loops, evaluations and rank tests.
 
-    It is what the rules go by. The script is read and not run, with the modules beside it that it
-    imports.
+    The rules are based on these facts. The script and the modules it imports from its folder are
+    read but not run.
 
-    Exit status: 0, or 2 where the script cannot be read.
+    Exit status: 0, or 2 if the script cannot be read.
     """
     known = facts_of(read_program(script))
     click.echo(dumps(as_dict(known)) if as_json else "\n".join(lines(known)))
