@@ -19,6 +19,7 @@ import attrs
 from ...errors import InputError
 
 NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
+DIRECT_LAUNCHER = "ddpfix.launchers.running.direct_launcher"
 ALONE = {
     "--rdzv-endpoint": "127.0.0.1:0",  # any free port
     "--rdzv-id": "none",
@@ -176,7 +177,7 @@ def _slurm(world: int, threads: int) -> list[str]:
 
 def _direct(world: int, threads: int) -> list[str]:
     # -P: neither the current folder nor this one comes first on the path, with a random.py in it.
-    return [program("python"), "-P", "-m", f"{__package__}.direct", "--processes", str(world)]
+    return [program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
 
 
 def _console(name: str, module: str, *words: str) -> list[str]:

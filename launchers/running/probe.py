@@ -112,7 +112,7 @@ def measure(build: Build, steps: int, cards: Sequence[int]) -> ProbeResult:
     """
     with tempfile.TemporaryDirectory(prefix="ddpfix-probe-") as name:
         folder = Path(name)
-        prefix = ("-m", f"{__package__}.probed", "--out", str(folder), "--steps", str(steps))
+        prefix = ("-m", f"{__package__}.probe_worker", "--out", str(folder), "--steps", str(steps))
         outcome = run(build(folder / "run", prefix), folder / "run", quiet=True, cards=cards)
         if outcome.cause.startswith("stopped by"):
             raise click.exceptions.Exit(outcome.status)

@@ -44,7 +44,7 @@ def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -
 
     ``sealed``: importing ddpfix fails in it.
     """
-    tracer = f"{__package__}.trace" + (".sealed" if sealed else "")
+    tracer = "ddpfix.launchers.trace" + (".sealed" if sealed else "")
     return ("-m", tracer, "--out", str(folder / TRACE), *options)
 
 
