@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from ...errors import InputError
-from ..backends.nodes import PORT, nodes
+from ..backends.nodes import nodes
+from ..backends.rendezvous import PORT
 
 OPTIONS = (
     click.option(

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from ..backends.command import STALE, STALE_PREFIXES, Command
 from ..backends.registry import starting
-from ..running.runner import LOG, RunOutcome, run
+from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
 from ..trace.read import RankTrace, read
 
 TRACE = "trace"
@@ -86,7 +86,7 @@ def trace(what: Command, folder: Path) -> TracedRun:
 
     Raises InputError when the program cannot be started or left no trace.
     """
-    outcome = run(what, folder, grace=10.0, quiet=True)
+    outcome = run(what, folder, limits=RunLimits(grace=10.0), output=OutputOptions(quiet=True))
     return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
 
 
