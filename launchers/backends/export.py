@@ -52,8 +52,8 @@ class Launch:
     nodes: Nodes = attrs.field(factory=Nodes)
 
 
-def backend_for(form: str | None, asked: str | None) -> str | None:
-    """The back end for a file of this form, if the user asked for `asked`.
+def backend_for(form: str | None, requested: str | None) -> str | None:
+    """The back end for a file of this form, if the user requested for `requested`.
 
     Raises:
         InputError: the form needs another back end.
@@ -61,9 +61,9 @@ def backend_for(form: str | None, asked: str | None) -> str | None:
     """
     needed = FORMS[form].backend if form else None
     shown = "torchrun" if needed == "slurm" else needed
-    if shown and asked not in (None, shown):
-        raise InputError(f"--emit {form} is for {shown}: leave out --backend {asked}")
-    return needed or asked
+    if shown and requested not in (None, shown):
+        raise InputError(f"--emit {form} is for {shown}: leave out --backend {requested}")
+    return needed or requested
 
 
 def emitted(form: str, launch: Launch) -> str:

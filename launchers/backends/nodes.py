@@ -47,18 +47,18 @@ class Nodes:
         """The number of the plan's processes on each machine."""
         return plan.world // self.count
 
-    def backend(self, asked: str | None) -> str | None:
-        """The back end that these machines need, if the user asked for `asked`.
+    def backend(self, requested: str | None) -> str | None:
+        """The back end that these machines need, if the user requested for `requested`.
 
         Raises:
-            InputError: several machines, and `asked` starts the processes of one machine only.
+            InputError: several machines, and `requested` starts the processes of one machine only.
 
         """
-        if self.count == 1 or asked in ("torchrun", "slurm"):
-            return asked
-        if asked is None:
+        if self.count == 1 or requested in ("torchrun", "slurm"):
+            return requested
+        if requested is None:
             return "torchrun"
-        raise InputError(f"--nnodes {self.count} is for torchrun, {asked} starts one machine's")
+        raise InputError(f"--nnodes {self.count} is for torchrun, {requested} starts one machine's")
 
     def rendezvous(self, plan: Plan) -> dict[str, str]:
         """The options that tell torchrun of the rendezvous; empty without one.

@@ -24,7 +24,7 @@ from .process_tree import MARK, ProcessTree
 from .run_record import RECORD, RunRecord, initial_content, versions
 from .signals import SignalForwarder
 from .tee import Logs, Tee
-from .watchdog import HUNG, RunWatchdog, SilenceLimits
+from .watchdog import HANG_STATUS, RunWatchdog, SilenceLimits
 
 if TYPE_CHECKING:
     from ..gpus.monitor import Monitor
@@ -295,7 +295,7 @@ def _ending(returncode: int, received: int | None, watchdog: RunWatchdog) -> tup
     """The exit status to pass on, and the cause in words."""
     if watchdog.cause and received is None:
         own = returncode if returncode > 0 else 128 - returncode
-        return (HUNG if watchdog.hung else own or 1), watchdog.cause
+        return (HANG_STATUS if watchdog.hung else own or 1), watchdog.cause
     if returncode == 0:
         return 0, "finished"
     if received is not None:

@@ -13,7 +13,7 @@ from .process_tree import ProcessTree
 _DUMP_SECONDS = 10.0
 """Seconds for the ranks to write their stacks, or to end, before all are killed."""
 
-HUNG = 124
+HANG_STATUS = 124
 """The exit status of a run that hung, as with timeout(1)."""
 
 
