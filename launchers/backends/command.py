@@ -21,7 +21,7 @@ from ..planning.plan import Plan
 from ..script.arguments import parse_flags
 from ..script.source import counts_steps, shares_batches, text_of
 from .nodes import Nodes
-from .registry import RESTARTING, Expanded, chosen, handed_on, starting
+from .registry import RESTART_VARIABLES, Expanded, chosen, escape_words, starting
 
 # Left over from another launcher, these would make one process believe it is one of several, give
 # torch elastic or accelerate other defaults, or start the ranks with another Python.
@@ -58,7 +58,7 @@ class Command:
         """The command as a line for a POSIX shell."""
         removed = [word for name in self.unset for word in ("-u", name)]
         added = [f"{name}={value}" for name, value in self.env.items()]
-        return " ".join(map(quoted, ["env", *removed, *added, *self.argv]))
+        return " ".join(map(quote_word, ["env", *removed, *added, *self.argv]))
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of the child process, made from `base`."""
@@ -122,7 +122,7 @@ class ProcessOptions:
     module_prefix: Sequence[str] = ()
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """Quote a word for a POSIX shell, unless the shell has to expand it."""
     return word if isinstance(word, Expanded) else shlex.quote(word)
 
@@ -161,11 +161,11 @@ def build(
         processes.restarts,
     )
     return Command(
-        argv=(*launcher, *handed_on(name, [str(script), *arguments])),
+        argv=(*launcher, *escape_words(name, [str(script), *arguments])),
         env={
             **_variables(cards, threads),
             **nodes.variables(environ),
-            **(RESTARTING if processes.restarts else {}),
+            **(RESTART_VARIABLES if processes.restarts else {}),
         },
         unset=tuple(sorted(stale)),
         replaced=tuple(overridden),

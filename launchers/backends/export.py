@@ -16,7 +16,7 @@ import attrs
 from ... import __version__
 from ...errors import InputError
 from ..planning.plan import Plan
-from .command import STALE, STALE_PREFIXES, Command, quoted
+from .command import STALE, STALE_PREFIXES, Command, quote_word
 from .nodes import Nodes
 
 SAVE_SECONDS = 120
@@ -101,7 +101,7 @@ def _accelerate_config(launch: Launch) -> str:
         "use_cpu": launch.cards == () and not several,
         "debug": False,
     }
-    exports = " ".join(quoted(f"{name}={value}") for name, value in variables.items())
+    exports = " ".join(quote_word(f"{name}={value}") for name, value in variables.items())
     lines = [
         f"# {_title(launch)}",
         "# Beside it accelerate needs variables, and the script the arguments of --emit bash:",
@@ -167,8 +167,8 @@ def _opening(launch: Launch) -> list[str]:
         "#!/usr/bin/env bash",
         f"# {_title(launch)}",
         "set -euo pipefail",
-        f"cd -- {quoted(str(launch.folder))}",
-        f'export PATH={quoted(str(programs))}:"$PATH"',
+        f"cd -- {quote_word(str(launch.folder))}",
+        f'export PATH={quote_word(str(programs))}:"$PATH"',
     ]
 
 
@@ -183,7 +183,7 @@ def _environment(command: Command) -> Iterator[str]:
     prefixes = " ".join(f'"${{!{prefix}@}}"' for prefix in STALE_PREFIXES)
     yield f"unset {' '.join(STALE)} {prefixes}"
     for name, value in command.env.items():
-        yield f"export {name}={quoted(value)}"
+        yield f"export {name}={quote_word(value)}"
 
 
 def _command_lines(start: str, launch: Launch) -> list[str]:
@@ -192,9 +192,9 @@ def _command_lines(start: str, launch: Launch) -> list[str]:
     for word in launch.command.argv:
         if word.startswith("--") or word == str(launch.script):
             lines[-1] += " \\"
-            lines.append(f"    {quoted(word)}")
+            lines.append(f"    {quote_word(word)}")
         else:
-            lines[-1] += f" {quoted(word)}"
+            lines[-1] += f" {quote_word(word)}"
     return lines
 
 

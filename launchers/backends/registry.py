@@ -27,7 +27,7 @@ _LOCAL_RENDEZVOUS = {
 }
 """torchrun's rendezvous on a single machine."""
 
-RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+RESTART_VARIABLES = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """What torchrun needs in its environment to restart ranks. Without it they meet in the store of the
 ranks before them, may find the addresses of those, and wait for them. The static rendezvous of
 accelerate always behaves so (seen with torch 2.13; pytorch/pytorch#135712)."""
@@ -104,10 +104,10 @@ def starting(
         words += ["--max-restarts", str(restarts)]
     elif restarts:
         raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
-    return [*words, *module, *handed_on(name, prefix[1:])]
+    return [*words, *module, *escape_words(name, prefix[1:])]
 
 
-def handed_on(name: str, words: Sequence[str]) -> list[str]:
+def escape_words(name: str, words: Sequence[str]) -> list[str]:
     """Escape words so that the back end passes them to the script unchanged."""
     if not BACKENDS[name].expands:
         return list(words)
