@@ -48,7 +48,7 @@ class LaunchSettings:
         )
 
     def giving(self, numbers: Mapping[str, int]) -> LaunchSettings:
-        """The settings with these numbers, each where its flag is set now, else in `told`."""
+        """The settings with these numbers, each where its flag is set now, else added."""
         arguments = {flag: numbers.get(flag, old) for flag, old in self.recipe.arguments.items()}
         others = {f: str(n) for f, n in numbers.items() if f not in arguments}
         return changed(

@@ -23,17 +23,17 @@ RESUMABLE = frozenset({RESUME, SAVE_LIMIT})
 
 
 def resuming(
-    declared: Collection[str], mine: Collection[str], told: Mapping[str, str | None]
+    declared: Collection[str], already_set: Collection[str], flags: Mapping[str, str | None]
 ) -> dict[str, str | None]:
-    """The flags `told`, with those for resuming if the script can resume from checkpoints.
+    """Add the flags for resuming to `flags`, if the script can resume from checkpoints.
 
     This is for a batch system and for torch elastic, which start the same command again. Without a
-    limit no checkpoint is written. Flags in `mine` are set already, by the user or the recipe.
+    limit no checkpoint is written. `already_set` are the flags of the user and the recipe.
     """
     if not set(declared) >= RESUMABLE:
-        return dict(told)
+        return dict(flags)
     added = {RESUME: None, SAVE_LIMIT: "1"}
-    return {flag: value for flag, value in added.items() if flag not in mine} | dict(told)
+    return {flag: value for flag, value in added.items() if flag not in already_set} | dict(flags)
 
 
 @attrs.define
