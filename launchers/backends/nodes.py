@@ -8,12 +8,18 @@ machine 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ...errors import InputError
 from ..planning.plan import Plan
-from .rendezvous import Rendezvous, find_rendezvous
+
+if TYPE_CHECKING:
+    from .rendezvous import Rendezvous
+
+PORT = 29400
+"""The port of the rendezvous unless the user names one: torch elastic's own default."""
 
 _JOIN_TIMEOUT = 600
 """Seconds that a machine waits for the others: they may be started by hand, one by one."""
@@ -118,4 +124,6 @@ def nodes(count: int, rank: int | None, rendezvous: str | None, *, job: bool = F
     assert rendezvous is not None
     if rank >= count:
         raise InputError(f"--node-rank {rank}: of {count} machines the last is {count - 1}")
-    return Nodes(count, find_rendezvous(rank, rendezvous))
+    from .rendezvous import find_rendezvous  # only several machines need the network modules
+
+    return Nodes(count, find_rendezvous(rank, rendezvous, PORT))

@@ -12,9 +12,6 @@ import attrs
 
 from ...errors import InputError
 
-PORT = 29400
-"""The port of the rendezvous unless the user names one: torch elastic's own default."""
-
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -39,7 +36,7 @@ class Rendezvous:
         return f"{host}:{self.port}"
 
 
-def find_rendezvous(rank: int, rendezvous: str) -> Rendezvous:
+def find_rendezvous(rank: int, rendezvous: str, default_port: int) -> Rendezvous:
     """Resolve `rendezvous`, a HOST or HOST:PORT of machine 0, as seen from machine `rank`.
 
     Raises:
@@ -47,9 +44,9 @@ def find_rendezvous(rank: int, rendezvous: str) -> Rendezvous:
 
     """
     match = re.fullmatch(r"(\[[^\]]+\]|[^:\s]+)(?::(\d{1,5}))?", rendezvous)
-    if not match or not 0 < int(match[2] or PORT) < 1 << 16:
+    if not match or not 0 < int(match[2] or default_port) < 1 << 16:
         raise InputError(f"--rdzv {rendezvous}: write it as HOST or HOST:PORT, such as 10.0.0.1")
-    host, port = match[1].strip("[]"), int(match[2] or PORT)
+    host, port = match[1].strip("[]"), int(match[2] or default_port)
     remote, local = _addresses(host, port)
     if ipaddress.ip_address(remote.partition("%")[0]).is_loopback and host != remote:
         raise InputError(

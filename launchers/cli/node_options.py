@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from ...errors import InputError
-from ..backends.nodes import nodes
-from ..backends.rendezvous import PORT
+from ..backends.nodes import PORT, nodes
 
 OPTIONS = (
     click.option(
