@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers.backends import command as commands
-from ddpfix.launchers.backends.command import Command, build
+from ddpfix.launchers.backends.command import Command, ProcessOptions, ScriptCall, build
 from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
 from ddpfix.launchers.cpu import cores
 from ddpfix.launchers.planning.plan import solve, solve_shared
@@ -60,9 +60,20 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def make(script: Path, world: int = 2, **options: object) -> Command:
+def make(
+    script: Path,
+    world: int = 2,
+    *,
+    cards: Sequence[int] | None = (),
+    extra: Sequence[str] = (),
+    module_prefix: Sequence[str] = (),
+    settings: Mapping[str, str | None] | None = None,
+    environ: dict[str, str] | None = None,
+) -> Command:
     plan = solve(world, 16, 8)
-    return build(RECIPE, script, plan, Path("/runs/a"), **options)  # type: ignore[arg-type]
+    call = ScriptCall(RECIPE, script, plan, Path("/runs/a"), extra, settings or {})
+    processes = ProcessOptions(cards, module_prefix=module_prefix)
+    return build(call, processes, environ=environ)
 
 
 def heard(
@@ -93,7 +104,8 @@ def test_the_reference_line_for_two_cards_has_every_choice_in_it(
     monkeypatch.setenv("PATH", own_path()["PATH"])
     plan = solve(2, RECIPE.batch.global_batch, RECIPE.batch.per_device_cap)
     environ = {"OMP_NUM_THREADS": "4"}
-    built = build(RECIPE, script, plan, Path("/runs/a"), cards=[0, 1], environ=environ)
+    call = ScriptCall(RECIPE, script, plan, Path("/runs/a"))
+    built = build(call, ProcessOptions([0, 1]), environ=environ)
     data = script.parents[1] / "dataset"
     assert built.line == (
         "env CUDA_VISIBLE_DEVICES=0,1 CUDA_DEVICE_ORDER=PCI_BUS_ID OMP_NUM_THREADS=4 "
@@ -134,11 +146,8 @@ def test_the_reference_line_of_graphcodebert_on(
     (script.parents[1] / "dataset").rename(data)
     plan = solve(world, recipe.batch.global_batch, recipe.batch.per_device_cap)
     built = build(
-        recipe,
-        script,
-        plan,
-        Path("/runs/a"),
-        cards=range(world),
+        ScriptCall(recipe, script, plan, Path("/runs/a")),
+        ProcessOptions(range(world)),
         environ={"OMP_NUM_THREADS": "4"},
     )
     assert plan.global_batch == global_batch
@@ -170,7 +179,7 @@ def test_a_script_whose_ranks_share_batches_is_given_what_they_take_together(
     script: Path,
 ) -> None:
     script.write_text(f"class SharedBatchSampler(object): ...\n{DUMP}")
-    argv = build(RECIPE, script, solve_shared(3, 64, 16), Path("/runs/a")).argv
+    argv = build(ScriptCall(RECIPE, script, solve_shared(3, 64, 16), Path("/runs/a"))).argv
     flags = ("--train_batch_size", "--gradient_accumulation_steps")
     assert [argv[argv.index(flag) + 1] for flag in flags] == ["32", "2"]
 
@@ -180,11 +189,13 @@ def test_a_script_that_divides_its_batch_by_the_accumulation_is_given_that_of_a_
 ) -> None:
     divides = "args.train_batch_size//args.gradient_accumulation_steps"
     script.write_text(f"{DUMP}\ndef loader(args):\n    return {divides}\n")
-    argv = build(RECIPE, script, solve(2, 64, 8), Path("/runs/a")).argv  # 8 x 4
+    argv = build(ScriptCall(RECIPE, script, solve(2, 64, 8), Path("/runs/a"))).argv  # 8 x 4
     flags = ("--train_batch_size", "--gradient_accumulation_steps")
     assert [argv[argv.index(flag) + 1] for flag in flags] == ["32", "4"]
     script.write_text(f"class SharedBatchSampler(object): ...\n{script.read_text()}")
-    argv = build(RECIPE, script, solve_shared(3, 64, 16), Path("/runs/a")).argv  # 32 x 2
+    argv = build(
+        ScriptCall(RECIPE, script, solve_shared(3, 64, 16), Path("/runs/a"))
+    ).argv  # 32 x 2
     assert [argv[argv.index(flag) + 1] for flag in flags] == ["64", "2"]
 
 
@@ -366,6 +377,6 @@ def test_a_module_before_the_script_really_gets_it_on_every_rank(
 
 
 def test_the_plan_is_told_to_the_script_and_to_accelerate(script: Path) -> None:
-    argv = build(RECIPE, script, solve(3, 64, 16), Path("/runs/a")).argv
+    argv = build(ScriptCall(RECIPE, script, solve(3, 64, 16), Path("/runs/a"))).argv
     flags = ("--num_processes", "--train_batch_size", "--gradient_accumulation_steps")
     assert [argv[argv.index(flag) + 1] for flag in flags] == ["3", "7", "3"]

@@ -16,7 +16,7 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from ddpfix import __version__
 from ddpfix.errors import InputError
-from ddpfix.launchers.backends.command import Command, build
+from ddpfix.launchers.backends.command import Command, ProcessOptions, ScriptCall, build
 from ddpfix.launchers.backends.export import Launch, backend_for, emitted
 from ddpfix.launchers.backends.registry import Expanded, program
 from ddpfix.launchers.planning.plan import solve
@@ -86,13 +86,8 @@ def launch(
     plan = solve(world, 64, 16)
     environ = {"OMP_NUM_THREADS": "1"}
     command = build(
-        recipe(name),
-        script,
-        plan,
-        Path("/runs/a"),
-        cards=cards,
-        extra=extra,
-        backend=backend,
+        ScriptCall(recipe(name), script, plan, Path("/runs/a"), extra),
+        ProcessOptions(cards, backend),
         environ=environ,
     )
     return Launch(name, command, script, plan, cards, script.parent)
@@ -174,7 +169,9 @@ def test_against_a_contrary_environment_the_printed_line_starts_what_was_planned
     environ = hostile(tmp_path)
     plan = solve(2, 64, 16)
     command = build(
-        recipe(), script, plan, Path("/r"), extra=AWKWARD, backend=backend, environ=environ
+        ScriptCall(recipe(), script, plan, Path("/r"), extra=AWKWARD),
+        ProcessOptions(backend=backend),
+        environ=environ,
     )
     ranks = heard(tmp_path / "heard", ["sh", "-c", command.line], environ)
     asked = ["--batch", "16", "--eval_batch", "4", "--accumulation", "2", "--out", "/r/made"]

@@ -12,7 +12,7 @@ from cases import module
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
-from ddpfix.launchers.backends.command import build
+from ddpfix.launchers.backends.command import ScriptCall, build
 from ddpfix.launchers.planning.plan import solve
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.request import VerifyRequest
@@ -511,11 +511,11 @@ def test_launch_gives_all_processes_their_batch_together(exact: bool, tmp_path: 
     for name in ("train.txt", "valid.txt", "test.txt", "data.jsonl"):
         (tmp_path / "dataset" / name).touch()
     plan = solve(3, 48, 8)  # 8 each, twice
-    command = build(recipe, script, plan, tmp_path / "run")
+    command = build(ScriptCall(recipe, script, plan, tmp_path / "run"))
     words = list(command.argv)
     assert words[words.index(flags.train_batch) + 1] == ("24" if exact else "8")
     assert words[words.index(str(flags.accumulation)) + 1] == "2"
     if exact:
         mine = [flags.train_batch, "8"]
         with pytest.raises(InputError, match="is the batch of all processes together"):
-            build(recipe, script, plan, tmp_path / "run", extra=mine)
+            build(ScriptCall(recipe, script, plan, tmp_path / "run", extra=mine))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.running.ranks import Rank, Ranks, rank_of
-from ddpfix.launchers.running.runner import run
+from ddpfix.launchers.running.runner import RunLimits, run
 from ddpfix.launchers.running.watchdog import SilenceLimits
 from faults import Place, marked, until
 
@@ -110,7 +110,8 @@ def test_a_rank_that_hangs_out_of_memory_is_stopped(
     command = Command(
         (sys.executable, str(place.folder / "run.py"), "--out", str(place.folder / "made")), {}
     )
-    outcome = run(command, place.folder / "out", patience=SilenceLimits(out_of_memory=0.5))
+    limits = RunLimits(silence=SilenceLimits(out_of_memory=0.5))
+    outcome = run(command, place.folder / "out", limits=limits)
     assert outcome.status == 128 + signal.SIGTERM
     assert "ran out of memory and the others waited" in outcome.cause
     assert outcome.failure is not None
@@ -134,12 +135,13 @@ def test_a_rank_that_hangs_shows_its_stack_and_all_are_stopped(place: Place) -> 
 def test_before_the_first_step_silence_is_no_hang_unless_asked_for(place: Place) -> None:
     place.script.write_text("import time; time.sleep(1.5)")
     command = Command((sys.executable, str(place.script)), {})
-    patience = SilenceLimits(hung=0.5, from_first_step=True)
-    assert run(command, place.folder / "silent", patience=patience).status == 0
-    assert run(command, place.folder / "hung", patience=SilenceLimits(hung=0.5)).status == 124
+    limits = RunLimits(silence=SilenceLimits(hung=0.5, from_first_step=True))
+    assert run(command, place.folder / "silent", limits=limits).status == 0
+    hung = RunLimits(silence=SilenceLimits(hung=0.5))
+    assert run(command, place.folder / "hung", limits=hung).status == 124
     place.script.write_text("import time; print('5%|# | 1/20 [00:01<'); time.sleep(1000)")
     command = Command((sys.executable, "-u", str(place.script)), {})
-    assert run(command, place.folder / "begun", patience=patience).status == 124
+    assert run(command, place.folder / "begun", limits=limits).status == 124
 
 
 def test_after_a_hang_it_goes_on_to_the_same_parameters(

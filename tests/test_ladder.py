@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.launchers.backends.command import script_arguments
+from ddpfix.launchers.backends.command import ScriptCall
 from ddpfix.launchers.gpus.model import Gpu
 from ddpfix.launchers.planning.plan import solve, solve_shared
 from ddpfix.launchers.running.failure import RunFailure, first_failure
@@ -66,9 +66,8 @@ def script(tmp_path: Path) -> Path:
 
 def words(setting: LaunchSettings, script: Path) -> str:
     """What the script is given."""
-    arguments, _ = script_arguments(
-        setting.recipe, script, setting.plan, Path("/r"), setting.extra, setting.told
-    )
+    call = ScriptCall(setting.recipe, script, setting.plan, Path("/r"), setting.extra, setting.told)
+    arguments, _ = call.arguments()
     return " ".join(arguments)
 
 

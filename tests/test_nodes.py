@@ -19,10 +19,11 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.launchers.backends.command import build
-from ddpfix.launchers.backends.nodes import Nodes, Rendezvous, nodes
-from ddpfix.launchers.cli.supervision_options import SupervisionPolicy
+from ddpfix.launchers.backends.command import ProcessOptions, ScriptCall, build
+from ddpfix.launchers.backends.nodes import Nodes, nodes
+from ddpfix.launchers.backends.rendezvous import Rendezvous
 from ddpfix.launchers.planning.plan import solve
+from ddpfix.launchers.running.policy import SupervisionPolicy
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.recipes.parse import parse
 from faults import TRAIN
@@ -144,23 +145,25 @@ def test_a_machine_asks_for_as_many_cards_as_it_runs_processes(script: Path) -> 
     own, plan = parse(RECIPE, source="own.toml", name="own"), solve(4, 16, 8)
     meeting = Rendezvous(1, "::1", 7, "::1", None)
     two = Nodes(2, meeting)
-    command = build(own, script, plan, Path("/r"), cards=[0, 1], nodes=two, environ={})
+    call = ScriptCall(own, script, plan, Path("/r"))
+    command = build(call, ProcessOptions([0, 1], nodes=two), environ={})
     assert command.env["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "GLOO_SOCKET_IFNAME" not in command.env
     assert "[::1]:7" in command.argv
     with pytest.raises(InputError, match="2 processes need as many cards, but 4"):
-        build(own, script, plan, Path("/r"), cards=range(4), nodes=two, environ={})
+        build(call, ProcessOptions(range(4), nodes=two), environ={})
 
 
 def test_the_users_own_interface_is_kept_and_one_machine_alone_decides_nothing() -> None:
     two = nodes(2, 0, "127.0.0.1")
     assert two.variables({}) == {"GLOO_SOCKET_IFNAME": "lo"}
     assert two.variables({"GLOO_SOCKET_IFNAME": "eth7"}) == {}
-    assert two.care(SupervisionPolicy(grace=7)) == SupervisionPolicy(
+    assert SupervisionPolicy(grace=7).for_machines(two.count) == SupervisionPolicy(
         grace=7, hang_after=0, retry=False, learned=False
     )
-    assert two.care(SupervisionPolicy(hang_after=9)).hang_after == 9
-    assert Nodes().care(SupervisionPolicy(max_restarts=3)) == SupervisionPolicy(max_restarts=3)
+    assert SupervisionPolicy(hang_after=9).for_machines(two.count).hang_after == 9
+    alone = SupervisionPolicy(max_restarts=3)
+    assert alone.for_machines(Nodes().count) == alone
 
 
 # --- two machines ---

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from command_line import run
-from ddpfix.launchers.backends import command as commands
+from ddpfix.launchers.backends.command import ScriptCall
 from ddpfix.launchers.planning.planner import PlanRequest
 from ddpfix.launchers.script.arguments import parse_flags
 from ddpfix.recipes import model
@@ -272,7 +272,7 @@ def test_a_script_without_a_flag_is_launched_without_it_and_does_not_accumulate(
     (tmp_path / "train.py").touch()
     plan = PlanRequest(recipe, tmp_path / "train.py", per_device=4).plan(3)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == (4, 1, 12)
-    words, _ = commands.script_arguments(recipe, tmp_path / "train.py", plan, tmp_path, ())
+    words, _ = ScriptCall(recipe, tmp_path / "train.py", plan, tmp_path).arguments()
     assert words == ["--lr", "1", "--train_batch_size", "4"]
 
 

@@ -1,7 +1,7 @@
-"""From a plan to the exact command: an argv list, never a shell string.
+"""The exact command of a plan: an argv list, never a shell string.
 
-What is printed is what runs: the printed line is the argv quoted for a POSIX shell, behind ``env``
-with every variable that is added or taken away.
+What is printed is what runs: the printed line is the argv quoted for a POSIX shell, after ``env``
+and every variable that is set or removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..planning.plan import Plan
 from ..script.arguments import parse_flags
 from ..script.source import counts_steps, shares_batches, text_of
 from .nodes import Nodes
-from .registry import RESTARTING, Expanded, chosen, handed_on, starting
+from .registry import RESTART_VARIABLES, Expanded, chosen, escape_words, starting
 
 # Left over from another launcher, these would make one process believe it is one of several, give
 # torch elastic or accelerate other defaults, or start the ranks with another Python.
@@ -42,10 +42,10 @@ MOST_THREADS = 8
 
 @attrs.frozen
 class Command:
-    """What to start: the argv, the variables it adds to the environment and those it removes.
+    """A process to start: its argv, the environment variables it sets and those it removes.
 
-    `replaced` lists the recipe's and the plan's arguments that the user's took the place of, each
-    as it would have been.
+    `replaced` lists the arguments of the recipe and the plan that the user's own arguments
+    override, each as it would have been passed.
     """
 
     argv: tuple[str, ...]
@@ -55,140 +55,156 @@ class Command:
 
     @property
     def line(self) -> str:
-        """The command for a POSIX shell, which does exactly what running it does."""
+        """The command as a line for a POSIX shell."""
         removed = [word for name in self.unset for word in ("-u", name)]
         added = [f"{name}={value}" for name, value in self.env.items()]
-        return " ".join(map(quoted, ["env", *removed, *added, *self.argv]))
+        return " ".join(map(quote_word, ["env", *removed, *added, *self.argv]))
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of the child, made from `base`."""
-        kept = {name: value for name, value in base.items() if name not in self.unset}
-        return kept | self.env
+        """The whole environment of the child process, made from `base`."""
+        remaining = {name: value for name, value in base.items() if name not in self.unset}
+        return remaining | self.env
 
 
-def quoted(word: str) -> str:
-    """The word for a POSIX shell to read as it is, unless it is meant to be expanded."""
+@attrs.frozen
+class ScriptCall:
+    """A call of a training script: the arguments of its recipe and plan, and the user's own.
+
+    `extra` comes last and overrides what the recipe says of the same flags. `settings` are flags
+    that the plan sets beyond the batch; None is the value of a switch. The script's output folder
+    is below `run_folder`.
+    """
+
+    recipe: Recipe
+    script: Path
+    plan: Plan
+    run_folder: Path
+    extra: Sequence[str] = ()
+    settings: Mapping[str, str | None] = attrs.field(factory=dict)
+
+    def arguments(self) -> tuple[list[str], list[str]]:
+        """The script's arguments, and the defaults that the user's own override.
+
+        Raises:
+            InputError: a data file is missing.
+
+        """
+        overrides = parse_flags(self.extra)
+        arguments: list[str] = []
+        overridden: list[str] = []
+        for flag, value in itertools.chain(_defaults(self, overrides), self.settings.items()):
+            words = [flag] if value is None else [flag, value]
+            if self.recipe.joined and value is not None:
+                words = [f"{flag}={value}"]
+            if flag in overrides:
+                overridden.append(shlex.join(words))
+            else:
+                arguments += words
+        return [*arguments, *self.extra], overridden
+
+
+@attrs.frozen
+class ProcessOptions:
+    """Where and how the processes of a plan are started.
+
+    `cards` are indices as in nvidia-smi. An empty sequence means the CPU, where every card is
+    hidden from the processes; None means the cards that a batch job will get. `backend` is one of
+    `registry.BACKENDS`, or None for the default. Each of several `nodes` runs its part of the
+    processes, on as many `cards` of its own. After a failure the back end itself starts the ranks
+    again, `restarts` times. `module_prefix`, such as ``("-m", "package.module", "--out", "DIR")``,
+    runs that module with the script and its arguments as its own last arguments.
+    """
+
+    cards: Sequence[int] | None = ()
+    backend: str | None = None
+    nodes: Nodes = attrs.field(factory=Nodes)
+    restarts: int = 0
+    module_prefix: Sequence[str] = ()
+
+
+def quote_word(word: str) -> str:
+    """Quote a word for a POSIX shell, unless the shell has to expand it."""
     return word if isinstance(word, Expanded) else shlex.quote(word)
 
 
 def build(
-    recipe: Recipe,
-    script: Path,
-    plan: Plan,
-    run_folder: Path,
+    call: ScriptCall,
+    processes: ProcessOptions | None = None,
     *,
-    cards: Sequence[int] | None = (),
-    extra: Sequence[str] = (),
-    module_prefix: Sequence[str] = (),
-    settings: Mapping[str, str | None] | None = None,
-    backend: str | None = None,
-    nodes: Nodes | None = None,
-    restarts: int = 0,
     environ: Mapping[str, str] | None = None,
 ) -> Command:
-    """The command that runs `script` by `plan` on `cards` (indices as in nvidia-smi).
-
-    No cards means the CPU, where every card is hidden from the processes; None means those that
-    the job will be given. `extra` comes last and replaces what the recipe says of the same flags.
-    `module_prefix`, such as ``("-m", "package.module", "--out", "DIR")``, runs that module with
-    the script and its arguments as its own last arguments. `settings` are flags of the plan beyond
-    the batch; a switch has None for its value. `backend` is one of `backends.BACKENDS`; see there
-    for what is taken without one. On several `nodes` each runs its part of the plan's processes, on
-    as many `cards` of its own. After a failure the back end itself is to start the
-    ranks again, `restarts` times. Nothing is started or written.
+    """The command that starts the processes of a plan. Starts and writes nothing.
 
     Raises:
-        InputError: the script or a data file is missing, `cards` are not one per process, or the
+        InputError: the script or a data file is missing, there is not one card per process, or the
             back end cannot do this.
 
     """
     environ = os.environ if environ is None else environ
-    nodes = nodes or Nodes()
-    here = nodes.here(plan)
+    processes = processes or ProcessOptions()
+    script, cards, nodes = call.script, processes.cards, processes.nodes
+    here = nodes.here(call.plan)
     if cards and len(cards) != here:
         raise InputError(f"{here} processes need as many cards, but {len(cards)} are given")
     if not script.is_file():
         raise InputError(f"{script}: no such script; pass the right one with --script")
-    arguments, replaced = script_arguments(recipe, script, plan, run_folder, extra, settings)
+    arguments, overridden = call.arguments()
     threads = threads_per_process(here, environ)
-    name = chosen(nodes.backend(backend), plan.world)
+    name = chosen(nodes.backend(processes.backend), call.plan.world)
     stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
+    launcher = starting(
+        name,
+        here,
+        threads,
+        processes.module_prefix,
+        nodes.rendezvous(call.plan),
+        processes.restarts,
+    )
     return Command(
-        argv=(
-            *starting(name, here, threads, module_prefix, nodes.rendezvous(plan), restarts),
-            *handed_on(name, [str(script), *arguments]),
-        ),
+        argv=(*launcher, *escape_words(name, [str(script), *arguments])),
         env={
             **_variables(cards, threads),
             **nodes.variables(environ),
-            **(RESTARTING if restarts else {}),
+            **(RESTART_VARIABLES if processes.restarts else {}),
         },
         unset=tuple(sorted(stale)),
-        replaced=tuple(replaced),
+        replaced=tuple(overridden),
     )
 
 
-def script_arguments(
-    recipe: Recipe,
-    script: Path,
-    plan: Plan,
-    run_folder: Path,
-    extra: Sequence[str],
-    settings: Mapping[str, str | None] | None = None,
-) -> tuple[list[str], list[str]]:
-    """The script's arguments, the user's `extra` last, and the defaults these replaced.
-
-    Raises:
-        InputError: a data file is missing.
-
-    """
-    mine = parse_flags(extra)
-    arguments: list[str] = []
-    replaced: list[str] = []
-    defaults = _defaults(recipe, script, plan, run_folder, mine)
-    for flag, value in itertools.chain(defaults, (settings or {}).items()):
-        words = [flag] if value is None else [flag, value]
-        if recipe.joined and value is not None:
-            words = [f"{flag}={value}"]
-        if flag in mine:
-            replaced.append(shlex.join(words))
-        else:
-            arguments += words
-    return [*arguments, *extra], replaced
-
-
 def threads_per_process(world: int, environ: Mapping[str, str]) -> int:
-    """OMP_NUM_THREADS as the user has it, else this process's cores shared out, at most 8."""
-    asked = environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
+    """OMP_NUM_THREADS if the user has set it, else an equal share of the cores, at most 8."""
+    requested = environ.get("OMP_NUM_THREADS", "")
+    if requested.isdigit() and int(requested) > 0:
+        return int(requested)
     return max(1, min(MOST_THREADS, cores() // world))
 
 
 def _defaults(
-    recipe: Recipe, script: Path, plan: Plan, run_folder: Path, mine: Mapping[str, str | None]
+    call: ScriptCall, overrides: Mapping[str, str | None]
 ) -> Iterator[tuple[str, str | None]]:
+    """The arguments of the recipe and the plan, before the user's own."""
+    recipe, flags = call.recipe, call.recipe.flags
     for flag, value in recipe.arguments.items():
         yield flag, None if value is True else str(value)
-    yield from _data(recipe, script, mine)
-    flags = recipe.flags
-    planned = (
-        (flags.train_batch, _batch_flag(recipe, script, plan, mine)),
+    yield from _data_files(call, overrides)
+    from_plan = (
+        (flags.train_batch, _batch_flag(call, overrides)),
         (flags.eval_batch, recipe.batch.eval_per_device),
-        (flags.accumulation, plan.accumulation),
-        (flags.output, run_folder / recipe.output.folder),
+        (flags.accumulation, call.plan.accumulation),
+        (flags.output, call.run_folder / recipe.output.folder),
     )
-    yield from ((flag, str(value)) for flag, value in planned if flag)
+    yield from ((flag, str(value)) for flag, value in from_plan if flag)
 
 
-def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str | None]) -> int:
-    """What the batch flag is given: a process's batch, or that of all where they share one."""
-    flags = recipe.flags
+def _batch_flag(call: ScriptCall, overrides: Mapping[str, str | None]) -> int:
+    """The value of the batch flag: one process's batch, or that of all where they share one."""
+    flags, plan, script = call.recipe.flags, call.plan, call.script
     of_steps = counts_steps(text_of(script), flags.train_batch, flags.accumulation)
     times = plan.accumulation if of_steps else 1
     if not shares_batches(script):
         return plan.per_device * times
-    if flags.train_batch in mine:
+    if flags.train_batch in overrides:
         raise InputError(
             f"{script}: patched with --exact, its {flags.train_batch} is the batch of all "
             "processes together: pass --global-batch in its place"
@@ -196,17 +212,16 @@ def _batch_flag(recipe: Recipe, script: Path, plan: Plan, mine: Mapping[str, str
     return plan.together * times
 
 
-def _data(
-    recipe: Recipe, script: Path, mine: Mapping[str, str | None]
-) -> Iterator[tuple[str, str]]:
-    """The data flags with where the recipe expects the files, once all of them are there."""
-    # normpath, as resolve() would follow a link to a file kept elsewhere.
+def _data_files(call: ScriptCall, overrides: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """The data flags with the paths that the recipe expects, once all files are found."""
+    recipe, script = call.recipe, call.script
+    # normpath, because resolve() would follow a link to a file in another folder.
     folder = Path(os.path.normpath(Path.cwd() / script.parent / recipe.data.folder))
     first: Path | None = None
     for flag, name in recipe.data.files.items():
-        path = Path(mine[flag] or "") if flag in mine else folder / name
+        path = Path(overrides[flag] or "") if flag in overrides else folder / name
         if not path.is_file():
-            where = "your" if flag in mine else "not passed, and the recipe's"
+            where = "your" if flag in overrides else "not passed, and the recipe's"
             raise InputError(f"{flag}: {where} {path} is no file; pass -- {flag} PATH")
         first = first or path
         yield flag, str(folder / name)

@@ -1,6 +1,6 @@
-"""A command as a file: a bash script, a config for accelerate, a batch job for Slurm.
+"""Write a command as a file: a bash script, a config for accelerate, a batch job for Slurm.
 
-Each holds the argv and the variables of the very command that would run.
+Each file has the argv and the environment variables of the command that would run.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import attrs
 from ... import __version__
 from ...errors import InputError
 from ..planning.plan import Plan
-from .command import STALE, STALE_PREFIXES, Command, quoted
+from .command import STALE, STALE_PREFIXES, Command, quote_word
 from .nodes import Nodes
 
 SAVE_SECONDS = 120
-"""Before its time limit a batch job is told to save for so long, and is then queued again."""
+"""Seconds before its time limit at which a batch job is told to save; it is then requeued."""
 
 PORTS = (20000, 12768)
-"""The first port of a batch job's rendezvous, and how many follow it; those above are handed out
-to connections by Linux (net.ipv4.ip_local_port_range)."""
+"""The first port of a batch job's rendezvous, and the number of ports from it on. Linux gives those
+above to outgoing connections (net.ipv4.ip_local_port_range)."""
 
 
 @attrs.frozen
 class FileFormat:
-    """One kind of file, and the back end whose command it holds; None for any."""
+    """A kind of file, and the back end that its command needs; None for any."""
 
     write: Callable[[Launch], str]
     backend: str | None = None
@@ -37,10 +37,10 @@ class FileFormat:
 
 @attrs.frozen
 class Launch:
-    """What is written down: the command, its script and plan, and the folder it is run from.
+    """What a file contains: a command, its script and plan, and the folder it runs in.
 
-    `cards` are indices as in nvidia-smi, none for the CPU, None for those a job will be given;
-    `name` is what the batch job is called.
+    `cards` are indices as in nvidia-smi: empty for the CPU, None for those that a job will get.
+    `name` is the name of the batch job.
     """
 
     name: str
@@ -52,39 +52,39 @@ class Launch:
     nodes: Nodes = attrs.field(factory=Nodes)
 
 
-def backend_for(form: str | None, asked: str | None) -> str | None:
-    """The back end for the command of a file of this form, where the user asked for `asked`.
+def backend_for(form: str | None, requested: str | None) -> str | None:
+    """The back end for a file of this form, if the user requested for `requested`.
 
     Raises:
-        InputError: the form is for another back end.
+        InputError: the form needs another back end.
 
     """
     needed = FORMS[form].backend if form else None
-    seen = "torchrun" if needed == "slurm" else needed
-    if seen and asked not in (None, seen):
-        raise InputError(f"--emit {form} is for {seen}: leave out --backend {asked}")
-    return needed or asked
+    shown = "torchrun" if needed == "slurm" else needed
+    if shown and requested not in (None, shown):
+        raise InputError(f"--emit {form} is for {shown}: leave out --backend {requested}")
+    return needed or requested
 
 
 def emitted(form: str, launch: Launch) -> str:
-    """The text of a file of this form, with a newline at its end."""
+    """The text of a file of this form, with a final newline."""
     return FORMS[form].write(launch)
 
 
 def _bash(launch: Launch) -> str:
-    lines = [*_opening(launch), *_environment(launch.command), "", *_broken("exec", launch)]
+    lines = [*_opening(launch), *_environment(launch.command), "", *_command_lines("exec", launch)]
     return "\n".join(lines) + "\n"
 
 
 def _accelerate_config(launch: Launch) -> str:
-    """Settings as JSON values, which YAML reads alike: a bare `no` would be false."""
+    """Settings as JSON values, which are valid YAML; a bare `no` would be false."""
     several = launch.plan.world > 1
     variables = dict(launch.command.env)
     if launch.cards:
-        del variables["CUDA_VISIBLE_DEVICES"]  # gpu_ids says it; it has no word for the CPU
+        del variables["CUDA_VISIBLE_DEVICES"]  # gpu_ids has them; it has no value for the CPU
     settings = {
         "compute_environment": "LOCAL_MACHINE",
-        # On the CPU as well: see backends.py.
+        # On the CPU as well: see registry.py.
         "distributed_type": "MULTI_GPU" if several else "NO",
         "num_machines": 1,
         "machine_rank": 0,
@@ -101,11 +101,11 @@ def _accelerate_config(launch: Launch) -> str:
         "use_cpu": launch.cards == () and not several,
         "debug": False,
     }
-    told = " ".join(quoted(f"{name}={value}") for name, value in variables.items())
+    exports = " ".join(quote_word(f"{name}={value}") for name, value in variables.items())
     lines = [
         f"# {_title(launch)}",
         "# Beside it accelerate needs variables, and the script the arguments of --emit bash:",
-        f"# {told} accelerate launch --config_file THIS_FILE SCRIPT ARGUMENTS",
+        f"# {exports} accelerate launch --config_file THIS_FILE SCRIPT ARGUMENTS",
         *(f"{name}: {json.dumps(value)}" for name, value in settings.items()),
     ]
     return "\n".join(lines) + "\n"
@@ -116,7 +116,7 @@ def _sbatch(launch: Launch) -> str:
     command, world = launch.command, launch.nodes.here(launch.plan)
     cpus = world * int(command.env["OMP_NUM_THREADS"])
     first, count = PORTS
-    asked = {
+    options = {
         "job-name": re.sub(r"[^\w.-]+", "_", launch.name),
         "nodes": launch.nodes.count,
         "ntasks-per-node": 1,
@@ -128,7 +128,7 @@ def _sbatch(launch: Launch) -> str:
     opening, *rest = _opening(launch)
     lines = [
         opening,
-        *(f"#SBATCH --{name}={value}" for name, value in asked.items()),
+        *(f"#SBATCH --{name}={value}" for name, value in options.items()),
         "#SBATCH --requeue",
         *rest,
         *_environment(command),
@@ -150,7 +150,7 @@ def _sbatch(launch: Launch) -> str:
         "}",
         "trap again USR1",
         "",
-        *_broken(
+        *_command_lines(
             f"srun --kill-on-bad-exit=1 --cpus-per-task={cpus} "
             """bash -c 'trap "" USR1; exec "$@"' ranks""",
             launch,
@@ -162,39 +162,39 @@ def _sbatch(launch: Launch) -> str:
 
 
 def _opening(launch: Launch) -> list[str]:
-    own = Path(sys.executable).parent
+    programs = Path(sys.executable).parent
     return [
         "#!/usr/bin/env bash",
         f"# {_title(launch)}",
         "set -euo pipefail",
-        f"cd -- {quoted(str(launch.folder))}",
-        f'export PATH={quoted(str(own))}:"$PATH"',
+        f"cd -- {quote_word(str(launch.folder))}",
+        f'export PATH={quote_word(str(programs))}:"$PATH"',
     ]
 
 
 def _title(launch: Launch) -> str:
-    # Of one line, whatever the recipe's file is called.
+    # On one line, even if the name of the recipe's file has a newline in it.
     name = "".join(letter if letter.isprintable() else "?" for letter in launch.name)
     return f"{name}: {launch.plan.why}. Written by ddpfix {__version__}."
 
 
 def _environment(command: Command) -> Iterator[str]:
-    # Nobody knows which of them there will be when the file runs.
+    # Which of them are set is only known when the file runs.
     prefixes = " ".join(f'"${{!{prefix}@}}"' for prefix in STALE_PREFIXES)
     yield f"unset {' '.join(STALE)} {prefixes}"
     for name, value in command.env.items():
-        yield f"export {name}={quoted(value)}"
+        yield f"export {name}={quote_word(value)}"
 
 
-def _broken(start: str, launch: Launch) -> list[str]:
-    """The command on several lines: the script, and each flag with what follows it, has one."""
+def _command_lines(start: str, launch: Launch) -> list[str]:
+    """The command on several lines: one for the script, and one for each flag with its values."""
     lines = [start]
     for word in launch.command.argv:
         if word.startswith("--") or word == str(launch.script):
             lines[-1] += " \\"
-            lines.append(f"    {quoted(word)}")
+            lines.append(f"    {quote_word(word)}")
         else:
-            lines[-1] += f" {quoted(word)}"
+            lines[-1] += f" {quote_word(word)}"
     return lines
 
 

@@ -1,8 +1,8 @@
-"""The programs that can start a plan's processes, and the words each is told them with.
+"""The back ends: programs that can start a plan's processes, and their command lines.
 
-Every choice is on the command line, so that neither a configuration file of the user's nor a
-variable makes another one. From two processes on accelerate is told `--multi_gpu`, on the CPU as
-well: `--cpu --num_processes 2` silently runs one process (measured with accelerate 1.15).
+Every setting is on the command line, so that neither a configuration file of the user's nor an
+environment variable changes it. For two or more processes accelerate gets `--multi_gpu`, on the CPU
+too: `--cpu --num_processes 2` silently runs one process (measured with accelerate 1.15).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ import attrs
 
 from ...errors import InputError
 
-LAUNCHERS = __package__.rpartition(".")[0]
-DIRECT = f"{LAUNCHERS}.running.direct_launcher"  # started as a program of its own
 NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
-ALONE = {
+DIRECT_LAUNCHER = "ddpfix.launchers.running.direct_launcher"
+_LOCAL_RENDEZVOUS = {
     "--rdzv-endpoint": "127.0.0.1:0",  # any free port
     "--rdzv-id": "none",
     "--local-addr": "127.0.0.1",  # else the host's name, which may not resolve
 }
-"""The rendezvous of a machine with nobody but itself."""
+"""torchrun's rendezvous on a single machine."""
 
-RESTARTING = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""What torchrun needs in its environment to start ranks again. Else they meet in the store that the
-ranks before them met in, may find their addresses, and wait for them; so it is with the static
-rendezvous of accelerate, which has no way out (seen with torch 2.13; pytorch/pytorch#135712)."""
+RESTART_VARIABLES = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""What torchrun needs in its environment to restart ranks. Without it they meet in the store of the
+ranks before them, may find the addresses of those, and wait for them. The static rendezvous of
+accelerate always behaves so (seen with torch 2.13; pytorch/pytorch#135712)."""
 
 
 @attrs.frozen
 class Backend:
-    """How one program is told to start so many processes here, with so many threads each.
+    """A program that starts processes on one machine.
 
-    `module` is its word for Python's ``-m``. `restarts`: it can start the ranks again after a
-    failure. `expands`: torch elastic replaces `$local_rank` and `$$` in what it hands to the ranks.
+    `words` makes its command line from the number of processes and the threads of each. `module` is
+    its option for Python's ``-m``. `restarts`: it can start the ranks again after a failure.
+    `expands`: torch elastic replaces `$local_rank` and `$$` in the arguments of the ranks.
     """
 
     words: Callable[[int, int], list[str]]
@@ -49,13 +49,13 @@ class Backend:
 
 
 class Expanded(str):
-    """A word of a command that a batch job's shell expands; any other is quoted."""
+    """A word of a command that the shell of a batch job must expand, so it is not quoted."""
 
     __slots__ = ()
 
 
 def chosen(name: str | None, world: int) -> str:
-    """The back end of this name; without one, plain Python for one process, else accelerate.
+    """The back end's name; by default plain Python for one process, else accelerate.
 
     One process needs no launcher: `accelerate launch` would set no RANK either, take two seconds
     more, and read more configuration.
@@ -72,7 +72,7 @@ def chosen(name: str | None, world: int) -> str:
 
 
 def need_packages(backend: str) -> None:
-    """Raise InputError, rather than let every rank fail, if what it starts with is missing."""
+    """Raise InputError if a package that the back end needs is missing, before every rank fails."""
     for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")
@@ -86,17 +86,17 @@ def starting(
     rendezvous: Mapping[str, str] | None = None,
     restarts: int = 0,
 ) -> list[str]:
-    """The words before the script; `prefix` (``-m module`` and its options) is what runs it.
+    """The command line before the script; `prefix` (``-m module`` and its options) runs it.
 
-    `rendezvous` is what torchrun is told instead where this is not the only machine. After a
-    failure the back end is to start the ranks again, `restarts` times.
+    `rendezvous` are torchrun's options on several machines. After a failure the back end starts the
+    ranks again, `restarts` times.
 
     Raises:
-        InputError: this back end starts no such number of processes, or none again.
+        InputError: the back end cannot start this many processes, or cannot restart them.
 
     """
     backend = BACKENDS[name]
-    mine = [backend.module if word == "-m" else word for word in prefix[:1]]
+    module = [backend.module if word == "-m" else word for word in prefix[:1]]
     words = backend.words(world, threads)
     if name == "torchrun" and rendezvous:
         words = _torchrun(world, threads, rendezvous)
@@ -104,21 +104,29 @@ def starting(
         words += ["--max-restarts", str(restarts)]
     elif restarts:
         raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
-    return [*words, *mine, *handed_on(name, prefix[1:])]
+    return [*words, *module, *escape_words(name, prefix[1:])]
 
 
-def handed_on(name: str, words: Sequence[str]) -> list[str]:
-    """The words to give this back end for these to arrive at the script."""
+def escape_words(name: str, words: Sequence[str]) -> list[str]:
+    """Escape words so that the back end passes them to the script unchanged."""
     if not BACKENDS[name].expands:
         return list(words)
     return [word.replace("$", "$$") if _is_altered(word) else word for word in words]
 
 
 def program(name: str) -> str:
-    """Our interpreter's own `name`: short where the shell finds the same, "" where it is not."""
+    """The program `name` of our own Python installation; "" if there is none.
+
+    Just the name if the shell would find the same file, else its path.
+    """
     own = Path(sys.executable) if name == "python" else Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if found and own.exists() and Path(found).parent == own.parent and Path(found).samefile(own):
+    on_path = shutil.which(name)
+    if (
+        on_path
+        and own.exists()
+        and Path(on_path).parent == own.parent
+        and Path(on_path).samefile(own)
+    ):
         return name
     return str(own) if own.exists() else ""
 
@@ -154,7 +162,9 @@ def _accelerate(world: int, threads: int) -> list[str]:
     ]
 
 
-def _torchrun(world: int, threads: int, rendezvous: Mapping[str, str] = ALONE) -> list[str]:
+def _torchrun(
+    world: int, threads: int, rendezvous: Mapping[str, str] = _LOCAL_RENDEZVOUS
+) -> list[str]:
     choices = {
         "--nnodes": "1",
         "--nproc-per-node": str(world),
@@ -165,7 +175,7 @@ def _torchrun(world: int, threads: int, rendezvous: Mapping[str, str] = ALONE) -
 
 
 def _slurm(world: int, threads: int) -> list[str]:
-    """One torchrun per node; the job script sets $head and $port."""
+    """One torchrun per node; the job script sets $head and $port (see `export`)."""
     choices = {
         "--nnodes": Expanded('"$SLURM_JOB_NUM_NODES"'),
         "--nproc-per-node": str(world),
@@ -177,12 +187,12 @@ def _slurm(world: int, threads: int) -> list[str]:
 
 
 def _direct(world: int, threads: int) -> list[str]:
-    # -P: neither the current folder nor this one comes first on the path, with a random.py in it.
-    return [program("python"), "-P", "-m", DIRECT, "--processes", str(world)]
+    # -P: else a random.py in the current folder would be imported in place of the library's.
+    return [program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
 
 
 def _console(name: str, module: str, *words: str) -> list[str]:
-    """The console script `name`, or the module behind it where it is not installed."""
+    """The console script `name`, or its module if the script is not installed."""
     if program(name):
         return [program(name), *words]
     return [program("python"), "-m", module]
@@ -200,4 +210,4 @@ BACKENDS = {
     "direct": Backend(_direct),
 }
 OFFERED = ("accelerate", "torchrun", "direct")
-"""What --backend takes: `slurm` is for a job script alone, `python` is what one process gets."""
+"""The values of --backend: `slurm` is for job scripts only, `python` for one process only."""

@@ -170,13 +170,11 @@ class DemoFolder:
         """Two processes through the launcher's own command, with dropout off."""
         run_folder = self.folder / "runs" / name
         plan = solve(2, GLOBAL_BATCH, GLOBAL_BATCH, accumulation=accumulation)
+        arguments = self.arguments(name, plan.per_device, accumulation)
+        tracer = prefix(run_folder, ["--no-dropout", "--threads", "1", *options])
         what = commands.build(
-            load(self.recipe),
-            self.script,
-            plan,
-            run_folder,
-            extra=self.arguments(name, plan.per_device, accumulation),
-            module_prefix=prefix(run_folder, ["--no-dropout", "--threads", "1", *options]),
+            commands.ScriptCall(load(self.recipe), self.script, plan, run_folder, arguments),
+            commands.ProcessOptions(module_prefix=tracer),
         )
         return self.start(what, run_folder)
 

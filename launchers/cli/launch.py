@@ -21,9 +21,17 @@ from ..planning.planner import PlanRequest
 from ..running import detach as detached
 from ..running.oom_history import OomHistory
 from ..running.oom_ladder import LaunchSettings
+from ..running.policy import SupervisionPolicy
 from ..running.recovery import Recovery, resuming
 from ..running.run_record import git_state
-from ..running.runner import LOG, check_folder, default_folder, run
+from ..running.runner import (
+    LOG,
+    OutputOptions,
+    RunFacts,
+    check_folder,
+    default_folder,
+    run,
+)
 from ..running.slurm import submit
 from ..script.arguments import parse_flags
 from ..script.source import declared, shares_batches
@@ -31,7 +39,7 @@ from ..state import state_folder
 from .node_options import on_nodes
 from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simulated
 from .slurm_options import SlurmJob, as_job
-from .supervision_options import SupervisionPolicy, with_care
+from .supervision_options import with_care
 
 
 @click.command()
@@ -100,7 +108,7 @@ def launch(
     shared = shares_batches(path)
     if exact and path.is_file() and not shared:
         raise InputError(f"--exact: {path} shares no batches out; `ddpfix patch --exact` it first")
-    care = machines.care(care)
+    care = care.for_machines(machines.count)
     # Where no launcher sees all ranks, torch elastic starts them again.
     elastic = care.max_restarts if emit or machines.count > 1 else 0
     asked = PlanRequest(
@@ -113,16 +121,12 @@ def launch(
 
     def build(setting: LaunchSettings) -> commands.Command:
         return commands.build(
-            setting.recipe,
-            path,
-            setting.plan,
-            folder,
-            cards=devices.indices,
-            extra=setting.extra,
-            settings=setting.told,
-            backend=backend_for(emit, backend),
-            nodes=machines,
-            restarts=elastic,
+            commands.ScriptCall(
+                setting.recipe, path, setting.plan, folder, setting.extra, setting.told
+            ),
+            commands.ProcessOptions(
+                devices.indices, backend_for(emit, backend), machines, restarts=elastic
+            ),
         )
 
     flags, told_flags = declared(path), found.settings.arguments
@@ -167,16 +171,16 @@ def launch(
     outcome = run(
         command,
         own,
-        facts=facts_of(recipe, devices, found) | {"machines": attrs.asdict(machines)},
-        late=lambda: {"git": git_state(path.parent)},
-        grace=care.grace,
-        again=Recovery(
+        limits=care.limits,
+        output=OutputOptions(rank_logs=care.rank_logs, script_folder=written),
+        facts=RunFacts(
+            facts_of(recipe, devices, found) | {"machines": attrs.asdict(machines)},
+            late=lambda: {"git": git_state(path.parent)},
+        ),
+        next_attempt=Recovery(
             setting, build, written, memory.keep, care.retry, care.max_restarts - elastic
         ),
-        patience=care.patience,
-        rank_logs=care.rank_logs,
         cards=[gpu.index for gpu in devices.cards],
-        output=written,
     )
     if outcome.left_behind:
         click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)

@@ -1,37 +1,13 @@
-"""The options by which a user says how a run is looked after."""
+"""The options by which a user says how a run is supervised."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-import attrs
 import click
 
-from ..running.watchdog import SilenceLimits
-
-HANG_AFTER = 1800.0
-"""Seconds; gloo waits as long for a rank, NCCL 600."""
-
-
-@attrs.frozen
-class SupervisionPolicy:
-    """How long a run may take to end or be silent, in seconds, and what follows a failure."""
-
-    grace: float = 30.0
-    hang_after: float | None = None
-    retry: bool = True
-    learned: bool = True
-    max_restarts: int = 0
-    rank_logs: bool = True
-
-    @property
-    def patience(self) -> SilenceLimits:
-        """How long it may be silent."""
-        if self.hang_after is None:
-            return SilenceLimits(hung=HANG_AFTER, from_first_step=True)
-        return SilenceLimits(hung=self.hang_after)
-
+from ..running.policy import HANG_AFTER, SupervisionPolicy
 
 OPTIONS = (
     click.option(

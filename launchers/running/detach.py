@@ -1,4 +1,4 @@
-"""A launch that goes on without its terminal."""
+"""Start a launch that outlives its terminal."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from pathlib import Path
 from ...errors import InputError
 from .run_record import RECORD
 
-TALK = "launcher.log"
-"""What the launcher says, and the run's output once more, where no terminal shows it."""
+_LAUNCHER_LOG = "launcher.log"
+"""What the launcher would print to the terminal: its messages and the run's output."""
 
 _POLL = 0.05  # seconds
 
 
 def detach(words: Sequence[str], output: Path, folder: Path) -> int:
-    """Start ``ddpfix`` with these words and its --output, in a session of its own.
+    """Start ``ddpfix`` with these words in a session of its own; its process id.
 
-    `folder` is where the record will be: `output`, or this machine's part of it. Returns its
-    process id once the run has begun. Raises InputError, in its own words, where it ends before.
+    `output` is the run folder, added as --output unless the words have one; `folder`, where the
+    record will be, is the same or this machine's part of it. Returns once the run has begun. Raises
+    InputError with the launcher's own message if it ends before.
     """
     before, after = _split(words)
-    mine = [word for word in before if word != "--detach"]
-    if not any(word == "--output" or word.startswith("--output=") for word in mine):
-        mine += ["--output", str(output)]
+    own = [word for word in before if word != "--detach"]
+    if not any(word == "--output" or word.startswith("--output=") for word in own):
+        own += ["--output", str(output)]
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / TALK).open("wb") as talk:
+    log_path = folder / _LAUNCHER_LOG
+    with log_path.open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", __package__.partition(".")[0], *mine, *after],
+            [sys.executable, "-m", __package__.partition(".")[0], *own, *after],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # the log has it
-            stderr=talk,
+            stdout=subprocess.DEVNULL,  # log.txt of the run has it
+            stderr=log,
             start_new_session=True,
         )
     while not (folder / RECORD).exists():
         if child.poll() is not None and not (folder / RECORD).exists():
-            said = (folder / TALK).read_text("utf-8", errors="replace").splitlines()
-            (folder / TALK).unlink()
+            lines = log_path.read_text("utf-8", errors="replace").splitlines()
+            log_path.unlink()
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
-            raise InputError(said[-1].removeprefix("ddpfix: ") if said else "it did not start")
+            raise InputError(lines[-1].removeprefix("ddpfix: ") if lines else "it did not start")
         time.sleep(_POLL)
     return child.pid
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What comes before the script's own arguments, and these with their ``--``."""
+    """Split the words before the ``--`` that begins the script's own arguments."""
     end = list(words).index("--") if "--" in words else len(words)
     return list(words[:end]), list(words[end:])

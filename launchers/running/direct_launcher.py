@@ -2,12 +2,13 @@
 
     python -P -m ddpfix.launchers.running.direct_launcher --processes 2 run.py
 
-It does what torchrun does there, without the second that importing torch takes: the same variables
-for each rank, and when one rank fails the others are stopped. ``-m MODULE`` may stand for the
-script. The exit status is that of the rank that failed first, 128 + n when signal n ended it.
+It does what torchrun does on one machine, without the second that importing torch takes: it sets
+the same variables for each rank, and when one rank fails it stops the others. ``-m MODULE`` may
+take the place of the script. The exit status is that of the rank that failed first, 128 + n when
+signal n ended it.
 
-A first SIGINT, SIGTERM or SIGHUP is passed on to the ranks, which end when they are done; a second
-one kills them.
+A first SIGINT, SIGTERM or SIGHUP is passed on to the ranks, which may end in their own time; a
+second one kills them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from types import FrameType
 
 from ..parent_death import die_with_parent
 
-GRACE = 5  # seconds to end after SIGTERM once another rank has failed
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-USAGE = (
+_GRACE = 5  # seconds to end after SIGTERM once another rank has failed
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_USAGE = (
     "usage: python -P -m ddpfix.launchers.running.direct_launcher --processes N [-m] SCRIPT "
     "[ARGUMENTS ...]"
 )
@@ -33,31 +34,31 @@ USAGE = (
 def main(words: Sequence[str]) -> int:
     """Run the ranks to their end; the exit status."""
     match words:
-        case ["--processes", count, what, *_] if count.isdigit() and int(count) and what:
-            with hold_port() as held:
-                job = RankGroup(int(count), words[2:], held.getsockname()[1])
-                return job.watch()
-    print(USAGE, file=sys.stderr)
+        case ["--processes", count, script, *_] if count.isdigit() and int(count) and script:
+            with hold_port() as holder:
+                ranks = _RankGroup(int(count), words[2:], holder.getsockname()[1])
+                return ranks.watch()
+    print(_USAGE, file=sys.stderr)
     return 2
 
 
 def hold_port() -> socket.socket:
-    """A socket bound to a free port, which rank 0 can still listen on and nobody gets by chance.
+    """A socket bound to a free port, which rank 0 can listen on and no other process gets.
 
-    Linux lets two sockets bind one port when both say SO_REUSEADDR and none listens yet; torch's
-    store says it. Merely finding a free port would leave it to others until rank 0 is there.
+    Linux lets two sockets bind one port when both set SO_REUSEADDR and none listens yet; torch's
+    store sets it. A free port that is merely looked up could be taken before rank 0 listens.
     """
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    held = socket.socket(family)
+    holder = socket.socket(family)
     if family == socket.AF_INET6:
-        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("", 0))
-    return held
+        holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("", 0))
+    return holder
 
 
 def variables(rank: int, world: int, port: int, base: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun adds to the environment `base` of a rank on a single machine."""
+    """The variables that torchrun adds to the environment `base` of a rank on one machine."""
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -78,44 +79,47 @@ def variables(rank: int, world: int, port: int, base: Mapping[str, str]) -> dict
     }
 
 
-class RankGroup:
-    """The ranks, from their start to the last one's end."""
+class _RankGroup:
+    """The ranks, from their start to the end of the last one."""
 
     def __init__(self, world: int, words: Sequence[str], port: int) -> None:
         self._ranks: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
         self._signalled = False
-        # Held back until every rank is there to be told.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
-        for number in PASSED_ON:
+        # Signals are blocked until every rank has been started.
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+        for number in _FORWARDED:
             # Ignored stays ignored: that is how nohup and `&` in a script ask for it.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._pass_on)
+                signal.signal(number, self._forward)
         signal.signal(signal.SIGALRM, lambda *_: self._send(signal.SIGKILL))
-        die = die_with_parent(signal.SIGKILL)
+        set_parent_death_signal = die_with_parent(signal.SIGKILL)
 
         def before_exec() -> None:
-            if die:
-                die()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if set_parent_death_signal:
+                set_parent_death_signal()
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
         for rank in range(world):
             child = subprocess.Popen(
                 [sys.executable, "-u", *words],
                 env=os.environ | variables(rank, world, port, os.environ),
-                start_new_session=True,  # Ctrl-C in a terminal reaches them once: through us
+                start_new_session=True,  # Ctrl-C in a terminal reaches them only through us
                 preexec_fn=before_exec,
             )
             self._ranks[child.pid] = rank, child
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
     def watch(self) -> int:
         """Wait for all ranks, and stop them when one fails; the exit status."""
         status = 0
         while self._ranks:
-            # It stays a zombie until it is taken out, so no signal of ours meets a stranger.
+            # WNOWAIT: it stays a zombie until it is removed from the table, so its process id
+            # cannot pass to another process that would then get our signals.
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             assert ended is not None
-            if ended.si_pid not in self._ranks:  # left to us by whoever became this process
+            if (
+                ended.si_pid not in self._ranks
+            ):  # a child of the program that this process was before exec
                 os.waitpid(ended.si_pid, 0)
                 continue
             rank, child = self._ranks.pop(ended.si_pid)
@@ -130,14 +134,14 @@ class RankGroup:
 
     def _stop_others(self, rank: int, code: int) -> None:
         if self._signalled:
-            return  # they have been told, and may need their time
+            return  # the others have the signal too, and may need time to end
         how = f"exit status {code}" if code > 0 else signal.Signals(-code).name
         others = "; the other ranks are stopped" if self._ranks else ""
         print(f"ddpfix: rank {rank} ended with {how}{others}", file=sys.stderr, flush=True)
         self._send(signal.SIGTERM)
-        signal.alarm(GRACE)
+        signal.alarm(_GRACE)
 
-    def _pass_on(self, number: int, _: FrameType | None) -> None:
+    def _forward(self, number: int, _: FrameType | None) -> None:
         self._send(signal.SIGKILL if self._signalled else number)
         self._signalled = True
 
@@ -150,7 +154,7 @@ class RankGroup:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a rank, or what it left behind, such as the workers of its loaders."""
+    """Kill a rank with its own processes, such as DataLoader workers, also after its end."""
     os.killpg(pid, signal.SIGKILL)
 
 

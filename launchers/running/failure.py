@@ -1,10 +1,10 @@
-"""What failed first in a run of several ranks, told from their output.
+"""Find the first failure of a run of several ranks in their output.
 
 When one rank fails the others follow, with errors about lost connections, and each launcher adds a
-summary of its own. What matters is the first traceback of the rank that its launcher saw fail
-first. Torch puts ``[rank1]: `` before a rank's traceback once its process group is there, and its
-launcher ``[default1]:`` before every line where it keeps each rank's output; so do we before every
-line of a rank that is told from the others.
+summary of its own. What matters is the first traceback of the rank that the launcher saw fail
+first. Torch puts ``[rank1]: `` before the lines of a rank's traceback once it has a process group,
+and torchrun puts ``[default1]:`` before every line when it logs each rank's output. We prefix every
+line whose rank is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHAINED = ("During handling of", "The above exception")
 _EVALUATES = re.compile(
     r'^ *File "(?!.*-packages).*, in (?:do_|run_)?(?:eval|test|valid|predict|infer)', re.MULTILINE
 )
-# Torch elastic's summary (elastic.multiprocessing.errors), and that of our own back end.
+# The summary of torch elastic (elastic.multiprocessing.errors), and of our own back end.
 _ROOT = re.compile(
     r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL
 )
@@ -32,9 +32,10 @@ _DIRECT = re.compile(r"ddpfix: rank (\d+) ended with (?:exit status )?(\w+)")
 
 @attrs.frozen
 class RunFailure:
-    """The first failure: its rank if known, how that ended, and its traceback if there was one.
+    """The first failure: its rank if known, how the rank ended, and its traceback if it has one.
 
-    `how` is such as "exit status 1" or "SIGKILL", or empty. `error` is the traceback's last line.
+    `how` is for instance "exit status 1" or "SIGKILL"; it may be empty. `error` is the last line of
+    the traceback.
     """
 
     rank: int | None = None
@@ -46,7 +47,7 @@ class RunFailure:
 
     @property
     def sentence(self) -> str:
-        """Who failed first and how; empty where the output does not tell."""
+        """Which rank failed first, and how; empty if the output does not show it."""
         who = "The run" if self.rank is None else f"Rank {self.rank}"
         if self.error:
             return f"{who} failed first: {self.error}"
@@ -60,29 +61,30 @@ class _Traceback:
 
 
 def first_failure(output: bytes) -> RunFailure:
-    """What the output of a run that failed says of the first failure."""
+    """Find the first failure in the output of a run that failed."""
     text = output.decode("utf-8", "replace")
     rank, how = _first_rank(text)
-    found = [one for one in _tracebacks(text) if "ChildFailedError" not in one.lines[-1]]
-    memory = [one for one in found if OUT_OF_MEMORY.search("\n".join(one.lines).encode())]
+    tracebacks = [each for each in _tracebacks(text) if "ChildFailedError" not in each.lines[-1]]
+    ooms = [each for each in tracebacks if OUT_OF_MEMORY.search("\n".join(each.lines).encode())]
     out_of_memory = OUT_OF_MEMORY.search(output) is not None
-    own = [one for one in found if rank is not None and one.rank == rank]
-    # Whose they are is not told before there is a process group, or where there is none. A rank
-    # that was killed has written nothing.
-    any_ones = [one for one in found if one.rank is None or rank is None]
-    others = any_ones if how.startswith("exit") or not how else []
-    # Memory first: it is never a consequence of another rank's failure.
-    chosen = next(iter([*memory, *own, *others]), None)
-    if chosen is None:
+    own = [each for each in tracebacks if rank is not None and each.rank == rank]
+    # Without a process group a traceback does not show its rank. A rank that was killed has not
+    # written any.
+    unknown = [each for each in tracebacks if each.rank is None or rank is None]
+    others = unknown if how.startswith("exit") or not how else []
+    # An OOM first: it is never a consequence of another rank's failure.
+    first = next(iter([*ooms, *own, *others]), None)
+    if first is None:
         return RunFailure(rank, how, out_of_memory=out_of_memory)
-    if chosen.rank is not None and chosen.rank != rank:
-        rank, how = chosen.rank, ""
-    lines = "\n".join(chosen.lines)
+    if first.rank is not None and first.rank != rank:
+        rank, how = first.rank, ""
+    lines = "\n".join(first.lines)
     in_evaluation = _EVALUATES.search(lines) is not None
-    return RunFailure(rank, how, chosen.lines[-1], lines, out_of_memory, in_evaluation)
+    return RunFailure(rank, how, first.lines[-1], lines, out_of_memory, in_evaluation)
 
 
 def _first_rank(text: str) -> tuple[int | None, str]:
+    """The rank that the launcher saw fail first, and how it ended."""
     root, direct = _ROOT.search(text), _DIRECT.search(text)
     if root:
         code = int(root[2])
@@ -102,7 +104,7 @@ def _ending(code: int) -> str:
 
 
 def _tracebacks(text: str) -> Iterator[_Traceback]:
-    """Python's tracebacks in the order of their ends, each with those that it is chained to."""
+    """Python's tracebacks in the order in which they end, chained ones as one."""
     open_: dict[int | None, list[str]] = {}
     ended: dict[int | None, list[str]] = {}
     for whole in re.split(r"[\r\n]+", text):

@@ -1,4 +1,4 @@
-"""Runs by their records: which there are, how far they are, and whether they still run."""
+"""Find runs by their records, show their progress, follow their output, and stop them."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ import attrs
 from ...errors import InputError
 from ..state import state_folder
 from .output_monitor import TAIL, OutputMonitor
-from .run_record import RECORD, started
+from .run_record import RECORD, process_start_time
 from .runner import LOG
 
 _POLL = 0.1  # seconds between looks at a run
-LOST = "its launcher was killed"
+_LOST = "its launcher was killed"
 
 
 @attrs.frozen
 class Run:
-    """A run: its folder and what its record says."""
+    """A run: its folder and the content of its record."""
 
     folder: Path
     record: dict[str, Any]
 
     @property
     def launcher(self) -> int | None:
-        """The process id of the launcher, as long as that process lives."""
+        """The process id of the launcher while it lives, else None."""
         known = self.record.get("launcher") or {}
-        pid, since = known.get("pid", 0), known.get("started")
-        return pid if since is not None and started(pid) == since else None
+        pid, start = known.get("pid", 0), known.get("started")
+        return pid if start is not None and process_start_time(pid) == start else None
 
     @property
     def state(self) -> str:
-        """How it ended in words, or "running"."""
+        """How the run ended, or "running"."""
         cause = str(self.record["cause"])
-        return LOST if cause == "running" and self.launcher is None else cause
+        return _LOST if cause == "running" and self.launcher is None else cause
 
     def facts(self) -> dict[str, Any]:
-        """What `ddpfix status` tells."""
-        heard = OutputMonitor()
+        """The fields of `ddpfix status --json`."""
+        monitor = OutputMonitor()
         with contextlib.suppress(OSError), (self.folder / LOG).open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(0, size - TAIL))
-            heard.take(1, log.read() + b"\n")
+            monitor.take(1, log.read() + b"\n")
         return {
             "run": self.folder.name,
             "state": self.state,
@@ -58,15 +58,15 @@ class Run:
             "start": self.record["start"],
             "end": self.record["end"],
             "attempts": len(self.record.get("attempts", ())),
-            "step": heard.step,
-            "steps": heard.steps,
-            "loss": heard.losses[-1][2] if heard.losses else None,
+            "step": monitor.step,
+            "steps": monitor.steps,
+            "loss": monitor.losses[-1][2] if monitor.losses else None,
             "folder": str(self.folder),
         }
 
 
 def read(folder: Path) -> Run:
-    """The run of a folder. Raises InputError if there is none, or its record cannot be read."""
+    """The run in a folder. Raises InputError if there is none, or its record cannot be read."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         return Run(folder, dict(record, cause=record["cause"], exit_status=record["exit_status"]))
@@ -77,36 +77,39 @@ def read(folder: Path) -> Run:
 
 
 def find(name: str | None) -> Run:
-    """The run of this folder, or the one below the state folder whose name begins so.
+    """The run in folder `name`, or the one in the state folder whose name begins with `name`.
 
-    Without a name it is the one that was launched last, of those in the state folder.
+    Without a name, the run in the state folder that was launched last.
 
     Raises:
-        InputError: there is none, or several.
+        InputError: there is no such run, or there are several.
 
     """
     if name and Path(name).is_dir():
         return read(Path(name).absolute())
     folders = [folder for folder in kept() if folder.name.startswith(name or "")]
     exact = [folder for folder in folders if folder.name == name]
-    chosen = exact or (folders[-1:] if name is None else folders)
-    if len(chosen) == 1:
-        return read(chosen[0])
-    if not chosen:
+    matches = exact or (folders[-1:] if name is None else folders)
+    if len(matches) == 1:
+        return read(matches[0])
+    if not matches:
         what = f"no run {name!r}" if name else "no runs"
         raise InputError(f"{what} in {state_folder() / 'runs'}: pass a run's folder")
-    names = ", ".join(folder.name for folder in chosen)
+    names = ", ".join(folder.name for folder in matches)
     raise InputError(f"{name!r} fits several runs: {names}; say more of the name")
 
 
 def kept() -> list[Path]:
-    """The folders of runs below the state folder, the oldest first."""
+    """The run folders in the state folder, the oldest first."""
     paths = (state_folder() / "runs").glob(f"*/{RECORD}")
     return sorted((path.parent for path in paths), key=lambda folder: folder.name)
 
 
 def follow(run: Run) -> int:
-    """Copy a run's log to standard output until the run ends; its exit status, 1 if it was lost."""
+    """Copy a run's log to standard output until the run ends.
+
+    Returns its exit status, 1 if its launcher was killed.
+    """
     with (run.folder / LOG).open("rb") as log:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - (1 << 14)))
@@ -121,7 +124,7 @@ def follow(run: Run) -> int:
 
 
 def stop(run: Run, now: bool) -> Run:
-    """Stop a run and wait for its end; it has its grace, unless it is to end `now`."""
+    """Stop a run and wait for its end; `now` leaves it no grace."""
     pid = run.launcher
     if pid is None:
         return run
@@ -130,15 +133,15 @@ def stop(run: Run, now: bool) -> Run:
         time.sleep(_POLL)
         if now and (pid := run.launcher) is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)  # a second one kills all of it
+                os.kill(pid, signal.SIGTERM)  # the second one kills all of it
     return read(run.folder)
 
 
 def lines(runs: Sequence[Run]) -> list[str]:
     """One line on each run."""
-    told = []
+    result = []
     for facts in (run.facts() for run in runs):
         steps = f", step {facts['step']} of {facts['steps']}" if facts["step"] else ""
         loss = f", loss {facts['loss']:g}" if facts["loss"] is not None else ""
-        told.append(f"{facts['run']}: {facts['state']}{steps}{loss}; {facts['folder']}")
-    return told
+        result.append(f"{facts['run']}: {facts['state']}{steps}{loss}; {facts['folder']}")
+    return result

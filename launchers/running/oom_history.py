@@ -1,7 +1,8 @@
-"""What fitted into memory after something had not: kept, and used by the next run of its kind.
+"""Settings that worked after an OOM, reused for identical runs.
 
-One kind is one recipe with the same arguments on the same cards with the same versions. What is
-kept is what was tried after a run was out of memory; if that is too much as well, less is kept.
+Runs are identical if recipe, arguments, cards and versions are the same. The settings are saved as
+soon as they are tried, after a run was out of memory; if they are too much as well, the next ones
+replace them.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from ...record import changed
 from ..script.arguments import parse_flags
 from ..state import keep
 from .oom_ladder import CHECKPOINTING, LaunchSettings
-from .run_record import now, versions
+from .run_record import utc_now, versions
 
 if TYPE_CHECKING:
     from ..gpus.model import Gpu
 
-# Memory does not depend on these, or they are what is learned.
-RESUMING = ("--resume", "--save_steps", "--save_total_limit")
-MEMORY_PACKAGES = ("torch", "transformers", "peft")
+# Memory does not depend on these.
+_CHECKPOINT_FLAGS = ("--resume", "--save_steps", "--save_total_limit")
+_MEMORY_PACKAGES = ("torch", "transformers", "peft")
 
 
 @attrs.frozen
 class RunKind:
-    """What a run's memory depends on."""
+    """Everything that the memory of a run depends on."""
 
     recipe: str
     cards: tuple[str, ...]
@@ -40,19 +41,21 @@ class RunKind:
 
     @property
     def name(self) -> str:
-        """A file name of its own."""
-        import hashlib  # OpenSSL's, which most launches do without
+        """The name of its file, the same for equal kinds."""
+        import hashlib  # loads OpenSSL, which most launches do not need
 
         text = json.dumps(attrs.asdict(self), sort_keys=True)
         return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def kind_of(setting: LaunchSettings, cards: Sequence[Gpu]) -> RunKind:
-    """The kind of a run, asked before anything was lowered; no cards stand for the CPU."""
+    """The kind of a run, from the setting before anything is lowered; no cards mean the CPU."""
     recipe = setting.recipe
     flags = recipe.flags
-    no_matter = {
-        *(flags.train_batch, flags.eval_batch, flags.accumulation, flags.output, *RESUMING),
+    # Flags that memory does not depend on, or that are themselves what is learned.
+    ignored = {
+        *(flags.train_batch, flags.eval_batch, flags.accumulation, flags.output),
+        *_CHECKPOINT_FLAGS,
         *(name for name in (flags.learning_rate, flags.epochs, flags.seed) if name),
         *recipe.data.files,
     }
@@ -61,15 +64,16 @@ def kind_of(setting: LaunchSettings, cards: Sequence[Gpu]) -> RunKind:
         recipe.name,
         tuple(sorted({f"{gpu.name}, {gpu.memory_total >> 20} MiB" for gpu in cards})) or ("CPU",),
         setting.plan.world > 1,
-        {name: version for name, version in versions() if name in MEMORY_PACKAGES},
-        {flag: str(value) for flag, value in arguments.items() if flag not in no_matter},
+        {name: version for name, version in versions() if name in _MEMORY_PACKAGES},
+        {flag: str(value) for flag, value in arguments.items() if flag not in ignored},
     )
 
 
 class OomHistory:
-    """What was learned on these cards; no cards stand for the CPU. `state` is ddpfix' own folder.
+    """What was learned from earlier runs of one kind.
 
-    `setting` is what the run would be told without it.
+    `state` is ddpfix' own folder; no `cards` mean the CPU. `setting` is that of the run before
+    anything is lowered.
     """
 
     def __init__(self, state: Path, cards: Sequence[Gpu], setting: LaunchSettings) -> None:
@@ -85,11 +89,11 @@ class OomHistory:
         return self._folder / self._kind.name
 
     def keep(self, setting: LaunchSettings) -> None:
-        """Write the setting down. Raises OSError where that cannot be done."""
+        """Save a setting that is tried after an OOM. Raises OSError if it cannot be written."""
         lowered = {flag: setting.value(flag) for flag in setting.recipe.out_of_memory}
         content = {
             "kind": attrs.asdict(self._kind),
-            "learned": now(),
+            "learned": utc_now(),
             "per_device": setting.plan.per_device,
             "eval_per_device": setting.eval_per_device,
             "checkpointing": CHECKPOINTING in setting.told,
@@ -98,9 +102,9 @@ class OomHistory:
         keep(self._path, json.dumps(content, indent=2) + "\n")
 
     def used(self, setting: LaunchSettings) -> tuple[LaunchSettings, str]:
-        """The setting lowered to what was learned, and a sentence on it; empty without any."""
+        """The setting, lowered to what was learned, and a sentence that says so, else empty."""
         if not self._folder.is_dir():
-            return setting, ""  # before the versions are looked up, which takes its time
+            return setting, ""  # without looking up the versions, which is slow
         try:
             known = json.loads(self._path.read_text(encoding="utf-8"))
             lowered = _lowered(setting, known)

@@ -1,8 +1,8 @@
-"""What to change when a run is out of memory, one rung at a time.
+"""Lower the memory of a run after an OOM, one rung at a time.
 
-The first rungs change nothing of what is computed but rounding: smaller batches that are
-accumulated more often, to the same global batch, then activations that are computed again. The
-last ones, numbers that the recipe allows to be halved, make another training of it.
+The first rungs compute the same up to rounding: smaller batches with more accumulation, to the same
+global batch, then gradient checkpointing. The last ones halve numbers that the recipe allows to be
+halved, which makes it another training.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CHECKPOINTING = "--gradient_checkpointing"
 
 @record
 class LaunchSettings:
-    """What a run is told: its plan, the batch of its evaluations, and the user's arguments.
+    """The settings of a run: its recipe, its plan and the arguments for its script.
 
-    `declared` are the flags that the script has, `told` those that it is given with their values,
-    the user's own not among them.
+    `extra` are the user's own arguments, `told` the flags and values that ddpfix adds to those of
+    the recipe and the batch. `declared` are the flags that the script has.
     """
 
     recipe: Recipe
@@ -38,14 +38,18 @@ class LaunchSettings:
     told: Mapping[str, str | None] = MappingProxyType({})
 
     def value(self, flag: str) -> str | None:
-        """What the script is given for a flag; None where it is not, or a switch."""
-        mine = parse_flags(self.extra)
-        said = self.recipe.arguments.get(flag)
-        return mine.get(flag) or self.told.get(flag) or (None if said is None else str(said))
+        """The value that the script gets for a flag; None without the flag, or for a switch."""
+        overrides = parse_flags(self.extra)
+        default = self.recipe.arguments.get(flag)
+        return (
+            overrides.get(flag)
+            or self.told.get(flag)
+            or (None if default is None else str(default))
+        )
 
     def giving(self, numbers: Mapping[str, int]) -> LaunchSettings:
-        """The same with these numbers, each where the flag is given now, or else told."""
-        arguments = {flag: numbers.get(flag, was) for flag, was in self.recipe.arguments.items()}
+        """The settings with these numbers, each where its flag is set now, else added."""
+        arguments = {flag: numbers.get(flag, old) for flag, old in self.recipe.arguments.items()}
         others = {f: str(n) for f, n in numbers.items() if f not in arguments}
         return changed(
             self,
@@ -55,11 +59,11 @@ class LaunchSettings:
         )
 
     def taking(self, per_device: int) -> LaunchSettings:
-        """The same with at most so many examples per device, and the same global batch."""
+        """The settings with at most `per_device` examples per device and the same global batch."""
         plan, flags = self.plan, self.recipe.flags
         solver = solve_shared if plan.shares else solve
         less = solver(plan.world, plan.global_batch, per_device)
-        # What the plan as a whole was asked for stays what it is.
+        # The request stays the same.
         less = changed(less, target=plan.target, exact=plan.exact, neighbours=plan.neighbours)
         numbers = {flags.train_batch: less.per_device}
         if flags.accumulation:
@@ -67,7 +71,7 @@ class LaunchSettings:
         return changed(self, plan=less, extra=_with(self.extra, numbers))
 
     def evaluating(self, per_device: int) -> LaunchSettings:
-        """The same with so many examples per device in evaluation."""
+        """The settings with `per_device` examples per device in evaluation."""
         sizes = changed(self.recipe.batch, eval_per_device=per_device)
         flag = self.recipe.flags.eval_batch
         return changed(
@@ -79,15 +83,15 @@ class LaunchSettings:
     @property
     def eval_per_device(self) -> int:
         """Examples per device in evaluation."""
-        mine = _number(parse_flags(self.extra).get(self.recipe.flags.eval_batch or ""))
-        return mine or self.recipe.batch.eval_per_device
+        own = _number(parse_flags(self.extra).get(self.recipe.flags.eval_batch or ""))
+        return own or self.recipe.batch.eval_per_device
 
 
 @record
 class Rung:
-    """A rung down: the setting there, what changed in words, and whether it is another training.
+    """A step down the ladder: the new settings, and what changed in words.
 
-    Another training does not go on from the checkpoints of the one before.
+    `anew`: it is another training, which cannot resume from the checkpoints of the one before.
     """
 
     setting: LaunchSettings
@@ -96,33 +100,34 @@ class Rung:
 
 
 def down(setting: LaunchSettings, failure: RunFailure) -> Rung | None:
-    """The next setting that takes less memory, where there is one."""
-    rungs = [_evaluation] if failure.in_evaluation else []
-    steps = (rung(setting) for rung in [*rungs, *RUNGS])
+    """The next settings that need less memory; None at the bottom of the ladder."""
+    first = [_evaluation] if failure.in_evaluation else []
+    steps = (rung(setting) for rung in [*first, *RUNGS])
     return next((step for step in steps if step is not None), None)
 
 
 def _evaluation(now: LaunchSettings) -> Rung | None:
-    """Half the batch of evaluations: no gradient depends on it."""
+    """Halve the batch of evaluations: no gradient depends on it."""
     half = now.eval_per_device // 2 if now.recipe.flags.eval_batch else 0
-    said = f"{half} examples per device in evaluation instead of {now.eval_per_device}"
-    return Rung(now.evaluating(half), said) if half else None
+    change = f"{half} examples per device in evaluation instead of {now.eval_per_device}"
+    return Rung(now.evaluating(half), change) if half else None
 
 
 def _batch(now: LaunchSettings) -> Rung | None:
-    """The largest batch up to half of this one whose accumulation gives the same global batch."""
+    """Take the largest batch up to half of this one that accumulates to the same global batch."""
     plan = now.plan
     if plan.per_device < 2 or now.recipe.flags.accumulation is None:
         return None
     less = now.taking(plan.per_device // 2)
-    said = (
+    change = (
         f"{less.plan.per_device} per device x {less.plan.accumulation} accumulated instead of "
         f"{plan.per_device} x {plan.accumulation}, global batch {less.plan.global_batch} as before"
     )
-    return Rung(less, said)
+    return Rung(less, change)
 
 
 def _checkpointing(now: LaunchSettings) -> Rung | None:
+    """Turn on gradient checkpointing."""
     if CHECKPOINTING not in now.declared or CHECKPOINTING in parse_flags(now.extra):
         return None
     if CHECKPOINTING in now.told or CHECKPOINTING in now.recipe.arguments:
@@ -132,12 +137,13 @@ def _checkpointing(now: LaunchSettings) -> Rung | None:
 
 
 def _number_allowed(now: LaunchSettings) -> Rung | None:
+    """Halve a number that the recipe allows to be halved."""
     for flag, least in now.recipe.out_of_memory.items():
         number = _number(now.value(flag))
         less = max((number or 0) // 2, least)
         if number and less < number and flag in now.declared:
-            said = f"{flag} {less} instead of {number}, as the recipe allows: from the start"
-            return Rung(now.giving({flag: less}), said, anew=True)
+            change = f"{flag} {less} instead of {number}, as the recipe allows: from the start"
+            return Rung(now.giving({flag: less}), change, anew=True)
     return None
 
 
@@ -145,7 +151,7 @@ RUNGS: Sequence[Callable[[LaunchSettings], Rung | None]] = (_batch, _checkpointi
 
 
 def _with(extra: tuple[str, ...], numbers: Mapping[str, int]) -> tuple[str, ...]:
-    """The user's arguments with these in place of theirs; what they did not say stays unsaid."""
+    """The user's arguments with these numbers, each only where they have its flag."""
     words: Sequence[str] = extra
     for flag, number in numbers.items():
         if flag in parse_flags(extra):

@@ -1,4 +1,4 @@
-"""Some real optimizer steps of a plan, started as the run itself would be, and what they tell."""
+"""Time some real optimizer steps of a plan, started as the run itself would be."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ..planning.planner import FullPlan, PlanRequest, planned
 from ..planning.throughput import Throughput
 from ..script.arguments import parse_flags
 from ..script.flags import replaced
-from .run_record import now
-from .runner import LOG, run
+from .run_record import utc_now
+from .runner import LOG, OutputOptions, run
 
-TAIL = 5  # lines of a failed probe that are shown
+_TAIL = 5  # lines of a failed probe that are shown
 
-Build = Callable[[Path, tuple[str, ...]], Command]
-"""The command that trains into a folder, with the module that runs the script and its options."""
+CommandBuilder = Callable[[Path, tuple[str, ...]], Command]
+"""Makes the command that trains into a folder, with a module (and its options) run the script."""
 
 
 @attrs.frozen
 class ProbeResult:
-    """Seconds of an optimizer step, the slowest rank's median.
+    """The median seconds of an optimizer step, of the slowest rank.
 
-    `reserved` is the most bytes that torch held on a card, `power` the cards' mean watts; None
-    stands for what there is no card to tell of.
+    `reserved` is the peak of bytes that torch's allocator reserved on a card, `power` the cards'
+    mean watts; None without a card.
     """
 
     seconds: float
@@ -46,12 +46,13 @@ class ProbeResult:
 def probed(
     asked: PlanRequest, devices: Devices, steps: int, backend: str | None = None
 ) -> FullPlan:
-    """The plan, corrected by so many steps of what was planned before; what they tell is kept.
+    """Run `steps` optimizer steps of the plan, save what they show, and plan again with it.
 
-    The ranks are started by `backend`, or without one by the quickest: their steps are the same.
+    The ranks are started by `backend`, by default the one that starts fastest: the steps are the
+    same with each.
 
     Raises:
-        InputError: the script does not get so far, or there is no plan.
+        InputError: the script ends before, or there is no plan.
         click.exceptions.Exit: the user stopped it.
 
     """
@@ -61,64 +62,64 @@ def probed(
 
     def build(folder: Path, prefix: tuple[str, ...]) -> Command:
         extra: Sequence[str] = asked.extra
-        if output and output in parse_flags(extra):  # theirs is for the run itself
+        if output and output in parse_flags(extra):  # the user's is for the run itself
             extra = replaced(extra, output, str(folder))
         return command.build(
-            asked.recipe,
-            asked.script,
-            first.plan,
-            folder,
-            cards=devices.indices,
-            extra=extra,
-            module_prefix=prefix,
-            settings=first.settings.arguments,
-            backend=backend,
+            command.ScriptCall(
+                asked.recipe, asked.script, first.plan, folder, extra, first.settings.arguments
+            ),
+            command.ProcessOptions(devices.indices, backend, module_prefix=prefix),
         )
 
-    found = measure(build, steps, [gpu.index for gpu in devices.cards])
+    result = measure(build, steps, [gpu.index for gpu in devices.cards])
     paces = asked.paces(devices)
     try:
-        paces.keep(_pace(first, found), first.settings.precision.name)
+        paces.keep(_throughput(first, result), first.settings.precision.name)
     except OSError as error:
         raise InputError(f"{paces.state}: {error.strerror}: nothing can be kept there") from None
     return planned(asked, devices)
 
 
-def _pace(first: FullPlan, found: ProbeResult) -> Throughput:
-    """What was measured, held against what was predicted."""
+def _throughput(first: FullPlan, result: ProbeResult) -> Throughput:
+    """The measurements, and their ratios to the predictions."""
     memory = None
-    if first.fitting and found.reserved:
-        corrected = (first.pace.memory if first.pace else None) or 1.0
-        memory = found.reserved / first.fitting.chosen.peak.reserved * corrected
+    if first.fitting and result.reserved:
+        correction = (first.pace.memory if first.pace else None) or 1.0
+        memory = result.reserved / first.fitting.chosen.peak.reserved * correction
     return Throughput(
-        when=now(),
+        when=utc_now(),
         world=first.plan.world,
         per_device=first.plan.per_device,
         accumulation=first.plan.accumulation,
-        seconds=found.seconds,
-        time=found.seconds / first.roofline.seconds if first.roofline else None,
+        seconds=result.seconds,
+        time=result.seconds / first.roofline.seconds if first.roofline else None,
         memory=memory,
-        power=found.power,
+        power=result.power,
     )
 
 
-def measure(build: Build, steps: int, cards: Sequence[int]) -> ProbeResult:
-    """Run so many steps, and one before to warm up; nothing is kept of what the script writes.
+def measure(build: CommandBuilder, steps: int, cards: Sequence[int]) -> ProbeResult:
+    """Run one step to warm up and `steps` more, in a temporary folder.
 
     Raises:
-        InputError: the script does not get so far.
+        InputError: the script ends before.
         click.exceptions.Exit: the user stopped it.
 
     """
     with tempfile.TemporaryDirectory(prefix="ddpfix-probe-") as name:
         folder = Path(name)
         prefix = ("-m", f"{__package__}.probe_worker", "--out", str(folder), "--steps", str(steps))
-        outcome = run(build(folder / "run", prefix), folder / "run", quiet=True, cards=cards)
+        outcome = run(
+            build(folder / "run", prefix),
+            folder / "run",
+            output=OutputOptions(quiet=True),
+            cards=cards,
+        )
         if outcome.cause.startswith("stopped by"):
             raise click.exceptions.Exit(outcome.status)
         ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
         if outcome.status or not ranks:
-            raise InputError(_why(folder / "run" / LOG, outcome.cause, steps))
+            raise InputError(_failure_message(folder / "run" / LOG, outcome.cause, steps))
         return ProbeResult(
             seconds=max(statistics.median(rank["seconds"]) for rank in ranks),
             reserved=max((rank["reserved"] for rank in ranks if rank["reserved"]), default=None),
@@ -126,18 +127,18 @@ def measure(build: Build, steps: int, cards: Sequence[int]) -> ProbeResult:
         )
 
 
-def _why(log: Path, cause: str, steps: int) -> str:
+def _failure_message(log: Path, cause: str, steps: int) -> str:
     if cause == "finished":
         return f"--probe {steps}: the script ended before it had taken {steps + 1} optimizer steps"
-    last = log.read_text("utf-8", errors="replace").splitlines()[-TAIL:]
+    last = log.read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
     return "\n".join([f"--probe {steps}: the script {cause}; its last lines:", *last])
 
 
 def _power(samples: Path) -> float | None:
-    """The mean over all looks at cards at work, in watts."""
+    """The mean watts over all samples of busy cards."""
     if not samples.exists():
         return None
-    looks: list[dict[str, Any]] = [json.loads(line) for line in samples.read_text().splitlines()]
-    cards = [card for look in looks for card in look.get("gpus", ())]
+    rows: list[dict[str, Any]] = [json.loads(line) for line in samples.read_text().splitlines()]
+    cards = [card for row in rows for card in row.get("gpus", ())]
     watts = [card["power"] for card in cards if "power" in card and card.get("utilization", 0) > 50]
     return statistics.fmean(watts) if watts else None

@@ -1,9 +1,9 @@
 """Run a training script for some optimizer steps and time them, in every rank of a probe.
 
 ``python -m ddpfix.launchers.running.probe_worker --out DIR --steps N SCRIPT ARGS…`` ends the
-process after one step to warm up and N more, and writes ``DIR/rank{RANK}.json``: seconds from each
-step to the next, the card waited for, and the bytes that torch's allocator has reserved on it at
-most.
+process after one step to warm up and N more. It writes ``DIR/rank{RANK}.json``: the seconds from
+each step to the next, after synchronizing with the card, and the peak of bytes that torch's
+allocator reserved there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..trace.main_module import run_as_main
 
 
 def main(argv: Sequence[str]) -> None:
-    """Time one script."""
+    """Time one script. Its process ends here if it takes enough steps."""
     parser = argparse.ArgumentParser(
         prog="python -m ddpfix.launchers.running.probe_worker", allow_abbrev=False
     )
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def time_steps(folder: Path, steps: int) -> None:
-    """Watch the first optimizer that steps, and end the process with its last step."""
+    """Time the first optimizer that steps, and end the process with the last of `steps` steps."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -46,7 +46,7 @@ def time_steps(folder: Path, steps: int) -> None:
     times: list[float] = []
     on_card = torch.cuda.is_available()
 
-    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def after_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
         first[:] = first or [optimizer]
         if optimizer is not first[0]:
             return
@@ -59,7 +59,7 @@ def time_steps(folder: Path, steps: int) -> None:
             sys.stderr.flush()
             os._exit(0)  # whatever the script would still do or save at its end
 
-    register_optimizer_step_post_hook(stepped)
+    register_optimizer_step_post_hook(after_step)
 
 
 def _write(folder: Path, times: Sequence[float], reserved: int | None) -> None:

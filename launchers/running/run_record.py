@@ -1,4 +1,4 @@
-"""run.json, the record of a run: whole at any time, and whole at the end on a full disk too."""
+"""run.json, the record of a run: complete at any time, even if the disk is full at the end."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from ..backends.command import Command
 RECORD = "run.json"
 RECORDED_PACKAGES = ("accelerate", "numpy", "peft", "torch", "transformers")
 
-_ROOM = 1 << 17
-"""Bytes kept on the disk for the record's next version: a run that ends as the disk is full, which
-may be why it ends, can still say so."""
+_SPARE_BYTES = 1 << 17
+"""Bytes reserved on the disk for the record's next version: a run that ends because the disk is
+full can still record it."""
 
 
 class RunRecord:
-    """A JSON file that is replaced as a whole."""
+    """A JSON file that is replaced atomically."""
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
         self._path = path
-        self._beside = path.with_suffix(".json.part")
+        self._spare = path.with_suffix(".json.part")
         self._content = content
         self._replace()
 
     def update(self, **facts: Any) -> None:
-        """Add these facts, and keep room for more."""
+        """Add these facts, and reserve room for the next ones."""
         self._content |= facts
         self._attempt(self._replace)
 
     def close(self, **ending: Any) -> None:
-        """Add how it ended; nothing is kept beside the record any more."""
-        self._content |= {"end": now(), **ending}
+        """Add how the run ended, and give up the reserved room."""
+        self._content |= {"end": utc_now(), **ending}
         self._attempt(self._write)
 
     def _replace(self) -> None:
         self._write()
         # A full disk is no reason to stop before anything has been lost.
         with contextlib.suppress(OSError):
-            self._beside.write_bytes(b"\0" * _ROOM)
+            self._spare.write_bytes(b"\0" * _SPARE_BYTES)
 
     def _write(self) -> None:
         text = json.dumps(self._content, indent=2) + "\n"
         # Without O_TRUNC, so that the blocks that the file has are used again.
-        opened = os.open(self._beside, os.O_WRONLY | os.O_CREAT, 0o666)
+        opened = os.open(self._spare, os.O_WRONLY | os.O_CREAT, 0o666)
         with os.fdopen(opened, "wb") as file:
             file.write(text.encode())
             file.truncate()
-        self._beside.replace(self._path)
+        self._spare.replace(self._path)
 
     def _attempt(self, write: Any) -> None:
         try:
@@ -64,12 +64,12 @@ class RunRecord:
             sys.stderr.write(f"ddpfix: {self._path}: {error.strerror}\n")
 
 
-def opening(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known when a run starts."""
+def initial_content(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run that starts now."""
     return {
         "schema": 1,
         "run_id": run_id,
-        "launcher": {"pid": os.getpid(), "started": started(os.getpid())},
+        "launcher": {"pid": os.getpid(), "started": process_start_time(os.getpid())},
         "argv": list(command.argv),
         "env": command.env,
         "unset": list(command.unset),
@@ -77,7 +77,7 @@ def opening(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str
         "replaced": list(command.replaced),
         "cwd": str(Path.cwd()),
         **facts,
-        "start": now(),
+        "start": utc_now(),
         "end": None,
         "exit_status": None,
         "cause": "running",
@@ -86,12 +86,12 @@ def opening(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """The versions of what a training's numbers and memory depend on."""
-    from importlib import metadata  # with it come email and zipfile, a tenth of a launch's way
+    """The versions of everything that a training's results and memory depend on."""
+    from importlib import metadata  # imports email and zipfile, which delays a launch
 
     yield "ddpfix", __version__
     yield "python", sys.version.partition(" ")[0]
-    # platform.platform() would start a program to ask.
+    # platform.platform() would start another program.
     system = os.uname()
     yield "platform", "-".join((system.sysname, system.release, system.machine))
     for package in RECORDED_PACKAGES:
@@ -100,7 +100,7 @@ def versions() -> Iterator[tuple[str, str]]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit that a folder is at, and which of its tracked files differ; None without git."""
+    """The commit of a folder and its changed tracked files; None if it is not in a repository."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
@@ -111,14 +111,14 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 def _git(folder: Path, *words: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return result.stdout
 
 
-def started(pid: int) -> int | None:
-    """When a living process was started, in clock ticks since boot; None where it is not known.
+def process_start_time(pid: int) -> int | None:
+    """When a living process was started, in clock ticks since boot; None if that is not known.
 
-    Together with it the id names a process for good: ids are used again.
+    Process ids are reused; the id and this time together identify a process.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -127,6 +127,6 @@ def started(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def now() -> str:
-    """The time in UTC, to the millisecond, as ISO 8601 has it."""
+def utc_now() -> str:
+    """The time in UTC, to the millisecond, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

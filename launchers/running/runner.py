@@ -1,4 +1,4 @@
-"""Start a command, show and keep its output, pass signals on, and leave no process behind."""
+"""Run a command: show and log its output, pass signals on, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..parent_death import die_with_parent
 from ..state import state_folder
 from .output_monitor import OutputMonitor
 from .process_tree import MARK, ProcessTree
-from .run_record import RECORD, RunRecord, opening, versions
-from .signals import Stop
+from .run_record import RECORD, RunRecord, initial_content, versions
+from .signals import SignalForwarder
 from .tee import Logs, Tee
-from .watchdog import HUNG, RunWatchdog, SilenceLimits
+from .watchdog import HANG_STATUS, RunWatchdog, SilenceLimits
 
 if TYPE_CHECKING:
     from ..gpus.monitor import Monitor
@@ -34,20 +34,20 @@ LOG = "log.txt"
 RANKS = "ranks"
 """The folder of each rank's own output."""
 TRAIN_LOG = "train.log"
-"""What the log is called in the script's own output folder."""
+"""The name of the link to the log in the script's own output folder."""
 
 _POLL = 0.1  # seconds between looks at the child
-_UNDER_WAY = 0.3  # seconds until the ranks have been started and can be left alone
+_STARTUP = 0.3  # seconds until the ranks have been started and need no attention
 
 
 @attrs.frozen
 class RunOutcome:
-    """How a run ended, or one attempt at it.
+    """How a run, or one attempt of it, ended.
 
     `status` is the exit status to pass on: the child's own, 128 + n when signal n ended it or the
     user stopped it with n, 124 when it hung. `cause` is the same in words. `left_behind` counts
-    processes that outlived the child and were stopped. `failure` tells what failed first, where
-    something did. `step` is how far its last progress bar was.
+    processes that outlived the child and were stopped. `failure` is the first failure, if any.
+    `step` is the last position of the last progress bar.
     """
 
     status: int
@@ -60,18 +60,55 @@ class RunOutcome:
 
 @attrs.frozen
 class Attempt:
-    """An attempt at a run: its command, and facts about it for the record."""
+    """One start of a run: its command, and facts about it for the record."""
 
     command: Command
     facts: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-Again = Callable[[RunOutcome], Attempt | None]
-"""What to run after an attempt that failed, if anything."""
+NextAttempt = Callable[[RunOutcome], Attempt | None]
+"""Decides how a run continues after a failed attempt; None ends it."""
+
+
+@attrs.frozen
+class RunLimits:
+    """When a run is stopped: how long it may be silent, and `grace`, the seconds to end in.
+
+    The grace begins with the first SIGINT, SIGTERM or SIGHUP, which is passed on to the run.
+    """
+
+    grace: float = 30.0
+    silence: SilenceLimits = attrs.field(factory=SilenceLimits)
+
+
+@attrs.frozen
+class OutputOptions:
+    """Where the output of a run goes, other than its log.
+
+    `quiet` keeps it from the terminal. With `rank_logs` each rank's output is also written to
+    ranks/RANK.log of the run folder, and the terminal shows only that of this machine's first rank;
+    the ranks then write to sockets, else to pipes. In `script_folder`, the script's own output
+    folder, the log is linked as train.log.
+    """
+
+    quiet: bool = False
+    rank_logs: bool = False
+    script_folder: Path | None = None
+
+
+@attrs.frozen
+class RunFacts:
+    """Facts for the record of a run: anything that JSON can hold.
+
+    `known` are there from the start; `late` is called for more while the ranks start up.
+    """
+
+    known: Mapping[str, Any] = attrs.field(factory=dict)
+    late: Callable[[], Mapping[str, Any]] = dict
 
 
 def default_folder(recipe: str, environ: Mapping[str, str] | None = None) -> Path:
-    """A run folder not yet there: STATE/runs/<time>-<recipe>."""
+    """A run folder that does not exist yet: STATE/runs/<time>-<recipe>."""
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{recipe}"
     runs = state_folder(environ) / "runs"
     folder, count = runs / name, 1
@@ -82,7 +119,7 @@ def default_folder(recipe: str, environ: Mapping[str, str] | None = None) -> Pat
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError if `folder` cannot become a run folder; create nothing."""
+    """Raise InputError if `folder` cannot become a run folder. Creates nothing."""
     if (folder / RECORD).exists():
         raise InputError(f"{folder}: holds the record of another run; choose another --output")
     existing = next(path for path in [folder, *folder.absolute().parents] if path.exists())
@@ -96,63 +133,41 @@ def run(
     command: Command,
     folder: Path,
     *,
-    facts: Mapping[str, Any] | None = None,
-    late: Callable[[], Mapping[str, Any]] = dict,
-    grace: float = 30.0,
-    quiet: bool = False,
-    again: Again | None = None,
-    patience: SilenceLimits | None = None,
-    rank_logs: bool = False,
+    limits: RunLimits | None = None,
+    output: OutputOptions | None = None,
+    facts: RunFacts | None = None,
+    next_attempt: NextAttempt | None = None,
     cards: Sequence[int] = (),
-    output: Path | None = None,
 ) -> RunOutcome:
     """Run `command` to its end; its output goes to the terminal and to `folder`/log.txt.
 
-    `quiet` keeps it from the terminal. With `rank_logs` each rank's output is also kept in
-    `folder`/ranks/RANK.log, and the terminal shows that of this machine's first rank and of no
-    other; the ranks then write to sockets, where they else write to pipes.
+    `folder`/run.json is written when the run starts, after each attempt and when it ends; `facts`
+    go into it. A first SIGINT, SIGTERM or SIGHUP is passed on; a second one, or the end of the
+    grace, kills all processes of the run. When this process is killed, the child gets SIGTERM
+    (Linux).
 
-    `folder`/run.json is written when the run starts, again at each attempt and when it ends;
-    `facts` (plan, recipe, cards, anything JSON can hold) go into it, and so do those that `late`
-    finds once the ranks are on their way. A first SIGINT, SIGTERM or SIGHUP is passed on and the
-    run has `grace` seconds to end; a second one, or the end of the grace, kills all of it. When
-    this process is killed, the child gets SIGTERM (Linux).
-
-    After an attempt that failed of itself, `again` is asked for a command to go on with. `cards`
-    (indices as in nvidia-smi) are watched in `folder`/gpus.jsonl. In the script's `output` folder
-    the log can be found as train.log.
+    After an attempt that failed by itself, `next_attempt` decides how to continue. `cards`
+    (indices as in nvidia-smi) are sampled into `folder`/gpus.jsonl.
 
     Raises:
-        InputError: the folder is no fit place, or the program cannot be started.
+        InputError: the folder cannot be used, or the program cannot be started.
 
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    facts = facts or RunFacts()
     run_id = os.urandom(16).hex()
-    patience = patience or SilenceLimits()
-    record = RunRecord(folder / RECORD, opening(command, run_id, facts or {}))
-    attempts: list[dict[str, Any]] = []
+    record = RunRecord(folder / RECORD, initial_content(command, run_id, facts.known))
     began = time.monotonic()
-    following: Attempt | None = Attempt(command)
-    ranks = folder / RANKS if rank_logs else None
-    with Logs(folder / LOG, ranks) as logs, Stop(grace) as stop:
-        while following is not None:
-            attempt = _Attempt(following.command, run_id, logs, quiet, patience)
-            try:
-                with _monitor(folder, cards) as monitor:
-                    outcome = attempt.run(
-                        stop, under_way=lambda: record.update(versions=dict(versions()), **late())
-                    )
-            except OSError as error:
-                message = f"{following.command.argv[0]}: cannot be started: {error.strerror}"
-                record.close(exit_status=2, cause=message)
-                raise InputError(message) from None
-            seen = {"gpus": monitor.facts()} if monitor else {}
-            attempts.append({**following.facts, **attempt.facts(outcome), **seen})
-            _link(folder / LOG, output)
-            failed = outcome.status and stop.received is None
-            following = again(outcome) if again and failed else None
-            record.update(attempts=attempts)
+    outcome = _Run(
+        folder,
+        record,
+        run_id,
+        limits or RunLimits(),
+        output or OutputOptions(),
+        late_facts=facts.late,
+        cards=cards,
+    ).run(command, next_attempt)
     outcome = attrs.evolve(outcome, seconds=time.monotonic() - began)
     record.close(
         exit_status=outcome.status,
@@ -164,57 +179,107 @@ def run(
     return outcome
 
 
-class _Attempt:
-    """One start of a command, to its end."""
+@attrs.frozen
+class _Run:
+    """A run whose record is open: one attempt after the other."""
+
+    folder: Path
+    record: RunRecord
+    run_id: str
+    limits: RunLimits
+    output: OutputOptions
+    late_facts: Callable[[], Mapping[str, Any]]
+    cards: Sequence[int]
+
+    def run(self, command: Command, next_attempt: NextAttempt | None) -> RunOutcome:
+        """Make attempts until one succeeds, a signal arrives, or `next_attempt` gives up."""
+        attempts: list[dict[str, Any]] = []
+        upcoming: Attempt | None = Attempt(command)
+        ranks = self.folder / RANKS if self.output.rank_logs else None
+        with Logs(self.folder / LOG, ranks) as logs, SignalForwarder(self.limits.grace) as signals:
+            while upcoming is not None:
+                outcome, facts = self._attempt(upcoming.command, logs, signals)
+                attempts.append({**upcoming.facts, **facts})
+                _link(self.folder / LOG, self.output.script_folder)
+                failed = outcome.status and signals.received is None
+                upcoming = next_attempt(outcome) if next_attempt and failed else None
+                self.record.update(attempts=attempts)
+        return outcome
+
+    def _attempt(
+        self, command: Command, logs: Logs, signals: SignalForwarder
+    ) -> tuple[RunOutcome, dict[str, Any]]:
+        """Start the command and wait for its end; the outcome, and facts for the record."""
+        supervisor = _Supervisor(command, self.run_id, logs, self.output.quiet, self.limits.silence)
+        try:
+            with _monitor(self.folder, self.cards) as monitor:
+                outcome = supervisor.run(signals, self._complete_record)
+        except OSError as error:
+            message = f"{command.argv[0]}: cannot be started: {error.strerror}"
+            self.record.close(exit_status=2, cause=message)
+            raise InputError(message) from None
+        gpus = {"gpus": monitor.facts()} if monitor else {}
+        return outcome, {**supervisor.facts(outcome), **gpus}
+
+    def _complete_record(self) -> None:
+        self.record.update(versions=dict(versions()), **self.late_facts())
+
+
+class _Supervisor:
+    """Starts a command once and looks after it to its end."""
 
     def __init__(
-        self, command: Command, run_id: str, logs: Logs, quiet: bool, patience: SilenceLimits
+        self, command: Command, run_id: str, logs: Logs, quiet: bool, silence: SilenceLimits
     ) -> None:
         self._command, self._run_id = command, run_id
-        self._logs, self._quiet, self._patience = logs, quiet, patience
-        self._heard = OutputMonitor()
+        self._logs, self._quiet, self._silence = logs, quiet, silence
+        self._monitor = OutputMonitor()
 
-    def run(self, stop: Stop, under_way: Callable[[], None]) -> RunOutcome:
-        """To its end; `under_way` is called once meanwhile.
+    def run(self, signals: SignalForwarder, when_started: Callable[[], None]) -> RunOutcome:
+        """Run the command to its end; `when_started` is called once, when the ranks are starting.
 
         Raises OSError if the program cannot be started.
         """
-        marks = {MARK: self._run_id, **self._patience.variables}
-        with Tee(self._logs, self._quiet, self._heard.take) as tee:
-            stdout, stderr = tee.ends
-            child = subprocess.Popen(
-                self._command.argv,
-                env=self._command.environment(os.environ) | marks,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-            )
-            tee.begin()
-            family = ProcessTree(child, self._run_id)
-            watchdog = RunWatchdog(family, self._heard, self._patience)
-            stop.reach(family)
-            waiting: list[Callable[[], None]] = [under_way]
+        with Tee(self._logs, self._quiet, self._monitor.take) as tee:
+            child = self._start(tee)
+            tree = ProcessTree(child, self._run_id)
+            watchdog = RunWatchdog(tree, self._monitor, self._silence)
+            signals.forward_to(tree)
+            pending: list[Callable[[], None]] = [when_started]
             while child.poll() is None:
                 tee.pump(_POLL)
                 tee.look(child.pid)
-                stop.escalate()
+                signals.escalate()
                 watchdog.look()
-                if waiting and time.monotonic() > self._heard.began + _UNDER_WAY:
-                    waiting.pop()()
-            left_behind = family.end()
+                if pending and time.monotonic() > self._monitor.began + _STARTUP:
+                    pending.pop()()
+            left_behind = tree.end()
             tee.drain()
-        for call in waiting:
+        for call in pending:
             call()
-        status, cause = _ending(child.returncode, stop.received, watchdog)
-        of_itself = status and stop.received is None
-        failure = _first_failure(self._heard) if of_itself else None
-        seconds = time.monotonic() - self._heard.began
-        return RunOutcome(status, cause, seconds, left_behind, failure, self._heard.step)
+        status, cause = _ending(child.returncode, signals.received, watchdog)
+        failed = status and signals.received is None
+        failure = _first_failure(self._monitor) if failed else None
+        seconds = time.monotonic() - self._monitor.began
+        return RunOutcome(status, cause, seconds, left_behind, failure, self._monitor.step)
+
+    def _start(self, tee: Tee) -> subprocess.Popen[bytes]:
+        variables = {MARK: self._run_id, **self._silence.variables}
+        stdout, stderr = tee.ends
+        child = subprocess.Popen(
+            self._command.argv,
+            env=self._command.environment(os.environ) | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
+        tee.begin()
+        return child
 
     def facts(self, outcome: RunOutcome) -> dict[str, Any]:
-        """For the record."""
+        """The attempt's entry in the record."""
         return {
             "command": self._command.line,
             "exit_status": outcome.status,
@@ -222,14 +287,15 @@ class _Attempt:
             "seconds": round(outcome.seconds, 3),
             "left_behind": outcome.left_behind,
             "failure": attrs.asdict(outcome.failure) if outcome.failure else None,
-            **self._heard.facts(),
+            **self._monitor.facts(),
         }
 
 
 def _ending(returncode: int, received: int | None, watchdog: RunWatchdog) -> tuple[int, str]:
+    """The exit status to pass on, and the cause in words."""
     if watchdog.cause and received is None:
         own = returncode if returncode > 0 else 128 - returncode
-        return (HUNG if watchdog.hung else own or 1), watchdog.cause
+        return (HANG_STATUS if watchdog.hung else own or 1), watchdog.cause
     if returncode == 0:
         return 0, "finished"
     if received is not None:
@@ -247,14 +313,14 @@ def _monitor(folder: Path, cards: Sequence[int]) -> AbstractContextManager[Monit
     return Monitor(folder / SAMPLES, cards)
 
 
-def _first_failure(heard: OutputMonitor) -> RunFailure:
+def _first_failure(monitor: OutputMonitor) -> RunFailure:
     from .failure import first_failure  # most runs have none
 
-    return first_failure(heard.output())
+    return first_failure(monitor.output())
 
 
-def _link(log: Path, output: Path | None) -> None:
-    """Let the log be found in the script's output folder, once the script has made that."""
-    if output is not None and output.is_dir():
+def _link(log: Path, script_folder: Path | None) -> None:
+    """Link the log into the script's output folder, once the script has made that."""
+    if script_folder is not None and script_folder.is_dir():
         with contextlib.suppress(OSError):
-            (output / TRAIN_LOG).symlink_to(os.path.relpath(log, output))
+            (script_folder / TRAIN_LOG).symlink_to(os.path.relpath(log, script_folder))

@@ -1,4 +1,4 @@
-"""Signals to the launcher, passed on to the run."""
+"""Pass signals to the launcher on to the run."""
 
 from __future__ import annotations
 
@@ -13,49 +13,48 @@ from .process_tree import ProcessTree
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
-class Stop:
-    """Passes signals on while the run lasts and sees to it that it ends.
+class SignalForwarder:
+    """Passes signals on while a run lasts, and kills the run if it does not end in time.
 
-    `received` is the first signal that came. `family` is who gets them: it changes from one attempt
-    of the run to the next.
+    `received` is the first signal that came.
     """
 
     def __init__(self, grace: float) -> None:
         self.received: int | None = None
-        self._family: ProcessTree | None = None
+        self._tree: ProcessTree | None = None
         self._grace = grace
         self._deadline = float("inf")
-        self._before: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> SignalForwarder:
         if threading.current_thread() is threading.main_thread():
             for name in _FORWARDED:
                 number = getattr(signal, name, None)
                 # Ignored stays ignored: that is how nohup and `&` in a script ask for it.
                 if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._handle)
+                    self._handlers[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def reach(self, family: ProcessTree) -> None:
-        """From now on `family` is told, and at once what came before it was there."""
-        self._family = family
+    def forward_to(self, tree: ProcessTree) -> None:
+        """Send signals to this attempt's processes from now on, also one that came before."""
+        self._tree = tree
         if self.received is not None:
-            family.signal_child(self.received)
+            tree.signal_child(self.received)
 
     def escalate(self) -> None:
-        """Kill everything once the time to end is over."""
-        if self._family and time.monotonic() > self._deadline:
-            self._family.signal_all(signal.SIGKILL)
+        """Kill all processes once the grace is over."""
+        if self._tree and time.monotonic() > self._deadline:
+            self._tree.signal_all(signal.SIGKILL)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.received is None:
             self.received = number
             self._deadline = time.monotonic() + self._grace
-            if self._family:
-                self._family.signal_child(number)
+            if self._tree:
+                self._tree.signal_child(number)
         else:
             self._deadline = 0.0

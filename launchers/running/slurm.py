@@ -1,4 +1,4 @@
-"""Hands a job script over to Slurm."""
+"""Submit a job script to Slurm."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from pathlib import Path
 from ...errors import InputError
 from .runner import LOG
 
-JOB = "job.sh"
+_JOB = "job.sh"
 
 
 def submit(text: str, folder: Path, words: Sequence[str] = ()) -> str:
-    """Queue the job script `text`, kept as `folder`/job.sh; its output goes to `folder`/log.txt.
+    """Save the job script `text` as `folder`/job.sh and submit it; the job's id.
 
-    `words` are more options for sbatch, and win over those of the script. Returns the job's id.
+    Its output goes to `folder`/log.txt. `words` are more options for sbatch; they override those of
+    the script.
 
     Raises:
-        InputError: there is no sbatch, it refuses the job, or the folder has one.
+        InputError: there is no sbatch, it refuses the job, or the folder has a job already.
 
     """
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         raise InputError("--submit: there is no sbatch here; --emit sbatch prints the job instead")
-    job = folder / JOB
+    job = folder / _JOB
     if job.exists():
         raise InputError(f"{job}: is the job of another run; choose another --output")
-    made = not folder.exists()
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     job.write_bytes(os.fsencode(text))
     job.chmod(0o755)
-    # Slurm would replace %j and the like.
+    # A single % would begin a pattern such as %j.
     log = str(folder / LOG).replace("%", "%%")
     command = [sbatch, "--parsable", f"--output={log}", *words, str(job)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
         job.unlink()
-        if made:
+        if is_new:
             folder.rmdir()
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise InputError(f"sbatch refuses the job: {said[-1].removeprefix('sbatch: error: ')}")
+        lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
+        raise InputError(f"sbatch refuses the job: {lines[-1].removeprefix('sbatch: error: ')}")
     # "id;cluster" where there are several clusters
-    return done.stdout.strip().partition(";")[0]
+    return result.stdout.strip().partition(";")[0]

@@ -1,4 +1,4 @@
-"""The two output streams of a run: what its processes write, and which of them wrote it."""
+"""The output streams of a run, with the process that wrote each chunk."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 import struct
 import sys
 
-_ROOM = 1 << 16
+_CHUNK = 1 << 16  # bytes
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): process, user, group
 
 
 class Pipe:
-    """A pipe: `theirs` is the end to write to, which who started the writers has to close."""
+    """A pipe. `theirs` is the end to write to; close it once the writers have been started."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = os.pipe()
@@ -22,8 +22,8 @@ class Pipe:
         return self._ours
 
     def read(self) -> tuple[bytes, int | None]:
-        """What there is, and the process it is from if known; nothing once all have ended."""
-        return os.read(self._ours, _ROOM), None
+        """The next bytes, empty at the end, and the id of the process that wrote them if known."""
+        return os.read(self._ours, _CHUNK), None
 
     def close(self) -> None:
         """Close the end to read from."""
@@ -31,9 +31,10 @@ class Pipe:
 
 
 class SocketStreams:
-    """The same as a pair of sockets, which on Linux tell who wrote what (SO_PASSCRED, unix(7)).
+    """A pair of sockets with the interface of `Pipe`.
 
-    Writers need not know: the kernel adds it, and never joins what two of them wrote.
+    On Linux they tell which process wrote what (SO_PASSCRED, unix(7)). The writers need do nothing:
+    the kernel adds their process ids, and never merges the output of two of them.
     """
 
     def __init__(self) -> None:
@@ -47,9 +48,9 @@ class SocketStreams:
         return self._ours.fileno()
 
     def read(self) -> tuple[bytes, int | None]:
-        """What there is, and the process it is from if known; nothing once all have ended."""
-        chunk, told, _, _ = self._ours.recvmsg(_ROOM, socket.CMSG_SPACE(_CREDENTIALS.size))
-        return chunk, _CREDENTIALS.unpack(told[0][2])[0] if told else None
+        """The next bytes, empty at the end, and the id of the process that wrote them if known."""
+        chunk, ancillary, _, _ = self._ours.recvmsg(_CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))
+        return chunk, _CREDENTIALS.unpack(ancillary[0][2])[0] if ancillary else None
 
     def close(self) -> None:
         """Close the end to read from."""

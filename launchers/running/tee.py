@@ -1,4 +1,4 @@
-"""A run's output, copied to the terminal, to the logs, and to whoever listens."""
+"""Copy a run's output to the terminal, to the logs, and to a listener."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import IO, Any
 from .ranks import Ranks
 from .streams import Pipe, SocketStreams
 
-_WAIT = 0.1  # seconds for the rest to arrive
+_DRAIN_WAIT = 0.1  # seconds to wait for the rest
 
 
 class Log:
-    """A file that is appended to; where somebody removes or moves it, a new one takes its place."""
+    """A log file to append to; if it is removed or moved, a new one is created."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -26,22 +26,22 @@ class Log:
         self._file = path.open("ab", buffering=0)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Close the file; there is no buffer to flush."""
         self._file.close()
 
     def write(self, chunk: bytes) -> None:
-        """Append all of it. Raises OSError where that cannot be done."""
-        if not self._is_there():
+        """Append all of the chunk. Raises OSError if it cannot be written."""
+        if not self._is_in_place():
             self._file.close()
             self._file = self._path.open("ab", buffering=0)
-        left = memoryview(chunk)
-        while left:
-            left = left[self._file.write(left) :]
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: writes are not buffered."""
 
-    def _is_there(self) -> bool:
+    def _is_in_place(self) -> bool:
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except FileNotFoundError:
@@ -49,10 +49,7 @@ class Log:
 
 
 class Logs:
-    """The log of all output, and one of each rank's below `ranks`, for a run that tells them apart.
-
-    `ranks` is None for one that does not.
-    """
+    """The log of all output, and one per rank in the folder `ranks`, unless that is None."""
 
     def __init__(self, path: Path, ranks: Path | None) -> None:
         self.all = Log(path)
@@ -67,10 +64,10 @@ class Logs:
             log.close()
 
     def write_own(self, rank: int, chunk: bytes) -> None:
-        """To the log of that rank alone."""
+        """Append to the log of one rank."""
         assert self.ranks is not None
         if rank not in self._own:
-            self._own[rank] = _opened(self.ranks / f"{rank}.log")
+            self._own[rank] = _open(self.ranks / f"{rank}.log")
         log = self._own[rank]
         if log is not None and not _write(log, chunk):
             self._own[rank] = None
@@ -80,11 +77,11 @@ class Tee:
     """Copies a run's two streams, byte for byte as they come, to ours and to the logs.
 
     Bytes, not lines: a progress bar ends in a carriage return for hours before its newline.
-    `listen` gets each chunk with the number of its stream, 1 or 2, and the rank it is from, if any
-    is known. Where ranks are told apart, ours show the first one of this machine, and whoever is
-    none, such as the program that starts them.
+    `listen` gets each chunk with the number of its stream, 1 or 2, and the rank that wrote it, if
+    known. With a log per rank, ours show only the output of this machine's first rank, and of
+    processes that are no rank, such as the launcher.
 
-    The processes are to write to the two `ends`, which are closed by `begin`.
+    The processes write to the two `ends`, which `begin` closes here.
     """
 
     def __init__(
@@ -111,13 +108,13 @@ class Tee:
         self._selector.close()
 
     def begin(self) -> None:
-        """The processes have the ends to write to; with theirs the streams are to end."""
+        """Close our copies of the ends, so that the streams end when the processes have ended."""
         for end in self.ends:
             os.close(end)
         self.ends = ()
 
     def pump(self, timeout: float) -> bool:
-        """Copy what there is, waiting up to `timeout` seconds for it; whether there was any."""
+        """Copy available output, waiting up to `timeout` seconds for it; whether there was any."""
         if not self._selector.get_map():
             time.sleep(timeout)
             return False
@@ -140,13 +137,13 @@ class Tee:
         return bool(ready)
 
     def look(self, starter: int) -> None:
-        """Get to know the ranks that process `starter` has started."""
+        """Note the ranks that process `starter` has started."""
         if self._logs.ranks is not None:
             self._ranks.look(starter)
 
     def drain(self) -> None:
-        """Copy the rest. All writers have ended, so what the pipes hold is all there will be."""
-        while self._selector.get_map() and self.pump(_WAIT):
+        """Copy the rest of the output, after all writers have ended."""
+        while self._selector.get_map() and self.pump(_DRAIN_WAIT):
             pass
 
     def _close(self, pipe: Any) -> None:
@@ -154,7 +151,7 @@ class Tee:
         pipe.close()
 
 
-def _opened(path: Path) -> Log | None:
+def _open(path: Path) -> Log | None:
     try:
         path.parent.mkdir(exist_ok=True)
         return Log(path)
@@ -165,12 +162,12 @@ def _opened(path: Path) -> Log | None:
 
 
 def _write(sink: Log | IO[bytes], chunk: bytes) -> bool:
-    """Whether the sink took it: a reader that went away, or a full disk, ends no training."""
+    """Write to a sink; False if that failed: a closed pipe or a full disk must not end the run."""
     try:
         sink.write(chunk)
         sink.flush()
     except BrokenPipeError:
-        # Else the interpreter would complain, and exit with 120, when it flushes at its end.
+        # Else the interpreter would complain and exit with 120 when it flushes at exit.
         if not isinstance(sink, Log):
             with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), sink.fileno())

@@ -1,4 +1,4 @@
-"""What a run that has ended tells of the pace of such trainings: kept for the next plan."""
+"""Record a finished run's step time for the next plan."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ..planning.planner import FullPlan, PlanRequest
 from ..planning.throughput import Throughput
 from ..planning.training_steps import steps_per_epoch
 from .history import read
-from .run_record import now
+from .run_record import utc_now
 
-ENOUGH = 20  # steps of a bar; fewer tell more of the start than of the pace
+_MIN_STEPS = 20  # of a progress bar; with fewer, the start-up of the run weighs too much
 
 
 def remember(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path) -> None:
-    """Keep the time of a step, if a progress bar of the run in `folder` told it.
+    """Save the step time that the progress bars of the run in `folder` show, if they do.
 
-    A bar's steps are micro-batches or optimizer steps: which, its length tells. Nothing is kept of
-    a run that was started anew with another plan.
+    The length of a bar tells whether its steps are micro-batches or optimizer steps. Nothing is
+    saved of a run with several attempts, as these may have had different plans.
 
     Raises:
         InputError: the run's record cannot be read.
-        OSError: it cannot be kept.
+        OSError: the time cannot be written.
 
     """
     attempts: list[dict[str, Any]] = read(folder).record["attempts"]
@@ -34,25 +34,25 @@ def remember(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path
     seconds = step_seconds(found.plan, found.settings.horizon.examples, attempts[0]["units"])
     if seconds is None:
         return
-    before = found.pace
+    previous = found.pace
     pace = Throughput(
-        when=now(),
+        when=utc_now(),
         world=found.plan.world,
         per_device=found.plan.per_device,
         accumulation=found.plan.accumulation,
         seconds=seconds,
         time=seconds / found.roofline.seconds if found.roofline else None,
     )
-    if before is not None:  # which a probe has measured
-        pace = changed(pace, memory=before.memory, power=before.power)
+    if previous is not None:  # only a probe measures memory and power
+        pace = changed(pace, memory=previous.memory, power=previous.power)
     asked.paces(devices).keep(pace, found.settings.precision.name)
 
 
 def step_seconds(plan: Plan, examples: int, units: dict[str, list[float]]) -> float | None:
-    """Seconds of an optimizer step, from bars by their length: how far each came, in what time."""
+    """Seconds per optimizer step, from progress bars: their length -> (steps done, seconds)."""
     micro = steps_per_epoch(examples, changed(plan, accumulation=1))
     for length, times in ((micro, plan.accumulation), (steps_per_epoch(examples, plan), 1)):
         done, seconds = units.get(str(length), (0, 0.0))
-        if done >= ENOUGH:
+        if done >= _MIN_STEPS:
             return seconds / done * times
     return None

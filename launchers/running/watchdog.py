@@ -1,4 +1,4 @@
-"""Stops a run that will not end by itself: a rank hangs, or is out of memory and others wait."""
+"""Stop a run that will not end by itself: a rank hangs, or is out of memory and the others wait."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import attrs
 from .output_monitor import OutputMonitor
 from .process_tree import ProcessTree
 
-DUMPS = 10.0
-"""Seconds that the ranks have to write their stacks, or to end, before all is killed."""
+_DUMP_SECONDS = 10.0
+"""Seconds for the ranks to write their stacks, or to end, before all are killed."""
 
-HUNG = 124
-"""The exit status of a run that hung, as timeout(1) has it."""
+HANG_STATUS = 124
+"""The exit status of a run that hung, as with timeout(1)."""
 
 
 @attrs.frozen
 class SilenceLimits:
-    """Seconds without any output after which a run is stopped: at all, and once out of memory.
+    """Seconds without output after which a run is stopped; 0 means never.
 
-    0 stands for ever. `from_first_step`: before the first step nothing counts as a hang, so that
-    data may be prepared in silence, and scripts that show no steps are left alone.
+    `hung`: in general; `out_of_memory`: after a rank has reported an OOM. `from_first_step`: before
+    the first step nothing counts as a hang, so that data may be prepared in silence, and scripts
+    that show no steps are never stopped.
     """
 
     hung: float = 0.0
@@ -31,44 +32,44 @@ class SilenceLimits:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a process needs so that SIGABRT makes it write the stacks of all its threads."""
+        """Environment variables that make a process write all its stacks on SIGABRT."""
         return {"PYTHONFAULTHANDLER": "1"} if self.hung else {}
 
 
 class RunWatchdog:
-    """Looks at one attempt; `cause` says why it was stopped, and is empty while it was not."""
+    """Watches one attempt; `cause` says why it was stopped, and is empty otherwise."""
 
-    def __init__(self, family: ProcessTree, heard: OutputMonitor, patience: SilenceLimits) -> None:
+    def __init__(self, tree: ProcessTree, monitor: OutputMonitor, limits: SilenceLimits) -> None:
         self.cause = ""
         self.hung = False
-        self._family, self._heard, self._patience = family, heard, patience
+        self._tree, self._monitor, self._limits = tree, monitor, limits
         self._deadline = float("inf")
         self._ranks: list[int] = []
 
     def look(self) -> None:
-        """Stop the run if it is time to."""
+        """Stop the run if a limit is exceeded."""
         now = time.monotonic()
-        silent = now - self._heard.last
+        silent = now - self._monitor.last_output
         if self.cause:
-            if now > self._deadline or (self.hung and not self._family.living(self._ranks)):
-                self._family.signal_all(signal.SIGKILL)
-        elif self._heard.out_of_memory and 0 < self._patience.out_of_memory < silent:
+            if now > self._deadline or (self.hung and not self._tree.any_alive(self._ranks)):
+                self._tree.signal_all(signal.SIGKILL)
+        elif self._monitor.out_of_memory and 0 < self._limits.out_of_memory < silent:
             self._stop("stopped: a rank ran out of memory and the others waited for it")
-            self._family.signal_all(signal.SIGTERM)
-        elif 0 < self._patience.hung < silent and self._is_under_way():
+            self._tree.signal_all(signal.SIGTERM)
+        elif 0 < self._limits.hung < silent and self._has_begun():
             self.hung = True
             self._stop(
-                f"hung: no output for {self._patience.hung:g} s; each rank's stacks are in the log"
+                f"hung: no output for {self._limits.hung:g} s; each rank's stacks are in the log"
             )
-            self._ranks = self._family.ranks()
-            # Who started the ranks would stop the others, with their stacks half written, as soon
-            # as it sees the first one end.
-            self._family.signal_all(signal.SIGSTOP, self._ranks)
-            self._family.signal(self._ranks, signal.SIGABRT)
+            self._ranks = self._tree.ranks()
+            # Their launcher would stop the other ranks, with their stacks half written, as soon as
+            # the first one ends.
+            self._tree.signal_all(signal.SIGSTOP, self._ranks)
+            self._tree.signal(self._ranks, signal.SIGABRT)
 
-    def _is_under_way(self) -> bool:
-        return self._heard.step is not None or not self._patience.from_first_step
+    def _has_begun(self) -> bool:
+        return self._monitor.step is not None or not self._limits.from_first_step
 
     def _stop(self, cause: str) -> None:
         self.cause = cause
-        self._deadline = time.monotonic() + DUMPS
+        self._deadline = time.monotonic() + _DUMP_SECONDS

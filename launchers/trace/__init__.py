@@ -1,4 +1,4 @@
-"""The observer that rides inside a traced process, and the reader of what it wrote.
+"""The tracer, which observes a training script from inside its process, and the trace reader.
 
 ``python -m ddpfix.launchers.trace --out DIR [options] SCRIPT ARGS…`` runs SCRIPT as ``python SCRIPT
 ARGS…`` would and writes ``DIR/rank{RANK}.jsonl`` (see `events`). It also works as the module of

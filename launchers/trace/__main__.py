@@ -1,4 +1,4 @@
-"""``python -m ddpfix.launchers.trace --out DIR [options] SCRIPT ARGS…``."""
+"""``python -m ddpfix.launchers.trace --out DIR [options] SCRIPT ARGS…``: run a traced script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .sites import Sites
 from .training import TrainingObserver
 from .watchdog import HangReporter
 
-_TAIL = 30
+_TRACEBACK_LINES = 30
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tracer's own options; what follows SCRIPT is the script's."""
+    """The parser of the tracer's own options; those after SCRIPT are the script's."""
     result = _Parser(
         prog="python -m ddpfix.launchers.trace",
         description="Run a training script as python would, and write down what it does.",
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> NoReturn:
 
 
 class TracedProcess:
-    """One traced process: what is installed in it, and the end of its script."""
+    """A traced process: installs the hooks, runs the script, and records how it ends."""
 
     def __init__(self, options: argparse.Namespace, recorder: Recorder) -> None:
         self._options = options
@@ -108,17 +108,17 @@ class TracedProcess:
         self._watchdog: HangReporter | None = None
 
     def install(self) -> None:
-        """Put every hook in its place, or in wait for the import it needs."""
+        """Install every hook, some of them once the library that they wrap is imported."""
         options = self._options
         self._recorder.emit(self._start())
         after_import = AfterImport(self._recorder)
         sys.meta_path.insert(0, after_import)
         if options.threads is not None:
-            determinism.threads(options.threads, after_import)
+            determinism.set_threads(options.threads, after_import)
         if options.seed is not None:
-            determinism.seed(options.seed, after_import)
+            determinism.set_seed(options.seed, after_import)
         if options.no_dropout:
-            after_import.call("torch", determinism.no_dropout)
+            after_import.call("torch", determinism.disable_dropout)
         if options.shim_legacy:
             legacy.install(after_import, self._sites)
         Seeds(self._recorder, self._sites).install(after_import)
@@ -154,8 +154,8 @@ class TracedProcess:
                 self._end(0, None)
                 raise SystemExit(0) from None
             self._end(1, error)
-            # As python would have shown it, without the frames of the tracer.
-            error = error.with_traceback(self._own_part(error.__traceback__))
+            # As python would print it, without the frames of the tracer.
+            error = error.with_traceback(self._user_part(error.__traceback__))
             sys.excepthook(type(error), error, error.__traceback__)
             raise SystemExit(1) from None
         self._end(0, None)
@@ -180,7 +180,7 @@ class TracedProcess:
         )
 
     def _is_starved(self, error: BaseException) -> bool:
-        """Whether the script ended because ``next`` found no batch after a limit."""
+        """Whether the script ended because ``next`` found no batch after a limit was reached."""
         starved = isinstance(error, StopIteration) or isinstance(error.__cause__, StopIteration)
         return starved and self._limits.training_over is not None
 
@@ -193,12 +193,12 @@ class TracedProcess:
         self._training.close()
         failure = None
         if error is not None:
-            own = self._own_part(error.__traceback__)
+            own = self._user_part(error.__traceback__)
             lines = "".join(traceback.format_exception(type(error), error, own)).splitlines()
             failure = ScriptException(
                 type=type(error).__name__,
                 message=str(error),
-                traceback=lines[-_TAIL:],
+                traceback=lines[-_TRACEBACK_LINES:],
                 site=self._sites.of_traceback(error.__traceback__),
             )
         self._recorder.emit(
@@ -212,7 +212,8 @@ class TracedProcess:
             self._watchdog.stop()
         self._recorder.emit(Closed(group_alive=self._collectives.group_alive()))
 
-    def _own_part(self, tb: TracebackType | None) -> TracebackType | None:
+    def _user_part(self, tb: TracebackType | None) -> TracebackType | None:
+        """The traceback from the first frame of the user's code on."""
         begin = tb
         while begin is not None and not self._sites.is_user(begin.tb_frame.f_code.co_filename):
             begin = begin.tb_next

@@ -1,9 +1,9 @@
-"""Every collective of a rank: those the script calls, and those DistributedDataParallel runs.
+"""Record every collective of a rank: the script's own, and those of DistributedDataParallel.
 
 The reducer of DistributedDataParallel calls the process group from C++. A communication hook would
-show each bucket but replaces the averaging (which then differs in the last bit where the world size
-is no power of two). Instead the process group's own sequence number, which counts its collectives,
-is read before and after, and what no wrapped function accounts for is the reducer's.
+show each bucket, but it replaces the averaging (which then differs in the last bit unless the world
+size is a power of two). Instead the process group's sequence number, which counts its collectives,
+is read before and after; those that no wrapped function accounts for are the reducer's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .events import Collective, Group, Site
 from .recorder import Recorder
 from .sites import Sites
 
-NAMES = [
+_NAMES = [
     "all_gather",
     "all_gather_coalesced",
     "all_gather_into_tensor",
@@ -45,7 +45,7 @@ NAMES = [
     "scatter_object_list",
     "send",
 ]
-"""Functions of torch.distributed that are recorded."""
+"""The functions of torch.distributed that are recorded."""
 
 
 @define
@@ -56,7 +56,7 @@ class UncountedCollectives:
 
 
 class Collectives:
-    """Follows torch.distributed and DistributedDataParallel."""
+    """Wraps torch.distributed and DistributedDataParallel to record their collectives."""
 
     def __init__(self, recorder: Recorder, sites: Sites) -> None:
         self._recorder = recorder
@@ -67,55 +67,55 @@ class Collectives:
         self._dist: Any = None
 
     def install(self, torch: Any) -> None:
-        """Wrap the functions of an imported torch, where it was built with them."""
+        """Wrap the functions of an imported torch, if it was built with torch.distributed."""
         if not torch.distributed.is_available():
             return
         self._torch, self._dist = torch, torch.distributed
         self._tensor = torch.Tensor
-        places = (torch.distributed, torch.distributed.distributed_c10d)
-        for name in NAMES:
+        modules = (torch.distributed, torch.distributed.distributed_c10d)
+        for name in _NAMES:
             if hasattr(torch.distributed, name):
-                wrapped = self._around(name, getattr(torch.distributed, name))
-                for place in places:
-                    setattr(place, name, wrapped)
-        init = self._around_init(torch.distributed.init_process_group)
-        destroy = self._around_destroy(torch.distributed.destroy_process_group)
-        for place in places:
-            place.init_process_group = init
-            place.destroy_process_group = destroy
+                wrapped = self._wrap(name, getattr(torch.distributed, name))
+                for module in modules:
+                    setattr(module, name, wrapped)
+        init = self._wrap_init(torch.distributed.init_process_group)
+        destroy = self._wrap_destroy(torch.distributed.destroy_process_group)
+        for module in modules:
+            module.init_process_group = init
+            module.destroy_process_group = destroy
         ddp = torch.nn.parallel.DistributedDataParallel
         for method, op in (("__init__", "ddp_init"), ("_sync_buffers", "ddp_sync_buffers")):
             if hasattr(ddp, method):
-                setattr(ddp, method, self._around_ddp(op, getattr(ddp, method)))
+                setattr(ddp, method, self._wrap_ddp(op, getattr(ddp, method)))
 
     def hide(self, dynamo: Any) -> None:
-        """Keep torch.compile, now that it is imported, from looking into what was wrapped."""
+        """Keep torch.compile, which has just been imported, from tracing into the wrappers."""
         if self._dist is None:
             return
         ddp = self._torch.nn.parallel.DistributedDataParallel
-        for place in (self._dist, self._dist.distributed_c10d, ddp):
-            for name in (*NAMES, "_sync_buffers"):
-                if hasattr(place, name):
-                    setattr(place, name, dynamo.disable(getattr(place, name)))
+        for owner in (self._dist, self._dist.distributed_c10d, ddp):
+            for name in (*_NAMES, "_sync_buffers"):
+                if hasattr(owner, name):
+                    setattr(owner, name, dynamo.disable(getattr(owner, name)))
 
     def group_alive(self) -> bool:
         """Whether a process group exists."""
         return self._dist is not None and bool(self._dist.is_initialized())
 
     def total(self) -> int:
-        """Collectives run so far by all process groups of this rank, as they number them."""
+        """The number of collectives so far, by the counters of this rank's process groups."""
         if not self.group_alive():
             return 0
         count = 0
         for group in list(self._dist.distributed_c10d._world.pg_map):
-            # A group this rank is not in, or a backend that does not count.
+            # Fails for a group without this rank, and a backend that does not count.
             with contextlib.suppress(RuntimeError, AttributeError):
                 count += group._get_sequence_number_for_group()
         return count
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[UncountedCollectives]:
-        """Counts, when left, the collectives inside that were not recorded one by one."""
+        """Count, on exit, the collectives inside that were not recorded one by one."""
         result = UncountedCollectives()
         begin, accounted = self.total(), self._accounted
         yield result
@@ -124,14 +124,14 @@ class Collectives:
         self._accounted += result.count
 
     def note_gradients(self, count: int, site: Site | None) -> None:
-        """Record the all-reduces that a backward pass ran."""
+        """Record the all-reduces that a backward pass has run."""
         if count:
             self._emit("ddp_all_reduce", site, count=count)
 
-    def _around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
-            # all_gather_object calls all_gather: the outermost is what the script asked for.
+            # all_gather_object calls all_gather: only the outermost is the script's call.
             if self._depth or self._recorder.is_child:
                 return original(*args, **kwargs)
             self._emit(name, self._sites.here(), args=args, kwargs=kwargs)
@@ -150,7 +150,7 @@ class Collectives:
             self._depth -= 1
             self._accounted += max(0, self.total() - begin)
 
-    def _around_ddp(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_ddp(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
         name = "DistributedDataParallel" if op == "ddp_init" else "forward"
 
         @functools.wraps(original)
@@ -163,7 +163,7 @@ class Collectives:
 
         return method
 
-    def _around_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             with self._recorder.doing("init_process_group"):
@@ -182,7 +182,7 @@ class Collectives:
 
         return init_process_group
 
-    def _around_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
             site = self._sites.here()
@@ -204,8 +204,8 @@ class Collectives:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> None:
-        given = [*args, *(kwargs or {}).values()]
-        tensor = next((each for each in given if isinstance(each, self._tensor)), None)
+        values = [*args, *(kwargs or {}).values()]
+        tensor = next((each for each in values if isinstance(each, self._tensor)), None)
         size = None
         with contextlib.suppress(RuntimeError, ValueError):
             size = self._dist.get_world_size((kwargs or {}).get("group"))

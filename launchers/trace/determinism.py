@@ -1,4 +1,4 @@
-"""What can be taken out of a run so that two of them are comparable: dropout, threads, seeds."""
+"""Make two runs comparable: disable dropout, fix the number of threads, set the seeds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NATIVE = ["alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout
 _RECURRENT = ["gru", "lstm", "rnn_relu", "rnn_tanh"]
 
 
-def no_dropout(torch: Any) -> None:
-    """Make every dropout of an imported torch the identity that draws no random numbers.
+def disable_dropout(torch: Any) -> None:
+    """Make every dropout of an imported torch the identity, without drawing random numbers.
 
     Covers torch.nn.functional (and so the modules), torch's own functions, the ``dropout_p`` of
-    scaled_dot_product_attention and the dropout between the layers of recurrent networks. Not
-    covered: a script's own Bernoulli masks, and layer drop.
+    scaled_dot_product_attention and the dropout between the layers of recurrent networks. Does not
+    cover a script's own Bernoulli masks, and layer drop.
     """
     functional = torch.nn.functional
     for name in _FUNCTIONAL:
@@ -40,14 +40,14 @@ def no_dropout(torch: Any) -> None:
         setattr(torch._VF, name, _recurrent(getattr(torch._VF, name)))
 
 
-def threads(count: int, after_import: AfterImport) -> None:
-    """Have BLAS and torch compute with ``count`` threads, from their import on."""
+def set_threads(count: int, after_import: AfterImport) -> None:
+    """Make BLAS and torch compute with ``count`` threads from their import on."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(count)
     after_import.call("torch", lambda torch: torch.set_num_threads(count))
 
 
-def seed(value: int, after_import: AfterImport) -> None:
+def set_seed(value: int, after_import: AfterImport) -> None:
     """Seed random now, numpy and torch right after their import; the script may seed again."""
     random.seed(value)
     after_import.call("numpy", lambda numpy: numpy.random.seed(value))
@@ -82,7 +82,7 @@ def _recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def layers(*args: Any) -> Any:
         # (input, hx, weights, has_biases, layers, dropout, …); packed: one more before weights.
-        place = 5 if isinstance(args[3], bool) else 6
-        return original(*args[:place], 0.0, *args[place + 1 :])
+        index = 5 if isinstance(args[3], bool) else 6
+        return original(*args[:index], 0.0, *args[index + 1 :])
 
     return layers

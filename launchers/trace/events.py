@@ -1,16 +1,16 @@
-"""What a trace file says: one JSON object a line, one class here for each kind of line.
+"""The format of a trace file: one JSON object per line, one class per kind of line.
 
-``DIR/rank{RANK}.jsonl`` starts with a `Start` and goes on with whatever happened, in order. A
-process that a rank forked (a DataLoader worker, a member of a Pool) and that wrote files has its
-own ``DIR/rank{RANK}.pid{PID}.jsonl``, which starts with a `Child` and holds only `File` and
-`CommandStart`.
+``DIR/rank{RANK}.jsonl`` starts with a `Start`, followed by what happened, in order. A process
+that a rank forked (a DataLoader worker, a member of a Pool) and that wrote files has its own
+``DIR/rank{RANK}.pid{PID}.jsonl``, which starts with a `Child` and has only `File` and
+`CommandStart` events.
 
-On a line, ``type`` says which class it is and the other keys are its attributes; ``t``
-is seconds since the rank's `Start.started`. Losses and norms are the exact value of the tensor
+On a line, ``type`` names the class and the other keys are its attributes; ``t`` is the seconds
+since the rank's `Start.started`. Losses and norms are the exact value of the tensor
 written as a float64 (Python's ``repr``), so equal text means equal bits; ``NaN`` and ``Infinity``
 appear as such.
 
-This module imports no torch: whoever judges a trace need not have it.
+This module does not import torch: reading a trace does not need it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, ClassVar
 from attrs import define
 
 SCHEMA = 1
-"""Version of the format; a reader refuses any other."""
+"""Version of the format; the reader accepts no other."""
 
 
 @define(frozen=True)
 class Site:
-    """A place in the user's own code: absolute file, 1-based line, function (``<module>``
-    outside).
+    """A place in the user's code: absolute path, 1-based line, function.
+
+    Outside a function, ``function`` is ``<module>``.
     """
 
     file: str
@@ -49,9 +50,7 @@ class Event:
 
 @define(kw_only=True)
 class Start(Event):
-    """First line of a rank. ``started`` is Unix time in seconds; ``options`` are the tracer's
-    own.
-    """
+    """First line of a rank. ``started``: Unix time in seconds; ``options``: the tracer's own."""
 
     type: ClassVar[str] = "start"
     schema: int
@@ -83,7 +82,7 @@ class Child(Event):
 
 @define(kw_only=True)
 class ImportEvent(Event):
-    """A library was imported (outermost import only), which took ``seconds``."""
+    """A library was imported in ``seconds`` (outermost import only)."""
 
     type: ClassVar[str] = "imported"
     module: str
@@ -103,10 +102,10 @@ class Seed(Event):
 
 @define(kw_only=True)
 class Pass(Event):
-    """A DataLoader begins to be iterated: pass number ``epoch`` (from 0) over loader ``loader``.
+    """Iteration over a DataLoader begins: pass number ``epoch`` (from 0) of loader ``loader``.
 
     ``length`` is the dataset's, ``batches`` the loader's; None where they have none.
-    ``sampler`` is the class that draws: a batch sampler of the user's own, else the sampler.
+    ``sampler`` is the class that draws indices: the user's own batch sampler, else the sampler.
     """
 
     type: ClassVar[str] = "pass"
@@ -124,7 +123,7 @@ class Pass(Event):
 
 @define(kw_only=True)
 class BatchEvent(Event):
-    """Batch ``number`` (from 0) of a pass was handed to the script.
+    """The script received batch ``number`` (from 0) of a pass.
 
     ``indices`` are those the sampler drew for it; None where the dataset has no integer indices.
     """
@@ -139,11 +138,11 @@ class BatchEvent(Event):
 class PassEnd(Event):
     """A pass is over. ``kind``: ``train``, ``eval`` or ``other``.
 
-    ``train`` when at least one batch was followed by a backward pass; else ``eval`` when a module
-    was called on a batch; else ``other``. ``training`` and ``grad`` are the first called module's
-    mode and whether gradients were enabled then. ``drawn`` counts batches drawn by the sampler
-    (prefetching draws ahead), ``batches`` those handed out. ``complete``: iterated to its own end;
-    ``limit`` names the limit that cut it short.
+    ``train`` if at least one batch was followed by a backward pass; else ``eval`` if a module was
+    called on a batch; else ``other``. ``training`` and ``grad`` are the mode of the first module
+    called, and whether gradients were enabled then. ``drawn`` counts batches drawn by the sampler
+    (prefetching draws ahead), ``batches`` those the script received. ``complete``: iterated to its
+    end; ``limit`` names the limit that cut it short.
     """
 
     type: ClassVar[str] = "passend"
@@ -162,7 +161,7 @@ class PassEnd(Event):
 class Backward(Event):
     """A backward pass from ``loss`` (None unless a scalar; before a GradScaler's scaling).
 
-    ``pass_id`` is the loader pass whose batch was the last handed out. ``collectives`` counts those
+    ``pass_id`` is the loader pass of the last batch received. ``collectives`` counts those that
     DistributedDataParallel ran in it (buckets, and the map of used parameters with
     ``find_unused_parameters``).
     """
@@ -176,7 +175,7 @@ class Backward(Event):
 
 @define(kw_only=True)
 class Clip:
-    """One clip_grad_norm_: the total norm it returned, that is before clipping, and its bound."""
+    """A call of clip_grad_norm_: the norm it returned, which is before clipping, and its bound."""
 
     norm: float
     max_norm: float
@@ -184,7 +183,7 @@ class Clip:
 
 @define(kw_only=True)
 class Checksum:
-    """Parameters in the order of their names: SHA-256 of their bytes, float64 sum and l2 norm."""
+    """A checksum of the parameters by name: SHA-256 of their bytes, float64 sum and l2 norm."""
 
     sha256: str
     sum: float
@@ -195,12 +194,12 @@ class Checksum:
 class StepEvent(Event):
     """An optimizer step, number ``number`` (from 1) of optimizer ``optimizer`` (from 0).
 
-    ``losses`` are those given to backward since the last step of this optimizer, ``loss`` their
-    sum. ``clips`` are the clippings since then; the norm *before* clipping of the gradient that
-    this step used is the last one's (`norm_before`). ``grad_norm`` is the l2 norm of what the
-    optimizer was given, in float64: after clipping. ``lrs``: learning rate of every group as the
-    step used it. ``collectives``: all collectives on this rank since the step before, as the
-    process groups number them.
+    ``losses`` are those of the backward passes since the last step of this optimizer, ``loss`` is
+    their sum. ``clips`` are the clippings since then; the last one has the norm *before* clipping
+    of the gradient that this step used (`norm_before`). ``grad_norm`` is the l2 norm of that
+    gradient after clipping, in float64. ``lrs``: the learning rate of every group in this step.
+    ``collectives``: all collectives on this rank since the last step, by the counters of the
+    process groups.
     """
 
     type: ClassVar[str] = "step"
@@ -218,17 +217,17 @@ class StepEvent(Event):
 
     @property
     def norm_before(self) -> float:
-        """Gradient norm before clipping: the last clip's, or the step's own where nothing clips."""
+        """The gradient norm before clipping: the last clip's, or ``grad_norm`` without one."""
         return self.clips[-1].norm if self.clips else self.grad_norm
 
 
 @define(kw_only=True)
 class Parameters(Event):
-    """The parameters after ``after_step`` steps, because of ``reason``: ``exit`` or, when the
-    script loads other weights over trained ones, ``load_state_dict`` (taken just before).
+    """The parameters after ``after_step`` steps.
 
-    ``tensors`` maps a name, without the prefixes of wrappers, to (float64 sum, l2 norm). ``file``
-    names the .npz with the arrays beside the trace, when it was asked to keep them.
+    ``reason``: ``exit``, or ``load_state_dict`` just before the script loads other weights over
+    trained ones. ``tensors`` maps a name, without the prefixes of wrappers, to (float64 sum, l2
+    norm). ``file`` names the .npz with the arrays, in the trace's folder, if they were to be kept.
     """
 
     type: ClassVar[str] = "parameters"
@@ -242,13 +241,13 @@ class Parameters(Event):
 
 @define(kw_only=True)
 class File(Event):
-    """A file or folder is about to be changed (the attempt: the call may still fail).
+    """A file or folder is about to be changed (the call may still fail).
 
     ``op``: ``write`` (truncates), ``append``, ``update``, ``create`` (must not exist), ``rename``,
     ``remove``, ``mkdir``, ``rmdir``, ``truncate``, ``link``, ``symlink``. ``path`` is absolute;
     ``to`` is the target of a rename or link. ``existed``: ``path`` existed before (a ``mkdir`` of
-    an existing folder changes nothing). ``via``: who saw it, ``audit`` or the name of a writer that
-    the interpreter's audit hook cannot see.
+    an existing folder changes nothing). ``via``: ``audit``, or the name of a writer that the
+    interpreter's audit hook cannot see.
     """
 
     type: ClassVar[str] = "file"
@@ -263,7 +262,7 @@ class File(Event):
 
 @define(kw_only=True)
 class CommandStart(Event):
-    """Another program is started; what it writes is not seen."""
+    """Another program is started; the files it writes are not recorded."""
 
     type: ClassVar[str] = "command"
     argv: list[str]
@@ -285,12 +284,12 @@ class Group(Event):
 
 @define(kw_only=True)
 class Collective(Event):
-    """A collective is about to start (so that one that never returns is on record).
+    """A collective is about to start (recorded before, as it may never return).
 
     ``op`` is torch.distributed's name, or DistributedDataParallel's own: ``ddp_init``,
-    ``ddp_sync_buffers`` and ``ddp_all_reduce`` (gradients), which are written when done. ``count``:
-    how many collectives the process group ran for it (None when written before). ``numel`` and
-    ``dtype`` are of the first tensor given.
+    ``ddp_sync_buffers`` and ``ddp_all_reduce`` (gradients), which are recorded afterwards.
+    ``count``: how many collectives the process group ran for it (None if recorded before).
+    ``numel`` and ``dtype`` are those of the first tensor argument.
     """
 
     type: ClassVar[str] = "collective"
@@ -319,7 +318,7 @@ class Metric(Event):
 
 @define(kw_only=True)
 class Limit(Event):
-    """A limit of the tracer was reached: its name and value. ``forced``: the script was ended."""
+    """A limit of the tracer was reached. ``forced``: the tracer ended the script."""
 
     type: ClassVar[str] = "limit"
     name: str
@@ -329,10 +328,10 @@ class Limit(Event):
 
 @define(kw_only=True)
 class Hang(Event):
-    """Nothing happened for ``seconds``. ``where``: innermost place in the user's code.
+    """There was no event for ``seconds``. ``where``: the innermost place in the user's code.
 
     ``operation``: what it called there. ``stacks`` maps a thread's name to its frames, outermost
-    first, as "file:line in function". ``cause`` says who noticed.
+    first, as "file:line in function". ``cause``: how the hang was noticed.
     """
 
     type: ClassVar[str] = "hang"
@@ -345,9 +344,7 @@ class Hang(Event):
 
 @define(kw_only=True)
 class ScriptException:
-    """An uncaught exception; ``traceback`` are its last lines, ``site`` where the user's code
-    was.
-    """
+    """An uncaught exception, the last lines of its traceback, and its place in the user's code."""
 
     type: str
     message: str
@@ -374,4 +371,4 @@ class Closed(Event):
 
 
 KINDS: dict[str, type[Event]] = {kind.type: kind for kind in Event.__subclasses__()}
-"""Every kind of line by the ``type`` written on it."""
+"""The class of a line by its ``type``."""

@@ -1,9 +1,9 @@
-"""Every change to the file system, with the line of the script that caused it.
+"""Record every change to the file system, with the line of the script that caused it.
 
-The interpreter's audit hook sees what goes through Python's own ``open`` and ``os``. Writers in
-other languages are wrapped by name (`WRITERS`). Not seen: programs that are started (a
-`CommandStart` says so), processes started with multiprocessing's ``spawn`` method, and other
-libraries' native writers (HDF5).
+The interpreter's audit hook sees what goes through Python's own ``open`` and ``os``. Native writers
+are wrapped by name (`_WRITERS`). Not recorded: what other programs write (a `CommandStart` records
+their start), processes started with multiprocessing's ``spawn`` method, and the native writers of
+other libraries (HDF5).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .recorder import Recorder
 from .sites import Sites
 
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
-_SCRATCH = os.path.join(tempfile.gettempdir(), "pymp-")  # noqa: PTH118  multiprocessing's own
+_SCRATCH = os.path.join(tempfile.gettempdir(), "pymp-")  # noqa: PTH118  of multiprocessing
 
 
 class FileAudit:
-    """Records file events through one audit hook and a table of wrapped writers."""
+    """Records file events by an audit hook and by wrapped native writers."""
 
     def __init__(self, recorder: Recorder, sites: Sites) -> None:
         self._recorder = recorder
@@ -49,9 +49,9 @@ class FileAudit:
         }
 
     def install(self, after_import: AfterImport) -> None:
-        """Start to record. An audit hook stays until the process ends."""
+        """Start recording. An audit hook stays until the process ends."""
         sys.addaudithook(self._hook)
-        for module, wrap in WRITERS.items():
+        for module, wrap in _WRITERS.items():
             after_import.call(module, functools.partial(wrap, self))
 
     def writes(self, path: Any, via: str) -> None:
@@ -59,8 +59,8 @@ class FileAudit:
         if isinstance(path, str | bytes | os.PathLike):
             self._change("write", path, via=via)
 
-    def wrapping(self, function: Callable[..., Any], argument: int, name: str, via: str) -> Any:
-        """``function``, recording its argument number ``argument`` (or ``name``) as written."""
+    def wrap(self, function: Callable[..., Any], argument: int, name: str, via: str) -> Any:
+        """Wrap ``function``: record its argument number ``argument`` (or ``name``) as written."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -83,7 +83,7 @@ class FileAudit:
             with self._recorder.quiet():
                 handler(args)
         except (AttributeError, LookupError, TypeError, ValueError, UnicodeError):
-            # An exception here would surface in the script's own call, which it did not cause.
+            # An exception here would surface in the script's own call.
             return
 
     def _open(self, args: tuple[Any, ...]) -> None:
@@ -108,7 +108,9 @@ class FileAudit:
         self, op: str, path: Any, folder: int = -1, *, to: str | None = None, via: str = "audit"
     ) -> None:
         full = self._full(path, folder)
-        if self._left_out(full) or (via == "audit" and full == getattr(self._inside, "path", None)):
+        if self._is_ignored(full) or (
+            via == "audit" and full == getattr(self._inside, "path", None)
+        ):
             return
         self._recorder.emit(
             File(
@@ -132,7 +134,7 @@ class FileAudit:
             )
         )
 
-    def _left_out(self, path: str) -> bool:
+    def _is_ignored(self, path: str) -> bool:
         if path.startswith((*_SYSTEM, _SCRATCH)) or "__pycache__" in path:
             return True
         if self._recorder.owns(path):
@@ -153,18 +155,18 @@ class FileAudit:
 
 
 def _torch(audit: FileAudit, torch: Any) -> None:
-    torch.save = audit.wrapping(torch.save, 1, "f", "torch.save")
+    torch.save = audit.wrap(torch.save, 1, "f", "torch.save")
     torch.serialization.save = torch.save
-    torch.jit.save = audit.wrapping(torch.jit.save, 1, "f", "torch.jit.save")
+    torch.jit.save = audit.wrap(torch.jit.save, 1, "f", "torch.jit.save")
 
 
 def _safetensors(audit: FileAudit, module: Any) -> None:
-    module.save_file = audit.wrapping(module.save_file, 1, "filename", "safetensors")
+    module.save_file = audit.wrap(module.save_file, 1, "filename", "safetensors")
 
 
 def _tokenizers(audit: FileAudit, module: Any) -> None:
     tokenizer, model = module.Tokenizer, module.models.Model
-    tokenizer.save = audit.wrapping(tokenizer.save, 1, "path", "tokenizers")
+    tokenizer.save = audit.wrap(tokenizer.save, 1, "path", "tokenizers")
     save_model = model.save
 
     @functools.wraps(save_model)
@@ -177,10 +179,10 @@ def _tokenizers(audit: FileAudit, module: Any) -> None:
     model.save = save
 
 
-WRITERS: dict[str, Callable[[FileAudit, Any], None]] = {
+_WRITERS: dict[str, Callable[[FileAudit, Any], None]] = {
     "torch": _torch,
     "safetensors.torch": _safetensors,
     "safetensors.numpy": _safetensors,
     "tokenizers": _tokenizers,
 }
-"""Native writers by the module that brings them, and how each is wrapped."""
+"""How to wrap the native writers of a module."""

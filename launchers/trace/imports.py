@@ -1,7 +1,7 @@
-"""Call back when a library has been imported, so that the script keeps the order of its imports.
+"""Run callbacks when the script imports a library.
 
 The tracer must not import torch itself: a script may set OMP_NUM_THREADS or CUDA_VISIBLE_DEVICES
-first, and must find torch as it would without the tracer.
+first, and must get torch as it would without the tracer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from .events import ImportEvent
 from .recorder import Recorder
 
-LARGE = frozenset(
+_TIMED = frozenset(
     [
         "accelerate",
         "datasets",
@@ -39,7 +39,7 @@ LARGE = frozenset(
 
 
 class AfterImport(MetaPathFinder):
-    """A finder that finds nothing itself, but lets callbacks run once a module is executed."""
+    """A finder that leaves finding to the others, and runs callbacks once a module is executed."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -59,8 +59,8 @@ class AfterImport(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        timed = not self._depth and fullname.partition(".")[0] in LARGE
-        if not timed and fullname not in self._callbacks:
+        is_timed = not self._depth and fullname.partition(".")[0] in _TIMED
+        if not is_timed and fullname not in self._callbacks:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -68,7 +68,7 @@ class AfterImport(MetaPathFinder):
                 continue
             spec: ModuleSpec | None = find(fullname, path, target)
             if spec is not None:
-                self._watch(spec)
+                self._wrap_loader(spec)
                 return spec
         return None
 
@@ -76,14 +76,14 @@ class AfterImport(MetaPathFinder):
     def _depth(self) -> int:
         return getattr(self._local, "depth", 0)
 
-    def _watch(self, spec: ModuleSpec) -> None:
+    def _wrap_loader(self, spec: ModuleSpec) -> None:
         loader: Any = spec.loader
         original = getattr(loader, "exec_module", None)
         if original is None:
             return
 
         def exec_module(module: ModuleType) -> None:
-            # On the instance only, and gone before the module can look at its loader.
+            # Removed from the instance before the module can look at its loader.
             del loader.exec_module
             begin = time.perf_counter()
             self._local.depth = self._depth + 1
@@ -96,7 +96,7 @@ class AfterImport(MetaPathFinder):
             module = sys.modules.get(spec.name, module)
             for callback in self._callbacks.pop(spec.name, ()):
                 callback(module)
-            if not self._depth and spec.name.partition(".")[0] in LARGE:
+            if not self._depth and spec.name.partition(".")[0] in _TIMED:
                 version = module.__dict__.get("__version__")
                 self._recorder.emit(
                     ImportEvent(
@@ -109,4 +109,4 @@ class AfterImport(MetaPathFinder):
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            return  # a loader without instance attributes: not timed, and none of ours is like that
+            return  # a loader without instance attributes; no library of ours has one

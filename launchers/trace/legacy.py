@@ -1,8 +1,8 @@
-"""What an untouched script of 2020 needs to run today, and nothing else.
+"""Let an unpatched script of 2020 run with today's libraries.
 
-It imports AdamW from transformers, which no longer has it, divides by the number of cards, and has
-attention masks of token pairs, which transformers took in three dimensions. It asks a configuration
-for torchscript, and makes tensors on a card where there is none.
+Such a script imports AdamW from transformers, which no longer has it, divides by the number of
+cards, and passes attention masks of token pairs, which transformers accepted in three dimensions.
+It reads a configuration's ``torchscript``, and creates CUDA tensors on a machine without a card.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .sites import Sites
 
 
 def install(after_import: AfterImport, sites: Sites) -> None:
-    """Provide transformers.AdamW where it is missing, one card where is none, masks of pairs."""
+    """Provide transformers.AdamW, pairwise masks, ``torchscript``, and a card if there is none."""
     after_import.call("torch", functools.partial(_one_card, sites))
     after_import.call("transformers.configuration_utils", _configuration)
-    # transformers puts a lazy module in its own place, more than once: only its class is stable.
+    # transformers replaces itself by a lazy module, more than once: only the class is stable.
     after_import.call("transformers.utils.import_utils", _lazy_module)
     after_import.call("transformers.optimization", _optimization)
     after_import.call("transformers.masking_utils", _pairwise_masks)
@@ -75,11 +75,11 @@ def adamw() -> type[Any]:
 
 
 def _pairwise_masks(module: Any) -> None:
-    """Let masks (batch, query, key) of 0 and 1 be added to the scores, as transformers 4 did.
+    """Add masks (batch, query, key) of 0 and 1 to the scores, as transformers 4 did.
 
     Source: transformers 4, ``PreTrainedModel.get_extended_attention_mask``.
     """
-    # Models have imported what calls this, but it is looked up in every call.
+    # Models have imported its caller, which looks this up in every call.
     original = getattr(module, "_preprocess_mask_arguments", None)
     if original is None:
         return
@@ -94,20 +94,21 @@ def _pairwise_masks(module: Any) -> None:
 
 
 def _configuration(module: Any) -> None:
-    """Let every configuration say that it is not for torchscript, as in transformers 4."""
+    """Give every configuration ``torchscript = False``, as in transformers 4."""
     config = getattr(module, "PreTrainedConfig", None)
     if config is not None and not hasattr(config, "torchscript"):
         config.torchscript = False
 
 
 def _one_card(sites: Sites, torch: Any) -> None:
+    """Let the script count one card, and put CUDA tensors on the CPU, if there is no card."""
     if torch.cuda.is_available():
         return
     original: Callable[[], int] = torch.cuda.device_count
 
     @functools.wraps(original)
     def device_count() -> int:
-        # Libraries ask as well, and must keep getting the truth.
+        # Libraries call it too, and must get the true number.
         return 1 if sites.is_user(sys._getframe(1).f_code.co_filename) else original()
 
     torch.cuda.device_count = device_count

@@ -1,4 +1,4 @@
-"""When training or an evaluation has gone on for long enough."""
+"""Limits on steps, epochs and evaluation batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .recorder import Recorder
 
 @define
 class Limits:
-    """Counts steps and epochs against the limits asked for (None: no limit)."""
+    """Counts steps and epochs; None means no limit."""
 
     recorder: Recorder
     max_steps: int | None = None
@@ -21,24 +21,24 @@ class Limits:
     training_over: str | None = None
 
     def note_step(self, optimizer: int) -> None:
-        """One more step of an optimizer; the one with the most steps counts."""
+        """Count a step of an optimizer; the one with the most steps decides."""
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if self.max_steps is not None and self._steps[optimizer] >= self.max_steps:
             self._reach("max-steps", self.max_steps)
 
     def note_epoch(self) -> None:
-        """One more training pass over a loader is complete."""
+        """Count a complete training pass over a loader."""
         self._epochs += 1
         if self.max_epochs is not None and self._epochs >= self.max_epochs:
             self._reach("max-epochs", self.max_epochs)
 
     def evaluation_over(self, batches: int) -> str | None:
-        """The limit's name, once an evaluation pass has handed out enough batches."""
+        """The name of the limit, once an evaluation pass has yielded enough batches."""
         reached = self.max_eval_batches is not None and batches >= self.max_eval_batches
         return "max-eval-batches" if reached else None
 
     def force(self) -> None:
-        """Record that the script is ended because it does not stop by itself."""
+        """Record that the tracer ends the script, which does not stop by itself."""
         name = self.training_over or "max-eval-batches"
         value = {
             "max-steps": self.max_steps,

@@ -1,7 +1,7 @@
-"""What every DataLoader hands out, whether it trains or evaluates, and where a limit ends it.
+"""Record the batches of every DataLoader and whether it trains or evaluates; apply the limits.
 
-Indices are drawn in the main process whatever the number of workers, so the iterator's one method
-that draws shows them all; they are attributed to the batch that they become.
+Indices are drawn in the main process for any number of workers, all by one method of the iterator;
+each is attributed to its batch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from .limits import Limits
 from .recorder import Recorder
 from .sites import Sites
 
-ENDLESS = 10_000
-"""Empty training passes in a row after which a script is taken to wait for data for ever."""
+_MAX_EMPTY_PASSES = 10_000
+"""Empty training passes in a row after which a script is assumed to wait for data forever."""
 
 
-_Looks = tuple[Site | None, str, int | None]  # where it is iterated, dataset class and length
+# Where a loader is iterated, and the class and length of its dataset.
+_Signature = tuple[Site | None, str, int | None]
 
 
 @define(eq=False)
@@ -35,12 +36,12 @@ class _Loader:
 
 
 @define(eq=False)
-class _Live:
+class _ActivePass:
     """A pass in progress."""
 
     number: int
     loader: _Loader
-    looks: _Looks
+    signature: _Signature
     drawn: deque[list[int | None]] = field(factory=deque)
     draws: int = 0
     batches: int = 0
@@ -57,29 +58,29 @@ class _Live:
 
     @property
     def evaluates(self) -> bool:
-        """Nothing but an evaluation, as far as its batches have shown."""
-        seen = self.grad is not None
-        return seen and not self.backwards and not (self.grad and self.training)
+        """Whether it is certainly an evaluation, by its batches so far."""
+        has_forward = self.grad is not None
+        return has_forward and not self.backwards and not (self.grad and self.training)
 
 
 class Loaders:
-    """Follows the passes over DataLoaders."""
+    """Wraps DataLoader to record its passes."""
 
     def __init__(self, recorder: Recorder, sites: Sites, limits: Limits) -> None:
         self._recorder = recorder
         self._sites = sites
         self._limits = limits
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
-        self._passes: weakref.WeakKeyDictionary[Any, _Live] = weakref.WeakKeyDictionary()
+        self._passes: weakref.WeakKeyDictionary[Any, _ActivePass] = weakref.WeakKeyDictionary()
         self._watch: dict[int, weakref.ref[Any]] = {}
-        self._stack: list[_Live] = []
+        self._stack: list[_ActivePass] = []
         self._count = 0
         self._loader_count = 0
-        # A loader made anew for each epoch is known by where it is iterated and what it holds: one
-        # loop may serve both training and evaluation.
-        self._trained: set[_Looks] = set()
+        # Loaders that are created for each epoch are recognized by their signature: where they are
+        # iterated is not enough, as one loop may serve both training and evaluation.
+        self._trained: set[_Signature] = set()
         self._empty_in_a_row = 0
-        self._armed: Callable[[], None] | None = None
+        self._hook_remover: Callable[[], None] | None = None
 
     def install(self, torch: Any) -> None:
         """Wrap the DataLoader of an imported torch."""
@@ -93,44 +94,44 @@ class Loaders:
         self._wrap(base, "__next__", self._next)
 
     def note_backward(self) -> int | None:
-        """A backward pass has run: on the batch handed out last. Returns that pass's number."""
+        """Attribute a backward pass to the last batch; the number of its loader pass."""
         self._empty_in_a_row = 0
         if not self._stack:
             return None
-        live = self._stack[-1]
-        live.backwards += 1
-        live.loader.trains = True
-        self._trained.add(live.looks)
-        return live.number
+        current = self._stack[-1]
+        current.backwards += 1
+        current.loader.trains = True
+        self._trained.add(current.signature)
+        return current.number
 
     def close(self) -> None:
-        """End what is still open, because the script has ended."""
-        self._disarm()
-        for live in list(self._passes.values()):
-            self._finish(live, complete=False, limit=None)
+        """End all passes, because the script has ended."""
+        self._remove_hook()
+        for current in list(self._passes.values()):
+            self._finish(current, complete=False, limit=None)
 
     @staticmethod
-    def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
         @functools.wraps(original)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return around(functools.partial(original, self, *args, **kwargs), self, *args)
+            return wrapper(functools.partial(original, self, *args, **kwargs), self, *args)
 
         setattr(owner, name, method)
 
     def _iter(self, original: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
         if self._limits.training_over is not None and not self._recorder.is_child:
-            looks = _looks(self._sites.here(), loader)
-            if self._is_training(self._loaders.get(loader), looks):
-                self._nothing_left()
-                # No workers are started for an empty pass.
+            signature = _signature(self._sites.here(), loader)
+            if self._is_training(self._loaders.get(loader), signature):
+                self._count_empty_pass()
+                # Starts no workers.
                 return iter(())
         return original()
 
-    def _nothing_left(self) -> None:
+    def _count_empty_pass(self) -> None:
         self._empty_in_a_row += 1
-        if self._empty_in_a_row >= ENDLESS:
+        if self._empty_in_a_row >= _MAX_EMPTY_PASSES:
             self._limits.force()
             raise SystemExit(0)
 
@@ -141,10 +142,10 @@ class Loaders:
 
     def _reset(self, original: Callable[[], None], iterator: Any, loader: Any, *_: Any) -> None:
         original()
-        live = self._passes.get(iterator)
-        # Workers that persist are reset for another pass; a first reset precedes the first draw.
-        if live is not None and (live.draws or live.over):
-            self._finish(live, complete=False, limit=None)
+        current = self._passes.get(iterator)
+        # Persistent workers are reset for every pass; the first reset precedes the first draw.
+        if current is not None and (current.draws or current.over):
+            self._finish(current, complete=False, limit=None)
             self._begin(iterator, loader)
 
     def _begin(self, iterator: Any, loader: Any) -> None:
@@ -152,124 +153,128 @@ class Loaders:
         if known is None:
             known = self._loaders[loader] = _Loader(self._loader_count)
             self._loader_count += 1
-        live = _Live(self._count, known, _looks(self._sites.here(), loader))
+        current = _ActivePass(self._count, known, _signature(self._sites.here(), loader))
         self._count += 1
-        self._passes[iterator] = live
-        # A loop left by ``break`` is over when its iterator goes.
-        self._watch[live.number] = weakref.ref(iterator, lambda _: self._abandon(live))
+        self._passes[iterator] = current
+        # A loop left by ``break`` is over when its iterator is collected.
+        self._watch[current.number] = weakref.ref(iterator, lambda _: self._abandon(current))
         sampler = loader.batch_sampler if loader.batch_size is None else loader.sampler
         iterable = hasattr(loader.dataset, "__iter__") and not hasattr(
             loader.dataset, "__getitem__"
         )
         self._recorder.emit(
             Pass(
-                pass_id=live.number,
+                pass_id=current.number,
                 loader=known.number,
                 epoch=known.passes,
-                dataset=live.looks[1],
-                length=live.looks[2],
+                dataset=current.signature[1],
+                length=current.signature[2],
                 sampler=type(sampler if sampler is not None else loader.sampler).__name__,
                 batch_size=loader.batch_size,
                 batches=None if iterable else _length(loader),
                 workers=loader.num_workers,
-                site=live.looks[0],
+                site=current.signature[0],
             )
         )
         known.passes += 1
 
     def _next_index(self, original: Callable[[], Any], iterator: Any) -> Any:
         index = original()
-        live = self._passes.get(iterator)
-        if live is not None:
-            live.drawn.append(_integers(index))
-            live.draws += 1
+        current = self._passes.get(iterator)
+        if current is not None:
+            current.drawn.append(_integers(index))
+            current.draws += 1
         return index
 
     def _next(self, original: Callable[[], Any], iterator: Any) -> Any:
-        live = self._passes.get(iterator)
-        if live is None:
+        current = self._passes.get(iterator)
+        if current is None:
             return original()
-        limit = None if live.over else self._limit(live)
-        if live.over or limit is not None:
-            self._finish(live, complete=False, limit=limit)
+        limit = None if current.over else self._limit(current)
+        if current.over or limit is not None:
+            self._finish(current, complete=False, limit=limit)
             raise StopIteration
         try:
             data = original()
         except StopIteration:
-            self._finish(live, complete=True, limit=None)
+            self._finish(current, complete=True, limit=None)
             raise
-        self._hand_out(live)
+        self._record_batch(current)
         return data
 
-    def _limit(self, live: _Live) -> str | None:
-        before = live.loader if live.loader.passes > 1 or live.backwards else None
-        if self._is_training(before, live.looks):
+    def _limit(self, current: _ActivePass) -> str | None:
+        before = current.loader if current.loader.passes > 1 or current.backwards else None
+        if self._is_training(before, current.signature):
             return self._limits.training_over
-        return self._limits.evaluation_over(live.batches) if live.evaluates else None
+        return self._limits.evaluation_over(current.batches) if current.evaluates else None
 
-    def _is_training(self, loader: _Loader | None, looks: _Looks) -> bool:
-        """Whether a pass trains: as the loader did before, or, if new, one that looks like it."""
-        return loader.trains if loader is not None else looks in self._trained
+    def _is_training(self, loader: _Loader | None, signature: _Signature) -> bool:
+        """Whether a pass trains: as its loader did before or, if that is new, a similar one."""
+        return loader.trains if loader is not None else signature in self._trained
 
-    def _hand_out(self, live: _Live) -> None:
-        if not self._stack or self._stack[-1] is not live:
-            if live in self._stack:
-                self._stack.remove(live)
-            self._stack.append(live)
-        indices = live.drawn.popleft() if live.drawn else []
-        self._recorder.emit(BatchEvent(pass_id=live.number, number=live.batches, indices=indices))
-        live.batches += 1
-        if live.grad is None:
-            self._arm(live)
+    def _record_batch(self, current: _ActivePass) -> None:
+        if not self._stack or self._stack[-1] is not current:
+            if current in self._stack:
+                self._stack.remove(current)
+            self._stack.append(current)
+        indices = current.drawn.popleft() if current.drawn else []
+        self._recorder.emit(
+            BatchEvent(pass_id=current.number, number=current.batches, indices=indices)
+        )
+        current.batches += 1
+        if current.grad is None:
+            self._watch_forward(current)
 
-    def _arm(self, live: _Live) -> None:
-        """Have the next module that is called say in which mode it is."""
-        self._disarm()
+    def _watch_forward(self, current: _ActivePass) -> None:
+        """Note the mode of the next module that is called."""
+        self._remove_hook()
 
         def look(module: Any, _: Any) -> None:
-            self._disarm()
-            live.training, live.grad = module.training, self._torch.is_grad_enabled()
+            self._remove_hook()
+            current.training, current.grad = module.training, self._torch.is_grad_enabled()
 
         if "torch._dynamo" in sys.modules:  # else nothing is compiled
             look = self._torch._dynamo.disable(look)
-        self._armed = self._torch.nn.modules.module.register_module_forward_pre_hook(look).remove
+        self._hook_remover = self._torch.nn.modules.module.register_module_forward_pre_hook(
+            look
+        ).remove
 
-    def _disarm(self) -> None:
-        if self._armed is not None:
-            self._armed()
-            self._armed = None
+    def _remove_hook(self) -> None:
+        if self._hook_remover is not None:
+            self._hook_remover()
+            self._hook_remover = None
 
-    def _abandon(self, live: _Live) -> None:
+    def _abandon(self, current: _ActivePass) -> None:
         if not self._recorder.is_child:
-            self._finish(live, complete=False, limit=None)
+            self._finish(current, complete=False, limit=None)
 
-    def _finish(self, live: _Live, *, complete: bool, limit: str | None) -> None:
-        if live.over:
+    def _finish(self, current: _ActivePass, *, complete: bool, limit: str | None) -> None:
+        if current.over:
             return
-        live.over = True
-        self._watch.pop(live.number, None)
-        if live in self._stack:
-            self._stack.remove(live)
-        if live.kind == "eval":
+        current.over = True
+        self._watch.pop(current.number, None)
+        if current in self._stack:
+            self._stack.remove(current)
+        if current.kind == "eval":
             self._empty_in_a_row = 0
         self._recorder.emit(
             PassEnd(
-                pass_id=live.number,
-                kind=live.kind,
-                batches=live.batches,
-                drawn=live.draws,
-                backwards=live.backwards,
-                training=live.training,
-                grad=live.grad,
+                pass_id=current.number,
+                kind=current.kind,
+                batches=current.batches,
+                drawn=current.draws,
+                backwards=current.backwards,
+                training=current.training,
+                grad=current.grad,
                 complete=complete,
                 limit=limit,
             )
         )
-        if live.kind == "train" and complete:
+        if current.kind == "train" and complete:
             self._limits.note_epoch()
 
 
-def _looks(site: Site | None, loader: Any) -> _Looks:
+def _signature(site: Site | None, loader: Any) -> _Signature:
     return site, type(loader.dataset).__name__, _length(loader.dataset)
 
 

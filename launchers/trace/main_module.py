@@ -1,4 +1,4 @@
-"""A script run as ``__main__`` by a module that already is it."""
+"""Run a script as ``__main__`` from a module that is itself ``__main__``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 def run_as_main(script: str) -> None:
-    """Execute a script in a new ``__main__`` that stays, as the interpreter itself would.
+    """Execute a script in a new, lasting ``__main__``, as the interpreter itself would.
 
     runpy.run_path differs: it changes sys.argv[0] or __file__, leaves no __loader__, and takes
     ``__main__`` away before the exit handlers run.

@@ -1,4 +1,4 @@
-"""Read the traces of a run back, and say where its ranks disagree. Imports no torch."""
+"""Read the traces of a run, and describe where its ranks disagree. Does not import torch."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ from .events import (
 
 E = TypeVar("E", bound=Event)
 
-# Integers and floats are as JSON has them; None and lists follow the annotations.
 _converter = cattrs.Converter(forbid_extra_keys=False)
 
 
 @define
 class LoaderPass:
-    """One iteration over a DataLoader, put together from its lines.
+    """One iteration over a DataLoader.
 
-    ``end`` is None when the rank died in the middle of it.
+    ``end`` is None if the rank died in the middle of it.
     """
 
     begin: Pass
@@ -48,18 +47,18 @@ class LoaderPass:
 
     @property
     def kind(self) -> str:
-        """``train``, ``eval`` or ``other``; ``unfinished`` when the rank died first."""
+        """``train``, ``eval`` or ``other``; ``unfinished`` if the rank died in it."""
         return self.end.kind if self.end is not None else "unfinished"
 
     @property
     def indices(self) -> list[int | None]:
-        """Dataset indices handed to the script, in order."""
+        """The dataset indices that the script received, in order."""
         return [index for batch in self.batches for index in batch.indices]
 
 
 @define
 class RankTrace:
-    """What one rank did: its own ``events``, and the files its forked ``children`` wrote."""
+    """The trace of one rank: its ``events``, and those of its forked ``children`` by process id."""
 
     start: Start
     events: list[Event]
@@ -85,7 +84,7 @@ class RankTrace:
 
     @property
     def steps(self) -> list[StepEvent]:
-        """Optimizer steps, of all optimizers, in order."""
+        """The steps of all optimizers, in order."""
         return self.of(StepEvent)
 
     @property
@@ -107,12 +106,12 @@ class RankTrace:
 
     @property
     def metrics(self) -> list[Metric]:
-        """Metrics logged, in order."""
+        """The logged metrics, in order."""
         return self.of(Metric)
 
     @property
     def status(self) -> int | None:
-        """Exit status of the script; None when the process was cut off (killed, or it hung)."""
+        """Exit status of the script; None if the process was killed or hung."""
         end = self.last(Exit)
         return end.status if end is not None else None
 
@@ -123,16 +122,16 @@ class RankTrace:
 
     @property
     def group_destroyed(self) -> bool | None:
-        """Whether no process group was left at the end; None when the process was cut off."""
+        """Whether no process group was left at the end; None if the process was killed or hung."""
         end = self.last(Closed) or self.last(Exit)
         return not end.group_alive if end is not None else None
 
     def phases(self) -> dict[str, float]:
         """Wall time in seconds of ``import``, ``set-up``, ``train``, ``eval`` and ``rest``.
 
-        ``import`` is the time in the imports of large libraries before the first loader pass, and
-        ``set-up`` what else came before it; ``train`` and ``eval`` are the time in passes of that
-        kind, an evaluation in mid-training counting as evaluation only; ``rest`` is all other time.
+        ``import`` is the time for importing large libraries before the first loader pass,
+        ``set-up`` all other time before it; ``train`` and ``eval`` are the time in passes of that
+        kind, where an evaluation inside training counts as evaluation only; ``rest`` is all else.
         """
         total = self.events[-1].t if self.events else 0.0
         passes = self.passes
@@ -156,8 +155,8 @@ class RankTrace:
 def read(folder: str | Path) -> list[RankTrace]:
     """The traces in a folder, by rank.
 
-    A last line cut in the middle (the process was killed) is dropped. Raises InputError when there
-    is no trace, a line is not one of ours, or the files are of different runs.
+    An incomplete last line (the process was killed) is dropped. Raises InputError if there is no
+    trace, a line cannot be read, or the files are of different runs.
     """
     folder = Path(folder)
     traces = [_read_rank(path) for path in folder.glob("rank*.jsonl") if "pid" not in path.name]
@@ -174,18 +173,18 @@ def read(folder: str | Path) -> list[RankTrace]:
 
 
 def disagreement(traces: Iterable[RankTrace]) -> str | None:
-    """Where each rank stood when the run hung, in one sentence; None when no rank reported a hang.
+    """Where each rank was when the run hung, in one sentence; None if no rank reported a hang.
 
     For instance "rank 0 is in evaluate run.py:214 (all_gather_object), rank 1 in train run.py:180
-    (backward)". A rank that had ended is said to have, with its status or its exception.
+    (backward)". For a rank that had ended, the sentence has its status or its exception.
     """
     traces = list(traces)
     if not any(trace.hang for trace in traces):
         return None
-    places = [_standing(trace) for trace in traces]
+    places = [_position(trace) for trace in traces]
     if len(places) > 1 and len(set(places)) == 1:
         return f"every rank is {places[0]}: together, so waiting for something outside, or slow"
-    # "is" once is enough: rank 0 is in …, rank 1 in …
+    # "is" only once: rank 0 is in …, rank 1 in …
     first, *rest = [
         f"rank {trace.rank} {'is ' if index == 0 and trace.hang else ''}{place}"
         for index, (trace, place) in enumerate(zip(traces, places, strict=True))
@@ -193,7 +192,7 @@ def disagreement(traces: Iterable[RankTrace]) -> str | None:
     return ", ".join([first, *rest])
 
 
-def _standing(trace: RankTrace) -> str:
+def _position(trace: RankTrace) -> str:
     if trace.hang is not None:
         where = str(trace.hang.where) if trace.hang.where else "no code of the script"
         return f"in {where}" + (f" ({trace.hang.operation})" if trace.hang.operation else "")
@@ -206,7 +205,7 @@ def _standing(trace: RankTrace) -> str:
 
 
 def _own_time(passes: list[LoaderPass], total: float) -> list[tuple[str, float]]:
-    """Time of each pass less the passes begun inside it."""
+    """The kind of each pass, and its time less that of the passes inside it."""
     spans = [(p.begin.t, p.end.t if p.end else total, p.kind) for p in passes]
     own = []
     for number, (begin, end, kind) in enumerate(spans):
@@ -233,7 +232,7 @@ def _read_rank(path: Path) -> RankTrace:
 
 
 def _read_events(path: Path) -> list[Event]:
-    # What follows the last newline is empty, or a line that was cut.
+    # After the last newline there is nothing, or an incomplete line.
     *lines, _ = path.read_bytes().split(b"\n")
     events: list[Event] = []
     for number, line in enumerate(lines, 1):

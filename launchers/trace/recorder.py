@@ -1,4 +1,4 @@
-"""The pen of a traced process: writes events so that a crash loses nothing, also after a fork."""
+"""Write a process's events so that a crash loses none, also in forked children."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OWN_FILES = re.compile(r"rank\d+(\.pid\d+)?\.(jsonl|hang)|rank\d+\.optimizer.*\
 
 
 class Recorder:
-    """Appends events to one rank's file, each with a single unbuffered write.
+    """Appends events to a rank's file, each with a single unbuffered write.
 
-    In a forked child only `File` and `CommandStart` are kept, in a file of the child's own.
+    A forked child records only `File` and `CommandStart`, in a file of its own.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -43,7 +43,7 @@ class Recorder:
         os.register_at_fork(after_in_child=self._forked)
 
     def emit(self, event: Event) -> None:
-        """Write one line. Raises OSError when the trace cannot be written."""
+        """Write an event as one line. Raises OSError if the trace cannot be written."""
         if self.is_child:
             if not isinstance(event, File | CommandStart):
                 return
@@ -55,7 +55,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """What this thread does inside is the tracer's own business and is not recorded."""
+        """Record nothing that this thread does inside: it is the tracer's own work."""
         depth = getattr(self._local, "depth", 0)
         self._local.depth = depth + 1
         try:
@@ -70,7 +70,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def doing(self, operation: str) -> Iterator[None]:
-        """Name what is in flight, for the report of a hang."""
+        """Name the operation in progress, for the report of a hang."""
         self.in_flight.append(operation)
         try:
             yield

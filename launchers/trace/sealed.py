@@ -1,9 +1,9 @@
-"""The tracer for a script that must stand on its own: importing ddpfix fails in it.
+"""The tracer for a script that must not need ddpfix: importing ddpfix fails in it.
 
-The tracer is itself part of ddpfix and lies in sys.modules, where no finder on sys.meta_path would
-be asked for it again. So the import statement and `importlib.import_module` are wrapped, and refuse
-whoever is not ddpfix. Unlike a look at the script's imports this also meets those of a module that
-it loads, and it lets a script pass that does without when the import fails.
+The tracer is itself part of ddpfix and in sys.modules, so finders on sys.meta_path are not asked.
+Instead the import statement and `importlib.import_module` are wrapped, and fail for any importer
+outside ddpfix. Unlike a check of the script's source this covers the modules that it imports, and
+accepts a script that catches the failing import.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from typing import Any
 
 from .__main__ import main
 
-OWN = str(__package__).partition(".")[0]
+_OWN = str(__package__).partition(".")[0]
 
 
 def seal() -> None:
-    """Have every import of ddpfix from outside ddpfix fail, as where it is not installed."""
+    """Make every import of ddpfix from outside ddpfix fail, as if it were not installed."""
     builtins.__import__ = _guarded(builtins.__import__)
     importlib.import_module = _guarded(importlib.import_module)
 
 
 def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def importing(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.partition(".")[0] == OWN:
-            asking = str(sys._getframe(1).f_globals.get("__name__"))
-            if asking.partition(".")[0] not in (OWN, "importlib") and not _starts(asking):
+    def guarded_import(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.partition(".")[0] == _OWN:
+            importer = str(sys._getframe(1).f_globals.get("__name__"))
+            if importer.partition(".")[0] not in (_OWN, "importlib") and not _is_this_file(
+                importer
+            ):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return original(name, *args, **kwargs)
 
-    return importing
+    return guarded_import
 
 
-def _starts(asking: str) -> bool:
-    """Whether this file is still ``__main__``: the script's own module takes that name later."""
-    return asking == "__main__" and sys.modules["__main__"].__dict__ is globals()
+def _is_this_file(importer: str) -> bool:
+    """Whether the importer is this file as ``__main__``, not yet the script's module."""
+    return importer == "__main__" and sys.modules["__main__"].__dict__ is globals()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Seeds that are set, and metrics that are logged."""
+"""Record the seeds that a script sets and the metrics that it logs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PAIR = re.compile(
     rf"(?<![\w.])([A-Za-z][\w@./-]*)\s*[=:]\s*({_NUMBER})"
     r"(?=\s*(?:$|[,;|)\]}]|[A-Za-z][\w@./-]*\s*[=:]))"
 )
-_LONGEST = 2000
+_MAX_LENGTH = 2000
 
 
 class Seeds:
-    """Records calls that seed a generator. A worker's or a library's own seeding has no site."""
+    """Records calls that seed a generator. Those by workers and libraries have no site."""
 
     def __init__(self, recorder: Recorder, sites: Sites) -> None:
         self._recorder = recorder
@@ -33,24 +33,24 @@ class Seeds:
         self._depth = 0
 
     def install(self, after_import: AfterImport) -> None:
-        """Wrap random now, numpy and torch when they are imported."""
-        setattr(random, "seed", self._around("random", random.seed))  # noqa: B010
+        """Wrap ``random`` now, numpy and torch when they are imported."""
+        setattr(random, "seed", self._wrap("random", random.seed))  # noqa: B010
         after_import.call("numpy", self._numpy)
         after_import.call("torch", self._torch)
 
     def _numpy(self, numpy: Any) -> None:
-        numpy.random.seed = self._around("numpy", numpy.random.seed)
+        numpy.random.seed = self._wrap("numpy", numpy.random.seed)
 
     def _torch(self, torch: Any) -> None:
-        wrapped = self._around("torch", torch.manual_seed)
+        wrapped = self._wrap("torch", torch.manual_seed)
         torch.manual_seed = torch.random.manual_seed = wrapped
         for name in ("manual_seed", "manual_seed_all"):
-            setattr(torch.cuda, name, self._around("cuda", getattr(torch.cuda, name)))
+            setattr(torch.cuda, name, self._wrap("cuda", getattr(torch.cuda, name)))
 
-    def _around(self, generator: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, generator: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def seed(*args: Any, **kwargs: Any) -> Any:
-            # torch.manual_seed seeds CUDA as well: the outermost call is the script's.
+            # torch.manual_seed seeds CUDA as well: only the outermost call is the script's.
             if not self._depth:
                 value = next(iter((*args, *kwargs.values())), None)
                 self._recorder.emit(
@@ -73,27 +73,29 @@ class Metrics:
         self._sites = sites
 
     def install(self) -> None:
-        """Wrap the methods of Logger. No handler is added: that would disarm basicConfig."""
+        """Wrap the methods of Logger. A handler would make basicConfig do nothing."""
         for level in ("info", "warning"):
             number = getattr(logging, level.upper())
-            setattr(logging.Logger, level, self._around(getattr(logging.Logger, level), number))
-        setattr(logging.Logger, "log", self._around(logging.Logger.log, None))  # noqa: B010
+            setattr(logging.Logger, level, self._wrap(getattr(logging.Logger, level), number))
+        setattr(logging.Logger, "log", self._wrap(logging.Logger.log, None))  # noqa: B010
 
-    def _around(self, original: Callable[..., None], fixed: int | None) -> Callable[..., None]:
+    def _wrap(self, original: Callable[..., None], fixed: int | None) -> Callable[..., None]:
         @functools.wraps(original)
         def log(logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
             level, *message = args if fixed is None else (fixed, *args)
             shown = logger.isEnabledFor(level) if isinstance(level, int) else True
             if message and isinstance(level, int) and level >= logging.INFO:
-                self._look(logger.name, shown, message[0], tuple(message[1:]))
+                self._record_metrics(logger.name, shown, message[0], tuple(message[1:]))
             if shown:
-                # One frame more: %(filename)s and %(lineno)d must stay the script's.
+                # Skip our frame: %(filename)s and %(lineno)d must stay the script's.
                 kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
                 original(logger, *args, **kwargs)
 
         return log
 
-    def _look(self, logger: str, shown: bool, message: Any, args: tuple[Any, ...]) -> None:
+    def _record_metrics(
+        self, logger: str, shown: bool, message: Any, args: tuple[Any, ...]
+    ) -> None:
         if not isinstance(message, str) or not ("=" in message or ":" in message or args):
             return
         plain = (str, int, float)
@@ -109,10 +111,8 @@ class Metrics:
 
 
 def numbers(text: str) -> list[tuple[str, float]]:
-    """The ``key = number`` and ``key: number`` pairs in a message; none in one that is very
-    long.
-    """
-    if len(text) > _LONGEST:
+    """The ``key = number`` and ``key: number`` pairs in a message; none if it is very long."""
+    if len(text) > _MAX_LENGTH:
         return []
     whole = _WHOLE.fullmatch(text)
     found = [whole.groups()] if whole else _PAIR.findall(text)

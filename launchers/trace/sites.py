@@ -1,4 +1,4 @@
-"""Which frames are the user's own code, and where in it something was called."""
+"""Find the place in the user's own code that a call comes from."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH1
 
 
 class Sites:
-    """Tells the user's files from the interpreter's, the libraries' and the tracer's."""
+    """Distinguishes the user's files from the interpreter's, the libraries' and the tracer's."""
 
     def __init__(self, script: str) -> None:
         home = os.path.dirname(os.path.realpath(script)) + os.sep  # noqa: PTH120
         paths = sysconfig.get_paths()
         libraries = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-        # A script that itself lies among the libraries is still the user's.
+        # A script inside a library folder is still the user's.
         self._libraries = tuple(
             each
             for folder in libraries
@@ -29,7 +29,7 @@ class Sites:
         self._known: dict[str, bool] = {}
 
     def is_user(self, filename: str) -> bool:
-        """Whether a code object's file is the user's."""
+        """Whether the file of a code object is the user's."""
         known = self._known.get(filename)
         if known is None:
             full = os.path.abspath(filename)  # noqa: PTH100
@@ -39,11 +39,11 @@ class Sites:
 
     @staticmethod
     def is_own(filename: str) -> bool:
-        """Whether a code object's file is the tracer's."""
+        """Whether the file of a code object is the tracer's."""
         return filename.startswith(_OWN)
 
     def here(self) -> Site | None:
-        """The innermost user frame of the calling thread, or None when there is none."""
+        """The innermost user frame of the calling thread, or None."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not self.is_user(frame.f_code.co_filename):
             frame = frame.f_back
@@ -60,7 +60,7 @@ class Sites:
 
 
 def site_of(frame: FrameType, line: int | None = None) -> Site:
-    """The place a frame stands at."""
+    """The place of a frame."""
     code = frame.f_code
     name = os.path.abspath(code.co_filename)  # noqa: PTH100
     return Site(name, line if line is not None else frame.f_lineno, code.co_name)

@@ -1,7 +1,7 @@
-"""Losses, gradient norms, learning rates and parameters of every optimizer step.
+"""Record the losses, gradient norms, learning rates and parameters of every optimizer step.
 
-Torch's own global optimizer hooks are used; ``torch.autograd.backward`` and ``clip_grad_norm_`` are
-wrapped. Everything read is read without gradients and without drawing random numbers.
+This uses torch's global optimizer hooks, and wraps ``torch.autograd.backward`` and
+``clip_grad_norm_``. Values are read without gradients and without drawing random numbers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _UNSCALED = "_ddpfix_unscaled"
 
 @define(eq=False)
 class _Optimizer:
-    """What is known of one optimizer."""
+    """The state of one optimizer since its last step, and in total."""
 
     number: int
     name: str
     parameters: list[tuple[str, Any]]
     steps: int = 0
-    kept_at: int = 0
+    saved_at: int = 0
     losses: list[float | None] = field(factory=list)
     clips: list[Clip] = field(factory=list)
     grad_norm: float = math.nan
@@ -47,7 +47,7 @@ class _Optimizer:
 
 
 class TrainingObserver:
-    """Follows backward passes, clipping and optimizer steps."""
+    """Hooks into backward passes, clipping and optimizer steps to record them."""
 
     def __init__(
         self,
@@ -77,22 +77,22 @@ class TrainingObserver:
         """Hook into an imported torch."""
         self._torch = torch
         autograd, clipping = torch.autograd, torch.nn.utils.clip_grad
-        autograd.backward = self._around_backward(autograd.backward)
-        clip = self._around_clip(clipping.clip_grad_norm_)
+        autograd.backward = self._wrap_backward(autograd.backward)
+        clip = self._wrap_clip(clipping.clip_grad_norm_)
         clipping.clip_grad_norm_ = torch.nn.utils.clip_grad_norm_ = clip
-        load = self._around_load(torch.nn.Module.load_state_dict)
+        load = self._wrap_load(torch.nn.Module.load_state_dict)
         torch.nn.Module.load_state_dict = load
         scaler = torch.amp.GradScaler
-        scaler.scale = self._around_scale(scaler.scale)
+        scaler.scale = self._wrap_scale(scaler.scale)
         # torch.optim deletes its own attribute of this name.
         hooks: Any = sys.modules["torch.optim.optimizer"]
         hooks.register_optimizer_step_pre_hook(self._before_step)
         hooks.register_optimizer_step_post_hook(self._after_step)
 
     def close(self) -> None:
-        """Record the parameters as the script leaves them, and let go of them.
+        """Record the final parameters, and drop the references to them.
 
-        Untraced, the script's own end frees its tensors while the interpreter is whole.
+        Without the tracer the end of the script would free them before the interpreter shuts down.
         """
         for known in self._all:
             if known.steps:
@@ -100,7 +100,7 @@ class TrainingObserver:
         self._all.clear()
         self._known.clear()
 
-    def _around_backward(self, original: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             # Checkpointing runs backward inside backward: only the script's own is a loss.
@@ -130,7 +130,7 @@ class TrainingObserver:
 
         return backward
 
-    def _around_clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
             norm = original(parameters, max_norm, *args, **kwargs)
@@ -142,7 +142,7 @@ class TrainingObserver:
 
         return clip_grad_norm_
 
-    def _around_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
@@ -152,12 +152,12 @@ class TrainingObserver:
 
         return scale
 
-    def _around_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def load_state_dict(module: Any, *args: Any, **kwargs: Any) -> Any:
             own = {id(p) for p in module.parameters()}
             for known in self._all:
-                if known.steps > known.kept_at and any(id(p) in own for _, p in known.parameters):
+                if known.steps > known.saved_at and any(id(p) in own for _, p in known.parameters):
                     self._write_parameters(known, "load_state_dict")
             return original(module, *args, **kwargs)
 
@@ -166,7 +166,7 @@ class TrainingObserver:
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._recorder.is_child:
             return
-        known = self._known.get(optimizer) or self._meet(optimizer)
+        known = self._known.get(optimizer) or self._register(optimizer)
         groups = optimizer.param_groups
         known.grad_norm = self._grad_norm([p for group in groups for p in group["params"]])
         known.lrs = [float(group["lr"]) for group in groups if "lr" in group]
@@ -201,7 +201,7 @@ class TrainingObserver:
         self._pending_losses, self._pending_clips = [], []
         self._limits.note_step(known.number)
 
-    def _meet(self, optimizer: Any) -> _Optimizer:
+    def _register(self, optimizer: Any) -> _Optimizer:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         names = self._names(parameters)
         known = _Optimizer(
@@ -216,27 +216,34 @@ class TrainingObserver:
         return known
 
     def _names(self, parameters: list[Any]) -> list[str]:
-        """Names as the outermost module that owns them has them, less the prefixes of wrappers."""
+        """Names as in the outermost module that owns the parameters, without wrapper prefixes."""
         wanted = {id(p) for p in parameters}
-        best: dict[int, str] = {}
-        roots: list[tuple[int, Any]] = []
-        module_class = self._torch.nn.Module
-        with self._recorder.quiet():
-            for candidate in gc.get_objects():
-                if issubclass(type(candidate), module_class):
-                    with contextlib.suppress(AttributeError):  # one whose __init__ has not ended
-                        owned = sum(id(p) in wanted for p in candidate.parameters())
-                        if owned:
-                            roots.append((owned, candidate))
-        # The module with most of them first; a wrapper's longer names are stripped to the same.
-        roots.sort(key=lambda pair: (-pair[0], -sum(1 for _ in pair[1].modules())))
-        for _, module in roots:
-            if len(best) == len(wanted):
+        names: dict[int, str] = {}
+        for module in self._owners(wanted):
+            if len(names) == len(wanted):
                 break
             for name, parameter in module.named_parameters():
                 if id(parameter) in wanted:
-                    best.setdefault(id(parameter), _WRAPPERS.sub("", name))
-        return [best.get(id(p), f"parameter.{index:05d}") for index, p in enumerate(parameters)]
+                    names.setdefault(id(parameter), _WRAPPERS.sub("", name))
+        return [names.get(id(p), f"parameter.{index:05d}") for index, p in enumerate(parameters)]
+
+    def _owners(self, wanted: set[int]) -> list[Any]:
+        """The modules that own any of these parameters, those with most of them first.
+
+        Of those with as many, the outermost comes first: a wrapper, whose prefix is stripped.
+        """
+        owners: list[tuple[int, Any]] = []
+        module_class = self._torch.nn.Module
+        with self._recorder.quiet():
+            for candidate in gc.get_objects():
+                if not issubclass(type(candidate), module_class):
+                    continue
+                with contextlib.suppress(AttributeError):  # its __init__ has not returned
+                    count = sum(id(p) in wanted for p in candidate.parameters())
+                    if count:
+                        owners.append((count, candidate))
+        owners.sort(key=lambda owner: (-owner[0], -sum(1 for _ in owner[1].modules())))
+        return [module for _, module in owners]
 
     def _scalar(self, tensors: Any) -> float | None:
         several = [tensors] if isinstance(tensors, self._torch.Tensor) else list(tensors)
@@ -277,10 +284,10 @@ class TrainingObserver:
         )
 
     def _write_parameters(self, known: _Optimizer, reason: str) -> None:
-        known.kept_at = known.steps
+        known.saved_at = known.steps
         checksum, tensors = self._summary(known)
         name = None
-        # The ranks' parameters are equal, or their checksums tell: one rank's are enough.
+        # One rank's are enough: the checksums show whether the ranks' parameters are equal.
         if self._keep_parameters and self._recorder.rank == 0:
             name = f"rank0.optimizer{known.number}.step{known.steps}.{reason}.npz"
             self._save(known, name)

@@ -1,4 +1,4 @@
-"""Notices that a rank stands still, and makes every rank say where before it ends."""
+"""Detect a hang, and let every rank report its position before it ends."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .events import Hang, Site
 from .recorder import Recorder
 from .sites import Sites, site_of
 
-HUNG = 75
-"""Exit status of a rank that hung (EX_TEMPFAIL of sysexits.h)."""
+HANG_STATUS = 75
+"""The exit status of a rank that hung (EX_TEMPFAIL of sysexits.h)."""
 
 _POLL = 0.2
 _GRACE = 5.0
-_DEEPEST = 60
-# Wrappers between what the script calls and what it means.
-_THROUGH = {
+_MAX_FRAMES = 60
+# Functions between the script's call and the operation that it means.
+_WRAPPERS = {
     "wrapper",
     "inner",
     "decorate_context",
@@ -35,11 +35,11 @@ _THROUGH = {
 
 
 class HangReporter:
-    """A thread that reports when no event has come for ``timeout`` seconds.
+    """A thread that reports a hang after ``timeout`` seconds without an event.
 
-    The first rank to notice leaves ``rank{R}.hang`` beside the traces; the others see it and report
-    at once, so that no rank is ended by the launcher before it has. Each then waits for the others'
-    reports, at most some seconds, kills the processes it has started and exits with `HUNG`.
+    The first rank to notice creates ``rank{R}.hang`` in the folder of the traces; the others see it
+    and report at once, before the launcher ends them. Each then waits some seconds for the others'
+    reports, kills the processes it has started and exits with `HANG_STATUS`.
     """
 
     def __init__(self, recorder: Recorder, sites: Sites, timeout: float, world_size: int) -> None:
@@ -53,17 +53,17 @@ class HangReporter:
         self._reporting = False
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         threading.Thread(target=self._watch, name="ddpfix-trace-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """The process is about to end well."""
+        """Stop watching: the process is about to end normally."""
         self._done.set()
 
     def hold(self) -> None:
-        """Do not return once a hang is being reported.
+        """Block while a hang is being reported.
 
-        When the first rank leaves, the others' collectives fail: that is no end of their script.
+        When the first rank exits, the others' collectives fail; their scripts must not end by that.
         """
         if self._reporting:
             time.sleep(2 * _GRACE)
@@ -81,7 +81,7 @@ class HangReporter:
 
     def _first_report(self) -> str | None:
         for path in self._reports():
-            # One left by an earlier run into the same folder is older than this process.
+            # A file of an earlier run in this folder is older than this process.
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime >= self._began - _POLL:
                     return path.stem.replace("rank", "rank ")
@@ -94,7 +94,7 @@ class HangReporter:
         self._reporting = True
         frames = sys._current_frames()
         main = frames.get(self._main or 0)
-        where, operation = self._where(main)
+        where, operation = self._position(main)
         if self._recorder.in_flight:
             operation = self._recorder.in_flight[-1]
         names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -125,28 +125,28 @@ class HangReporter:
             flush=True,
         )
         _kill_children()
-        os._exit(HUNG)
+        os._exit(HANG_STATUS)
 
-    def _where(self, frame: FrameType | None) -> tuple[Site | None, str | None]:
-        """The innermost user frame, and the function that it called."""
+    def _position(self, frame: FrameType | None) -> tuple[Site | None, str | None]:
+        """The place of the innermost user frame, and the name of the function that it called."""
         called = None
         while frame is not None:
             name = frame.f_code.co_filename
             if self._sites.is_user(name):
                 return site_of(frame), called
-            if not self._sites.is_own(name) and frame.f_code.co_name not in _THROUGH:
+            if not self._sites.is_own(name) and frame.f_code.co_name not in _WRAPPERS:
                 called = frame.f_code.co_name
             frame = frame.f_back
         return None, called
 
 
 def _stack(frame: FrameType) -> list[str]:
-    summary = traceback.extract_stack(frame)[-_DEEPEST:]
+    summary = traceback.extract_stack(frame)[-_MAX_FRAMES:]
     return [f"{each.filename}:{each.lineno} in {each.name}" for each in summary]
 
 
 def _kill_children() -> None:
-    """Kill what this process has started: os._exit would leave the workers of a Pool behind."""
+    """Kill this process's children: os._exit would leave the workers of a Pool behind."""
     for process in multiprocessing.active_children():
         process.kill()
     for pid in _descendants(os.getpid()):

@@ -11,10 +11,8 @@ from attrs import frozen
 
 from ..backends.command import STALE, STALE_PREFIXES, Command
 from ..backends.registry import starting
-from ..running.runner import LOG, RunOutcome, run
+from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
 from ..trace.read import RankTrace, read
-
-TRACER = f"{__package__.rpartition('.')[0]}.trace"  # started as a program of its own
 
 TRACE = "trace"
 GROUP_OF_ONE = {
@@ -46,7 +44,7 @@ def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -
 
     ``sealed``: importing ddpfix fails in it.
     """
-    tracer = f"{TRACER}.sealed" if sealed else TRACER
+    tracer = "ddpfix.launchers.trace" + (".sealed" if sealed else "")
     return ("-m", tracer, "--out", str(folder / TRACE), *options)
 
 
@@ -88,7 +86,7 @@ def trace(what: Command, folder: Path) -> TracedRun:
 
     Raises InputError when the program cannot be started or left no trace.
     """
-    outcome = run(what, folder, grace=10.0, quiet=True)
+    outcome = run(what, folder, limits=RunLimits(grace=10.0), output=OutputOptions(quiet=True))
     return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
 
 
