@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-import attrs
 import click
 
-from ...errors import InputError
-from ...recipes.load import load
-from ..backends import command as commands
-from ..backends.export import FORMS, Launch, backend_for, emitted
+from ..backends.export import FORMS
 from ..backends.nodes import Nodes
-from ..backends.registry import OFFERED, chosen, need_packages
-from ..gpus.select import GpuRequest
-from ..planning.planner import PlanRequest
+from ..backends.registry import OFFERED
 from ..running import detach as detached
-from ..running.oom_history import OomHistory
-from ..running.oom_ladder import LaunchSettings
+from ..running.launch import LaunchOptions, PlanOptions, prepare
 from ..running.policy import SupervisionPolicy
-from ..running.recovery import Recovery, resuming
-from ..running.run_record import git_state
-from ..running.runner import (
-    LOG,
-    OutputOptions,
-    RunFacts,
-    check_folder,
-    default_folder,
-    run,
-)
+from ..running.runner import LOG
 from ..running.slurm import submit
-from ..script.arguments import parse_flags
-from ..script.source import declared, shares_batches
-from ..state import state_folder
 from .node_options import on_nodes
-from .plan_options import devices_for, facts_of, plan_for, planning, refuse_simulated
+from .plan_options import planning
 from .slurm_options import SlurmJob, as_job
 from .supervision_options import with_care
 
@@ -65,20 +46,10 @@ from .supervision_options import with_care
 @with_care
 @as_job
 @on_nodes
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def launch(
     ctx: click.Context,
-    recipe_name: str,
-    global_batch: int | None,
-    per_device: int | None,
-    processes: int | None,
-    cpu: bool,
-    wish: GpuRequest,
-    script: Path | None,
-    exact: bool,
-    precision: str,
-    probe: int | None,
+    asked: PlanOptions,
     output: Path | None,
     backend: str | None,
     dry_run: bool,
@@ -87,7 +58,6 @@ def launch(
     care: SupervisionPolicy,
     machines: Nodes,
     job: SlurmJob,
-    extra: tuple[str, ...],
 ) -> None:
     """Run a training script on every usable GPU.
 
@@ -96,97 +66,35 @@ def launch(
 
     Exit status: the run's own; 124 after a hang, 2 for unusable input.
     """
-    recipe = load(recipe_name)
-    if probe and (dry_run or emit or detach or machines.count > 1):
-        raise InputError(
-            "--probe runs the script here and now: `ddpfix plan --probe` does it before"
-        )
-    if (job.submit or not emit) and not dry_run:
-        refuse_simulated(wish)
-    devices = devices_for(wish, processes, cpu=cpu, job=emit == "sbatch")
-    path = script or Path(recipe.script)
-    shared = shares_batches(path)
-    if exact and path.is_file() and not shared:
-        raise InputError(f"--exact: {path} shares no batches out; `ddpfix patch --exact` it first")
-    care = care.for_machines(machines.count)
-    # Where no launcher sees all ranks, torch elastic starts them again.
-    elastic = care.max_restarts if emit or machines.count > 1 else 0
-    asked = PlanRequest(
-        recipe, path, global_batch, per_device, precision, extra, shared, machines.count
+    say = partial(click.echo, err=True)
+    options = LaunchOptions(
+        asked, care, machines, output, backend, dry_run, emit, detach, job.submit
     )
-    found = plan_for(asked, devices, probe, backend)
-    folder = (output or default_folder(recipe.name)).absolute()
-    own = folder / machines.record
-    check_folder(own)
-
-    def build(setting: LaunchSettings) -> commands.Command:
-        return commands.build(
-            commands.ScriptCall(
-                setting.recipe, path, setting.plan, folder, setting.extra, setting.told
-            ),
-            commands.ProcessOptions(
-                devices.indices, backend_for(emit, backend), machines, restarts=elastic
-            ),
-        )
-
-    flags, told_flags = declared(path), found.settings.arguments
-    if emit == "sbatch" or elastic:
-        told_flags = resuming(flags, {*recipe.arguments, *parse_flags(extra)}, told_flags)
-    setting = LaunchSettings(recipe, found.plan, extra, flags, told_flags)
-    memory = OomHistory(state_folder(), devices.cards, setting)
-    told = ""
-    if care.learned and not (asked.told or emit):
-        setting, told = memory.used(setting)
-    found = found if setting.plan == found.plan else found.lowered(setting.plan)
-    command = build(setting)
-    click.echo(devices.found, err=True)
-    for sentence in filter(None, (machines.said, told)):
-        click.echo(sentence, err=True)
-    click.echo(f"Plan: {'; '.join(found.said)}.", err=True)
-    for argument in command.replaced:
-        click.echo(f"Yours takes the place of the recipe's {argument}", err=True)
+    prepared = prepare(options, say)
+    for line in prepared.summary:
+        say(line)
     if emit:
-        text = emitted(
-            emit,
-            Launch(recipe.name, command, path, found.plan, devices.indices, Path.cwd(), machines),
-        )
+        text = prepared.file_text()
         if job.submit and not dry_run:
-            number = submit(text, folder, job.words)
-            click.echo(f"Job {number} is queued; log: {folder / LOG}", err=True)
+            number = submit(text, prepared.folder, job.words)
+            say(f"Job {number} is queued; log: {prepared.folder / LOG}")
             click.echo(number)
         else:
             click.echo(os.fsencode(text), nl=False)
         return
     if dry_run:
-        click.echo(os.fsencode(command.line))
+        click.echo(os.fsencode(prepared.command.line))
         return
-    need_packages(chosen(machines.backend(backend), found.plan.world))
+    prepared.check_packages()
+    own = prepared.own
     if detach:
-        pid = detached.detach(sys.argv[1:], folder, own)
-        click.echo(f"The run goes on in process {pid}: ddpfix attach {own}", err=True)
+        pid = detached.detach(sys.argv[1:], prepared.folder, own)
+        say(f"The run goes on in process {pid}: ddpfix attach {own}")
         return
-    click.echo(f"Run folder: {own}", err=True)
-    click.echo(command.line, err=True)
-    written = folder / recipe.output.folder
-    outcome = run(
-        command,
-        own,
-        limits=care.limits,
-        output=OutputOptions(rank_logs=care.rank_logs, script_folder=written),
-        facts=RunFacts(
-            facts_of(recipe, devices, found) | {"machines": attrs.asdict(machines)},
-            late=lambda: {"git": git_state(path.parent)},
-        ),
-        next_attempt=Recovery(
-            setting, build, written, memory.keep, care.retry, care.max_restarts - elastic
-        ),
-        cards=[gpu.index for gpu in devices.cards],
-    )
+    say(f"Run folder: {own}")
+    say(prepared.command.line)
+    outcome = prepared.run()
     if outcome.left_behind:
-        click.echo(f"Stopped {outcome.left_behind} process(es) that were left behind.", err=True)
-    click.echo(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}", err=True)
-    from ..running.throughput_log import remember
-
-    with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended
-        remember(asked, devices, found, own)
+        say(f"Stopped {outcome.left_behind} process(es) that were left behind.")
+    say(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}")
     ctx.exit(outcome.status)

@@ -1,24 +1,25 @@
-"""What `ddpfix plan` and `ddpfix launch` have in common: their options, and the plan of them."""
+"""The options that `ddpfix plan` and `ddpfix launch` have in common."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
-from ...errors import InputError
-from ...recipes.model import Recipe
-from ...record import as_dict
-from ..gpus.select import Devices, GpuRequest, choose_cpu, choose_devices, choose_for_job
-from ..planning.planner import FullPlan, PlanRequest, planned
+from ...recipes.load import load
+from ..gpus.select import GpuRequest
 from ..planning.precision import CHOICES
+from ..running.launch import PlanOptions
 from .gpu_options import on_cards
 
 
 def planning(function: Any) -> Any:
-    """Give a command these options."""
+    """Give a command these options, and EXTRA, as one argument `asked`."""
     options = [
+        click.argument("extra", nargs=-1, type=click.UNPROCESSED),
         click.option("--recipe", "recipe_name", required=True, help="Recipe name or file."),
         click.option(
             "--global-batch",
@@ -62,49 +63,28 @@ def planning(function: Any) -> Any:
             "(default: no probe).",
         ),
     ]
-    function = on_cards(function)
-    for option in reversed(options):
-        function = option(function)
-    return function
 
-
-def devices_for(
-    wish: GpuRequest, processes: int | None, *, cpu: bool, job: bool = False
-) -> Devices:
-    """Where the processes go; `job`: where those of a batch job will."""
-    if cpu:
-        return choose_cpu(processes, named=wish.named or wish.kinds)
-    choose = choose_for_job if job else choose_devices
-    return choose(wish.look(), processes, named=wish.named)
-
-
-def plan_for(
-    asked: PlanRequest, devices: Devices, probe: int | None, backend: str | None = None
-) -> FullPlan:
-    """The plan, behind a probe of so many steps if one is asked for."""
-    if not probe:
-        return planned(asked, devices)
-    from ..backends.registry import chosen, need_packages
-    from ..running.probe import probed
-
-    need_packages(chosen(backend, devices.world))
-    click.echo(f"Timing {probe} optimizer steps after one to warm up.", err=True)
-    return probed(asked, devices, probe, backend)
-
-
-def refuse_simulated(wish: GpuRequest) -> None:
-    """Raise InputError where cards are meant on which nothing can run."""
-    if wish.kinds:
-        raise InputError(
-            f"--gpus {','.join(wish.kinds)!r}: nothing can run on simulated cards; see what would "
-            "with --dry-run or --emit"
+    @functools.wraps(function)
+    def with_options(
+        *words: Any,
+        recipe_name: str,
+        script: Path | None,
+        wish: GpuRequest,
+        extra: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        recipe = load(recipe_name)
+        mine = {field.name for field in attrs.fields(PlanOptions)} & others.keys()
+        asked = PlanOptions(
+            recipe,
+            script or Path(recipe.script),
+            wish,
+            extra=extra,
+            **{name: others.pop(name) for name in mine},
         )
+        return function(*words, asked=asked, **others)
 
-
-def facts_of(recipe: Recipe, devices: Devices, found: FullPlan) -> dict[str, Any]:
-    """What is decided, as JSON can hold it."""
-    return {
-        "recipe": recipe.name,
-        **found.facts(),
-        "cards": [as_dict(gpu) for gpu in devices.cards],
-    }
+    decorated = on_cards(with_options)
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated

@@ -1,0 +1,286 @@
+"""From what the user asks for to a command that is ready to run, and its run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ...errors import InputError
+from ...recipes.model import Recipe
+from ...record import as_dict
+from ..backends import command as commands
+from ..backends.export import Launch, backend_for, emitted
+from ..backends.nodes import Nodes
+from ..backends.registry import chosen, need_packages
+from ..gpus.select import Devices, GpuRequest, choose_cpu, choose_devices, choose_for_job
+from ..planning.planner import FullPlan, PlanRequest, planned
+from ..script.arguments import parse_flags
+from ..script.source import declared, shares_batches
+from ..state import state_folder
+from .oom_history import OomHistory
+from .oom_ladder import LaunchSettings
+from .policy import SupervisionPolicy
+from .recovery import Recovery, resuming
+from .run_record import git_state
+from .runner import (
+    OutputOptions,
+    RunFacts,
+    RunOutcome,
+    check_folder,
+    default_folder,
+    run,
+)
+
+Say = Callable[[str], None]
+
+
+@attrs.frozen
+class PlanOptions:
+    """What `ddpfix plan` and `ddpfix launch` are asked for alike.
+
+    None stands for the recipe's own number, or for as many processes as there are usable cards.
+    `probe` is how many real optimizer steps are timed first.
+    """
+
+    recipe: Recipe
+    script: Path
+    gpus: GpuRequest
+    global_batch: int | None = None
+    per_device: int | None = None
+    processes: int | None = None
+    cpu: bool = False
+    exact: bool = False
+    precision: str = "auto"
+    probe: int | None = None
+    extra: tuple[str, ...] = ()
+
+    def devices(self, *, job: bool = False) -> Devices:
+        """Where the processes go; `job`: where those of a batch job will."""
+        if self.cpu:
+            return choose_cpu(self.processes, named=self.gpus.named or self.gpus.kinds)
+        choose = choose_for_job if job else choose_devices
+        return choose(self.gpus.look(), self.processes, named=self.gpus.named)
+
+    def refuse_simulated(self) -> None:
+        """Raise InputError where cards are meant on which nothing can run."""
+        if self.gpus.kinds:
+            raise InputError(
+                f"--gpus {','.join(self.gpus.kinds)!r}: nothing can run on simulated cards; see "
+                "what would with --dry-run or --emit"
+            )
+
+    def request(self, *, shared: bool, machines: int = 1) -> PlanRequest:
+        """The plan to ask for. `shared`: ranks share each batch out."""
+        return PlanRequest(
+            self.recipe,
+            self.script,
+            self.global_batch,
+            self.per_device,
+            self.precision,
+            self.extra,
+            shared,
+            machines,
+        )
+
+    def plan(
+        self, request: PlanRequest, devices: Devices, say: Say, backend: str | None = None
+    ) -> FullPlan:
+        """The plan, after a probe of so many steps if one is asked for."""
+        if not self.probe:
+            return planned(request, devices)
+        from .probe import probed  # of no use without a probe
+
+        need_packages(chosen(backend, devices.world))
+        say(f"Timing {self.probe} optimizer steps after one to warm up.")
+        return probed(request, devices, self.probe, backend)
+
+    def facts(self, devices: Devices, plan: FullPlan) -> dict[str, Any]:
+        """What is decided, as JSON can hold it."""
+        cards = [as_dict(gpu) for gpu in devices.cards]
+        return {"recipe": self.recipe.name, **plan.facts(), "cards": cards}
+
+
+@attrs.frozen
+class LaunchOptions:
+    """How a plan is run: where, by which back end, under which supervision.
+
+    `emit` is the form of the file that is printed in place of a run.
+    """
+
+    plan: PlanOptions
+    policy: SupervisionPolicy
+    machines: Nodes
+    output: Path | None = None
+    backend: str | None = None
+    dry_run: bool = False
+    emit: str | None = None
+    detach: bool = False
+    submit: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what excludes each other."""
+        if self.plan.probe and (
+            self.dry_run or self.emit or self.detach or self.machines.count > 1
+        ):
+            raise InputError(
+                "--probe runs the script here and now: `ddpfix plan --probe` does it before"
+            )
+        if (self.submit or not self.emit) and not self.dry_run:
+            self.plan.refuse_simulated()
+
+    @property
+    def elastic_restarts(self) -> int:
+        """Restarts that are torch elastic's: where no launcher of ours sees all ranks."""
+        ours = not self.emit and self.machines.count == 1
+        return 0 if ours else self.policy.for_machines(self.machines.count).max_restarts
+
+
+@attrs.frozen
+class PreparedLaunch:
+    """A launch up to its command; nothing has run, and nothing is written.
+
+    `folder` is the run folder that all machines share, `own` this machine's part of it.
+    """
+
+    options: LaunchOptions
+    devices: Devices
+    request: PlanRequest
+    plan: FullPlan
+    settings: LaunchSettings
+    history: OomHistory
+    command: commands.Command
+    folder: Path
+    own: Path
+    learned: str  # from earlier runs that were out of memory, in a sentence
+
+    @property
+    def summary(self) -> Iterator[str]:
+        """What was found and decided, a line each."""
+        yield self.devices.found
+        yield from filter(None, (self.options.machines.said, self.learned))
+        yield f"Plan: {'; '.join(self.plan.said)}."
+        for argument in self.command.replaced:
+            yield f"Yours takes the place of the recipe's {argument}"
+
+    def file_text(self) -> str:
+        """The text of the file that `--emit` asks for."""
+        options = self.options
+        assert options.emit is not None
+        return emitted(
+            options.emit,
+            Launch(
+                options.plan.recipe.name,
+                self.command,
+                options.plan.script,
+                self.plan.plan,
+                self.devices.indices,
+                Path.cwd(),
+                options.machines,
+            ),
+        )
+
+    def check_packages(self) -> None:
+        """Raise InputError where the back end's package is not installed."""
+        options = self.options
+        need_packages(chosen(options.machines.backend(options.backend), self.plan.plan.world))
+
+    def run(self) -> RunOutcome:
+        """Run the command to its end, and record its pace for later plans."""
+        options = self.options
+        policy = options.policy.for_machines(options.machines.count)
+        written = self.folder / options.plan.recipe.output.folder
+        facts = options.plan.facts(self.devices, self.plan)
+        script_folder = options.plan.script.parent
+        outcome = run(
+            self.command,
+            self.own,
+            limits=policy.limits,
+            output=OutputOptions(rank_logs=policy.rank_logs, script_folder=written),
+            facts=RunFacts(
+                facts | {"machines": attrs.asdict(options.machines)},
+                late=lambda: {"git": git_state(script_folder)},
+            ),
+            next_attempt=Recovery(
+                self.settings,
+                lambda settings: build(options, self.devices, self.folder, settings),
+                written,
+                self.history.keep,
+                policy.retry,
+                policy.max_restarts - options.elastic_restarts,
+            ),
+            cards=[gpu.index for gpu in self.devices.cards],
+        )
+        from .throughput_log import remember  # a run that has ended has time
+
+        with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended
+            remember(self.request, self.devices, self.plan, self.own)
+        return outcome
+
+
+def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
+    """Choose devices, plan, and build the command; `say` is told of a probe before it runs.
+
+    Raises:
+        InputError: a flag, file or folder that cannot be used, or a plan that does not exist.
+
+    """
+    asked, machines = options.plan, options.machines
+    devices = asked.devices(job=options.emit == "sbatch")
+    shared = shares_batches(asked.script)
+    if asked.exact and asked.script.is_file() and not shared:
+        raise InputError(
+            f"--exact: {asked.script} shares no batches out; `ddpfix patch --exact` it first"
+        )
+    request = asked.request(shared=shared, machines=machines.count)
+    plan = asked.plan(request, devices, say, options.backend)
+    folder = (options.output or default_folder(asked.recipe.name)).absolute()
+    own = folder / machines.record
+    check_folder(own)
+    flags, added = declared(asked.script), plan.settings.arguments
+    if options.emit == "sbatch" or options.elastic_restarts:
+        mine = {*asked.recipe.arguments, *parse_flags(asked.extra)}
+        added = resuming(flags, mine, added)
+    settings = LaunchSettings(asked.recipe, plan.plan, asked.extra, flags, added)
+    history = OomHistory(state_folder(), devices.cards, settings)
+    learned = ""
+    if options.policy.learned and not (request.told or options.emit):
+        settings, learned = history.used(settings)
+    plan = plan if settings.plan == plan.plan else plan.lowered(settings.plan)
+    return PreparedLaunch(
+        options,
+        devices,
+        request,
+        plan,
+        settings,
+        history,
+        build(options, devices, folder, settings),
+        folder,
+        own,
+        learned,
+    )
+
+
+def build(
+    options: LaunchOptions, devices: Devices, folder: Path, settings: LaunchSettings
+) -> commands.Command:
+    """The command that trains with these settings into the run folder."""
+    return commands.build(
+        commands.ScriptCall(
+            settings.recipe,
+            options.plan.script,
+            settings.plan,
+            folder,
+            settings.extra,
+            settings.told,
+        ),
+        commands.ProcessOptions(
+            devices.indices,
+            backend_for(options.emit, options.backend),
+            options.machines,
+            restarts=options.elastic_restarts,
+        ),
+    )
