@@ -25,8 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.in_batch_negatives import is_own_number, masked, products
-from ..analysis.program import Program
-from ..analysis.train_loops import is_trained_on, trains_on_several
+from ..analysis.program import Program, is_trained_on, trains_on_several
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import VECTORS, all_gathered, columns_gathered, unchanged_rows
 from ..source.module import Module

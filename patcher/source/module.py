@@ -207,6 +207,10 @@ class Module:
         """The function around ``node``; None at module level."""
         return function_of(node)
 
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class around ``node``."""
+        return next((up for up in ancestors(node) if isinstance(up, ast.ClassDef)), None)
+
     def body(self, stmt: ast.stmt) -> list[ast.stmt]:
         """The block (list of statements) that ``stmt`` is part of."""
         number = number_of(stmt)
