@@ -269,7 +269,18 @@ def stands_above(module: Module, stmt: ast.stmt, node: ast.AST) -> bool:
     return table.ends[number] <= number_of(node) < table.ends[last]
 
 
-def evaluating(module: Module) -> list[Function]:
+def find_evaluations(graph: CallGraph) -> list[Evaluation]:
+    """All evaluations of a program: first those of evaluating functions."""
+    in_functions = [
+        evaluation
+        for module in graph.modules
+        for function in _evaluating_functions(module)
+        for evaluation in _in_function(graph, module, function)
+    ]
+    return in_functions + [each for module in graph.modules for each in _inline(graph, module)]
+
+
+def _evaluating_functions(module: Module) -> list[Function]:
     """Functions that put something in eval mode or run without gradients."""
     calling = {module.function(call) for call in module.calls_to("eval", *GRADLESS)}
     return [
@@ -279,7 +290,7 @@ def evaluating(module: Module) -> list[Function]:
     ]
 
 
-def in_function(graph: CallGraph, module: Module, function: Function) -> Iterator[Evaluation]:
+def _in_function(graph: CallGraph, module: Module, function: Function) -> Iterator[Evaluation]:
     """The evaluations of an evaluating function: one per loop over a loader."""
     calls = within(function.body, ast.Call)
     if any(is_backward(call) for call in calls):
@@ -339,7 +350,7 @@ def without_withs(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         yield from without_withs(stmt.body) if isinstance(stmt, ast.With) else [stmt]
 
 
-def inline(graph: CallGraph, module: Module) -> Iterator[Evaluation]:
+def _inline(graph: CallGraph, module: Module) -> Iterator[Evaluation]:
     """Evaluation loops inside training functions or at module level."""
     scopes = {module.function(call) for call in module.calls_to("backward")} | {None}
     modes = [call for call in module.calls_to("eval") if is_eval_mode(call)]

@@ -16,7 +16,7 @@ from ...record import record
 from ..source.module import Module, cached_per_module
 from ..source.tree import Function, keyword, uses
 from .call_graph import CallGraph
-from .evaluations import Evaluation, evaluating, in_function, inline
+from .evaluations import Evaluation, find_evaluations
 from .loaders import Loader
 from .train_loops import TrainLoop, train_loops
 
@@ -126,12 +126,7 @@ class Program(CallGraph):
     @cached_property
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation loop: those of evaluating functions, then those in training code."""
-        return [
-            evaluation
-            for module in self.modules
-            for function in evaluating(module)
-            for evaluation in in_function(self, module, function)
-        ] + [evaluation for module in self.modules for evaluation in inline(self, module)]
+        return find_evaluations(self)
 
     def entries(self, evaluation: Evaluation) -> list[tuple[Module, ast.AST]]:
         """Where an evaluation is entered: calls of its function, or its own loop."""
