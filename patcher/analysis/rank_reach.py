@@ -35,7 +35,7 @@ RANKS = frozenset({Role.MAIN, Role.OTHER})
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
 Values = tuple[object, ...]  # one for each role, in the order of ROLES
 Reach = tuple[int, int, frozenset[Role]]  # first node, end of the range, roles that reach it
-NOTHING: Values = (UNKNOWN, UNKNOWN, UNKNOWN)
+ALL_UNKNOWN: Values = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 # Names of a process's rank. Without a process group scripts set them to -1.
 RANK_NAMES = {"local_rank", "global_rank", "rank", "node_rank", "LOCAL_RANK", "RANK"}
@@ -79,7 +79,7 @@ def values(module: Module, node: ast.expr) -> Values:
 
 def _values(module: Module, node: ast.expr, depth: int) -> Values:
     evaluate = EVALUATE.get(type(node))
-    return NOTHING if evaluate is None or depth > 8 else evaluate(module, node, depth)
+    return ALL_UNKNOWN if evaluate is None or depth > 8 else evaluate(module, node, depth)
 
 
 def _constant(module: Module, node: ast.Constant, depth: int) -> Values:
@@ -88,7 +88,11 @@ def _constant(module: Module, node: ast.Constant, depth: int) -> Values:
 
 def _unary(module: Module, node: ast.UnaryOp, depth: int) -> Values:
     inner = _values(module, node.operand, depth + 1)
-    return NOTHING if inner is NOTHING else tuple([_apply_unary(node.op, item) for item in inner])
+    return (
+        ALL_UNKNOWN
+        if inner is ALL_UNKNOWN
+        else tuple([_apply_unary(node.op, item) for item in inner])
+    )
 
 
 def _apply_unary(op: ast.unaryop, item: Any) -> Any:
@@ -105,8 +109,8 @@ def _display(module: Module, node: ast.List | ast.Tuple | ast.Set, depth: int) -
 
 def _connective(module: Module, node: ast.BoolOp, depth: int) -> Values:
     parts = [_values(module, item, depth + 1) for item in node.values]
-    if all(part is NOTHING for part in parts):
-        return NOTHING
+    if all(part is ALL_UNKNOWN for part in parts):
+        return ALL_UNKNOWN
     decisive = isinstance(node.op, ast.Or)  # one operand with this truth value decides
     return tuple([_connected(items, decisive) for items in zip(*parts, strict=True)])
 
@@ -120,17 +124,17 @@ def _connected(items: tuple[object, ...], decisive: bool) -> Any:
 
 def _comparison(module: Module, node: ast.Compare, depth: int) -> Values:
     if len(node.ops) > 1:
-        return NOTHING
+        return ALL_UNKNOWN
     left, op, right = node.left, node.ops[0], node.comparators[0]
     if isinstance(left, ast.Constant) and left.value in ENVIRONMENT_VARIABLES:
         is_in = isinstance(op, ast.In)  # "LOCAL_RANK" in os.environ
         return not is_in, is_in, is_in
     first = _values(module, left, depth + 1)
-    if first is NOTHING:
-        return NOTHING
+    if first is ALL_UNKNOWN:
+        return ALL_UNKNOWN
     second = _values(module, right, depth + 1)
-    if second is NOTHING:
-        return NOTHING
+    if second is ALL_UNKNOWN:
+        return ALL_UNKNOWN
     compare = COMPARE[type(op)]
     return tuple([_compare_values(compare, *sides) for sides in zip(first, second, strict=True)])
 
@@ -146,8 +150,8 @@ def _compare_values(compare: Callable[[Any, Any], Any], first: Any, second: Any)
 
 def _conditional(module: Module, node: ast.IfExp, depth: int) -> Values:
     tests = _values(module, node.test, depth + 1)
-    if tests is NOTHING:
-        return NOTHING
+    if tests is ALL_UNKNOWN:
+        return ALL_UNKNOWN
     body, orelse = (_values(module, part, depth + 1) for part in (node.body, node.orelse))
     return tuple(
         [
@@ -161,7 +165,7 @@ def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
         return RANK_OF_EACH  # a parameter; a local variable may be the rank of something else
     assigned = module.assigned_once(module.function(node), node.id)
-    known = NOTHING if assigned is None else _values(module, assigned, depth + 1)
+    known = ALL_UNKNOWN if assigned is None else _values(module, assigned, depth + 1)
     if node.id == "n_gpu":
         return known[0], 1, 1  # one GPU per process of a group
     if node.id == "world_size":
@@ -181,13 +185,13 @@ def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
         return RANK_OF_EACH
     if node.attr == "world_size":
         return WORLD_OF_EACH
-    return (UNKNOWN, 1, 1) if node.attr == "n_gpu" else NOTHING
+    return (UNKNOWN, 1, 1) if node.attr == "n_gpu" else ALL_UNKNOWN
 
 
 def _rank_attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     """``args.global_rank``: 0 in a single process too, if it is assigned from ``get_rank()``."""
     assigned = module.attribute_values.get(node.attr, [])
-    known = _values(module, assigned[0], depth + 1) if len(assigned) == 1 else NOTHING
+    known = _values(module, assigned[0], depth + 1) if len(assigned) == 1 else ALL_UNKNOWN
     return _with_defaults(known, RANK_OF_EACH)
 
 
@@ -195,12 +199,14 @@ def _environment_variable(name: object) -> Values:
     """The values that a launcher sets an environment variable to."""
     if name == "WORLD_SIZE":
         return WORLD_OF_EACH
-    return RANK_OF_EACH if name in RANK_NAMES else NOTHING
+    return RANK_OF_EACH if name in RANK_NAMES else ALL_UNKNOWN
 
 
 def _subscript(module: Module, node: ast.Subscript, depth: int) -> Values:
     return (
-        _environment_variable(node.slice.value) if isinstance(node.slice, ast.Constant) else NOTHING
+        _environment_variable(node.slice.value)
+        if isinstance(node.slice, ast.Constant)
+        else ALL_UNKNOWN
     )
 
 
@@ -212,14 +218,14 @@ def _call(module: Module, node: ast.Call, depth: int) -> Values:
         return _values(module, node.args[0], depth + 1)
     if name in ("get", "getenv") and node.args and isinstance(node.args[0], ast.Constant):
         from_launcher = _environment_variable(node.args[0].value)
-        if from_launcher is not NOTHING:
+        if from_launcher is not ALL_UNKNOWN:
             return from_launcher
     function = module.functions.get(name)
     if function is not None and isinstance(node.func, ast.Name):
         last = function.body[-1]
         if isinstance(last, ast.Return) and last.value and not within(function.body, ast.If):
             return _values(module, last.value, depth + 1)
-    return NOTHING
+    return ALL_UNKNOWN
 
 
 EVALUATE: dict[type[ast.expr], Callable[[Module, Any, int], Values]] = {
@@ -272,7 +278,7 @@ def _reaches(module: Module) -> dict[Function | None, list[Reach]]:
     tests: list[ast.If | ast.IfExp | ast.While] = [*module.nodes(ast.If)]
     tests += [*module.nodes(ast.IfExp), *module.nodes(ast.While)]
     for test in tests:
-        if values(module, test.test) is not NOTHING:
+        if values(module, test.test) is not ALL_UNKNOWN:
             reaches[module.function(test)] += _reaches_of(module, test)
     return reaches
 
