@@ -1,4 +1,4 @@
-"""The script and the local modules it imports, read as one program."""
+"""Load a script and the local modules it imports as one program."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Look = Callable[[str], Source | None]
 
 
 def look(path: str) -> Source | None:
-    """The text of ``path``, None where there is no such file. Raises InputError."""
+    """Read ``path``; None where there is no such file. Raises InputError."""
     return decode(path, read_bytes(path)) if os.path.isfile(path) else None
 
 
 def read_program(path: str, data: bytes | None = None, look: Look = look) -> Program:
-    """The program whose script is ``path``; ``data`` stands in for the file's bytes.
+    """Read the program whose script is ``path``; ``data`` replaces the file's content.
 
-    Every other file is looked for with ``look``, so that a caller knows what the program rests on.
-    A sibling that cannot be parsed is left out: its own check reports it.
+    All other files are read through ``look``, which lets a caller record what the program depends
+    on. A sibling that cannot be parsed is left out: checking that file itself reports the error.
     Raises InputError when the script itself cannot be read or parsed.
     """
     script = module_of(decode(path, read_bytes(path) if data is None else data))
@@ -32,15 +32,15 @@ def read_program(path: str, data: bytes | None = None, look: Look = look) -> Pro
 
 
 def with_siblings(script: Module, look: Look = look) -> Program:
-    """The program of ``script`` with the modules beside it that it imports, directly or not.
+    """The program of ``script`` and the modules in its folder that it imports, also indirectly.
 
-    A module of a library is a program of its own.
+    A library module becomes a program without siblings.
     """
     if not script.is_program:
         return Program(script)
-    place = os.path.realpath(script.source.name)
-    folder = os.path.dirname(place)
-    seen = {place}
+    script_path = os.path.realpath(script.source.name)
+    folder = os.path.dirname(script_path)
+    seen = {script_path}
     siblings: list[Module] = []
     pending = [script]
     while pending:
@@ -63,15 +63,15 @@ def with_siblings(script: Module, look: Look = look) -> Program:
 
 @lru_cache(maxsize=MOST_RECENT)
 def module_of(source: Source) -> Module:
-    """A file that several scripts import, and that is checked itself, with its tables.
+    """Parse a file.
 
-    No program changes them. Raises InputError.
+    Cached, because several scripts may import it. Programs do not change it. Raises InputError.
     """
     return Module(source)
 
 
 def imported(module: Module) -> set[str]:
-    """Dotted names of the modules that a file imports."""
+    """The dotted names of the modules that a file imports."""
     names = {alias.name for node in module.nodes(ast.Import) for alias in node.names}
     for node in module.nodes(ast.ImportFrom):
         if node.module:

@@ -1,54 +1,45 @@
-"""Which DataLoader an expression is: followed through names, calls, functions, lists and objects.
+"""Find the DataLoader behind an expression, through names, calls, functions, lists and attributes.
 
-A loop goes through ``enumerate(tqdm(train_dataloader))``, through ``self.loader``, through what
-``get_loaders()`` returns or yields, or it takes ``next(train_dataloader)`` of a cycle.
+A loop may iterate over ``enumerate(tqdm(train_dataloader))``, ``self.loader`` or what
+``get_loaders()`` returns or yields, or call ``next(train_dataloader)`` on a cycle.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...record import changed, record
 from ..source.module import Module
-from ..source.tree import (
-    Function,
-    argument,
-    everywhere,
-    parameters,
-    position,
-    within,
-)
-
-if TYPE_CHECKING:
-    from .program import Program
+from ..source.tree import Function, argument, everywhere, parameters, position, within
+from .call_graph import CallGraph
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
-DEPTH = 12
-# What loops as its first argument does; steps is that of a loop that can be resumed.
-SAME = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
-CHOICE = ("choice", "next", "choices")  # one of what the argument holds
+MAX_DEPTH = 12
+# Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
+PASSED_THROUGH = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
+CHOICE = ("choice", "next", "choices")  # calls that return an element of their first argument
 
 
 @record
 class Loader:
-    """A DataLoader and what it deals from."""
+    """A DataLoader: its construction and what it loads from."""
 
-    module: Module  # where it is made
-    name: str  # what the function that asks calls it; empty where it has no name there
-    scope: Function | None  # the function in which it goes by that name
-    call: ast.Call
+    module: Module  # of the construction
+    name: str  # its name in ``scope``, or empty
+    scope: Function | None  # the function that uses it
+    call: ast.Call  # the construction
     dataset: ast.expr | None
-    samplers: tuple[ast.expr, ...]  # the sampler's own constructions, one per branch
+    samplers: tuple[ast.expr, ...]  # constructions of its sampler, one per branch
     batch_size: ast.expr | None
-    drop_last: bool  # whether a last batch that is not full is left out
-    cycle: ast.Call | None = None  # where itertools.cycle makes it endless
-    asked: ast.Call | None = None  # the call of the function that makes it
+    drop_last: bool  # whether an incomplete last batch is dropped
+    cycle: ast.Call | None = None  # the itertools.cycle around it
+    asked: ast.Call | None = None  # the call of the function that constructs it
 
     def shares_with(self, other: Loader) -> bool:
-        """Whether the other one deals by the same sampler, or is made in the same place without."""
+        """Whether both use one sampler; without samplers, whether they are one construction."""
         if self.samplers or other.samplers:
             return bool(set(self.samplers) & set(other.samplers))
         return self.call is other.call
@@ -64,49 +55,49 @@ class Loader:
         ]
 
 
-def loader_of(program: Program, module: Module, loop: ast.For) -> Loader | None:
-    """The loader that a loop goes through."""
-    return trace(program, module, loop.iter)
+def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
+    """The loader that a loop iterates over."""
+    return trace(graph, module, loop.iter)
 
 
-def next_loader(program: Program, module: Module, body: list[ast.stmt]) -> Loader | None:
-    """The loader that the statements take ``next(loader)`` of."""
+def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loader | None:
+    """The loader in the first ``next(loader)`` among the statements."""
     for call in within(body, ast.Call):
         if isinstance(call.func, ast.Name) and call.func.id == "next" and call.args:
-            loader = trace(program, module, call.args[0])
+            loader = trace(graph, module, call.args[0])
             if loader is not None:
                 return loader
     return None
 
 
-def trace(program: Program, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
-    """The loader that ``node`` is, or goes through; None where it is something else."""
-    if depth > DEPTH:
+def trace(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
+    """The loader that ``node`` evaluates to or iterates over; None for anything else."""
+    if depth > MAX_DEPTH:
         return None
     match node:
         case ast.Call():
-            return _call(program, module, node, depth)
+            return _trace_call(graph, module, node, depth)
         case ast.Name():
-            found = _name(program, module, node, depth)
-            return found and _known_as(module, found, node)
+            loader = _trace_name(graph, module, node, depth)
+            return loader and _with_local_name(module, loader, node)
         case ast.Attribute(value=ast.Name(id="self")):
-            found = _attribute(program, module, node, depth)
-            return found and changed(found, name=module.text(node), scope=module.function(node))
+            loader = _trace_attribute(graph, module, node, depth)
+            return loader and changed(loader, name=module.text(node), scope=module.function(node))
         case ast.Subscript():
-            return _element(program, module, node.value, None, depth + 1)
+            return _trace_element(graph, module, node.value, None, depth + 1)
     return None
 
 
-def _known_as(module: Module, loader: Loader, node: ast.Name) -> Loader:
-    """The loader by the first name that the function around ``node`` gives it."""
+def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
+    """The loader with its name in the function around ``node``; a first name there stays."""
     scope = module.function(node)
     if loader.name and loader.scope is scope:
         return loader
     return changed(loader, name=node.id, scope=scope)
 
 
-def made(module: Module, call: ast.Call) -> Loader:
-    """The loader that a construction makes."""
+def loader_from_call(module: Module, call: ast.Call) -> Loader:
+    """Describe the loader that ``DataLoader(…)`` constructs."""
     stmt = module.statement(call)
     target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
     sampler, drop = argument(call, 3, "sampler"), argument(call, 8, "drop_last")
@@ -123,7 +114,7 @@ def made(module: Module, call: ast.Call) -> Loader:
 
 
 def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
-    """What a sampler argument may be; of ``for d, s in zip(datasets, samplers)`` the list's own."""
+    """The constructions behind a sampler argument, also in ``for d, s in zip(sets, samplers)``."""
     values = module.alternatives(sampler, sampler)
     if values:
         return tuple(values)
@@ -136,7 +127,7 @@ def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]:
-    """What ``name`` runs through as the target of a comprehension around it."""
+    """The iterables that ``name`` is a loop variable of, in the comprehensions around it."""
     for up in module.ancestors(name):
         if not isinstance(up, ast.ListComp | ast.GeneratorExp):
             continue
@@ -153,88 +144,89 @@ def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]
                 yield source
 
 
-def _call(program: Program, module: Module, call: ast.Call, depth: int) -> Loader | None:
+def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
     name = module.last_name(call.func)
     if name == "DataLoader":
-        return made(module, call)
+        return loader_from_call(module, call)
     if name == "cycle" and call.args:
-        found = trace(program, module, call.args[0], depth + 1)
-        return found and changed(found, cycle=call)
-    if name in SAME and call.args:
-        return trace(program, module, call.args[0], depth + 1)
+        loader = trace(graph, module, call.args[0], depth + 1)
+        return loader and changed(loader, cycle=call)
+    if name in PASSED_THROUGH and call.args:
+        return trace(graph, module, call.args[0], depth + 1)
     if name in CHOICE and call.args:
-        return _element(program, module, call.args[0], None, depth + 1)
-    for where, value in results(program, module, call, ast.Return):
-        found = _of_call(program, where, value, module, call, depth)
-        if found is not None:
-            return found
+        return _trace_element(graph, module, call.args[0], None, depth + 1)
+    for where, value in returned_values(graph, module, call, ast.Return):
+        loader = _trace_result(graph, where, value, call, depth)
+        if loader is not None:
+            return loader
     return None
 
 
-def results(
-    program: Program, module: Module, call: ast.Call, kind: type[Result]
+def returned_values(
+    graph: CallGraph, module: Module, call: ast.Call, kind: type[Result]
 ) -> list[tuple[Module, ast.expr]]:
-    """What a function of the program returns, or yields, to this call."""
+    """What the program's function returns, or yields, to a call; with that function's module."""
     if not isinstance(call.func, ast.Name):
         return []
-    for where in program.modules:
-        function = where.functions.get(where_name := call.func.id)
-        if function is not None and (where is module or where_name in module.aliases):
+    name = call.func.id
+    for where in graph.modules:
+        function = where.functions.get(name)
+        if function is not None and (where is module or name in module.aliases):
             return [(where, n.value) for n in within(function.body, kind) if n.value is not None]
     return []
 
 
-def _name(program: Program, module: Module, name: ast.Name, depth: int) -> Loader | None:
+def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) -> Loader | None:
     function = module.function(name)
-    sites = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
+    stores = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
     here = module.statement(name)
-    for site in reversed(sites):
-        if module.statement(site) is here and isinstance(here, ast.Assign | ast.AnnAssign):
-            continue  # loader = cycle(loader): the value is older than the name
-        holder = module.parents[site]
-        path: int | None = None
+    for store in reversed(stores):
+        if module.statement(store) is here and isinstance(here, ast.Assign | ast.AnnAssign):
+            continue  # loader = cycle(loader): the value comes from an earlier binding
+        holder = module.parents[store]
+        index: int | None = None  # in the tuple that is unpacked
         if isinstance(holder, ast.Tuple):
-            path, holder = holder.elts.index(site), module.parents[holder]
+            index, holder = holder.elts.index(store), module.parents[holder]
         match holder:
-            case ast.Assign() if path is None:
-                return trace(program, module, holder.value, depth + 1)
+            case ast.Assign() if index is None:
+                return trace(graph, module, holder.value, depth + 1)
             case ast.AnnAssign(value=ast.expr() as value):
-                return trace(program, module, value, depth + 1)
+                return trace(graph, module, value, depth + 1)
             case ast.Assign():
-                return _unpacked(program, module, holder.value, path or 0, depth + 1)
+                return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
             case ast.For():
-                return _element(program, module, holder.iter, path, depth + 1)
+                return _trace_element(graph, module, holder.iter, index, depth + 1)
             case ast.comprehension():
                 continue
         return None
     if function is not None and name.id in parameters(function):
-        return _given(program, module, function, name.id, depth)
+        return _trace_parameter(graph, module, function, name.id, depth)
     if function is not None and (None, name.id) in module.stores:
-        for site in reversed(module.stores[None, name.id]):
-            holder = module.parents[site]
+        for store in reversed(module.stores[None, name.id]):
+            holder = module.parents[store]
             if isinstance(holder, ast.Assign):
-                return trace(program, module, holder.value, depth + 1)
+                return trace(graph, module, holder.value, depth + 1)
     return None
 
 
-def _given(
-    program: Program, module: Module, function: Function, name: str, depth: int
+def _trace_parameter(
+    graph: CallGraph, module: Module, function: Function, name: str, depth: int
 ) -> Loader | None:
-    """What every caller gives for a parameter; None unless all give a loader."""
-    found: Loader | None = None
-    for where, call in program.callers(function):
+    """The loader that the first caller passes for a parameter; None unless all pass one."""
+    first: Loader | None = None
+    for where, call in graph.callers(function):
         value = argument_for_parameter(module, function, call, name)
-        loader = None if value is None else trace(program, where, value, depth + 1)
+        loader = None if value is None else trace(graph, where, value, depth + 1)
         if loader is None:
             return None
-        found = found or loader
-    return found
+        first = first or loader
+    return first
 
 
 def argument_for_parameter(
     module: Module, function: Function, call: ast.Call, name: str
 ) -> ast.expr | None:
-    """The argument that ``call`` gives for the parameter ``name`` of ``function``."""
+    """The argument that ``call`` passes for the parameter ``name`` of ``function``."""
     names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
     if names and isinstance(module.parents.get(function), ast.ClassDef):
         names = names[1:]  # self
@@ -242,120 +234,119 @@ def argument_for_parameter(
     return argument(call, index, name)
 
 
-def _attribute(program: Program, module: Module, node: ast.Attribute, depth: int) -> Loader | None:
-    """``self.loader``: what a method of the class assigns to it."""
-    owner = next((up for up in module.ancestors(node) if isinstance(up, ast.ClassDef)), None)
+def _trace_attribute(
+    graph: CallGraph, module: Module, node: ast.Attribute, depth: int
+) -> Loader | None:
+    """The loader that the class around ``node`` assigns to ``self.loader``."""
+    owner = module.enclosing_class(node)
     if owner is None:
         return None
     for stmt in everywhere(owner, ast.Assign):
         for target in stmt.targets:
             if isinstance(target, ast.Attribute) and module.text(target) == module.text(node):
-                return trace(program, module, stmt.value, depth + 1)
+                return trace(graph, module, stmt.value, depth + 1)
     return None
 
 
-def _unpacked(
-    program: Program, module: Module, value: ast.expr, path: int, depth: int
+def _trace_unpacked(
+    graph: CallGraph, module: Module, value: ast.expr, index: int, depth: int
 ) -> Loader | None:
-    """Element ``path`` of what a call returns, or of ``next`` of what it yields."""
-    if isinstance(value, ast.Tuple) and path < len(value.elts):
-        return trace(program, module, value.elts[path], depth)
-    if depth > DEPTH:
+    """The loader at one index of a tuple: literal, returned by a call, or yielded to ``next``."""
+    if isinstance(value, ast.Tuple) and index < len(value.elts):
+        return trace(graph, module, value.elts[index], depth)
+    if depth > MAX_DEPTH:
         return None
     if isinstance(value, ast.Name):
         bound = module.definition(value, value)
-        return None if bound is None else _unpacked(program, module, bound, path, depth + 1)
+        return None if bound is None else _trace_unpacked(graph, module, bound, index, depth + 1)
     if not isinstance(value, ast.Call):
         return None
     if module.dotted(value.func) == "next" and value.args:
-        return _element(program, module, value.args[0], path, depth)
-    for where, result in results(program, module, value, ast.Return):
-        if isinstance(result, ast.Tuple) and path < len(result.elts):
-            return _of_call(program, where, result.elts[path], module, value, depth)
+        return _trace_element(graph, module, value.args[0], index, depth)
+    for where, result in returned_values(graph, module, value, ast.Return):
+        if isinstance(result, ast.Tuple) and index < len(result.elts):
+            return _trace_result(graph, where, result.elts[index], value, depth)
     return None
 
 
-def _element(
-    program: Program, module: Module, many: ast.expr, path: int | None, depth: int
+def _trace_element(
+    graph: CallGraph, module: Module, container: ast.expr, index: int | None, depth: int
 ) -> Loader | None:
-    """One of the loaders in a list, or that a generator yields, alone or in tuples."""
-    if depth > DEPTH:
+    """A loader among the elements of a list or generator; ``index`` if the elements are tuples."""
+    if depth > MAX_DEPTH:
         return None
-    match many:
+    match container:
         case ast.ListComp() | ast.GeneratorExp():
-            return trace(program, module, many.elt, depth + 1)
+            return trace(graph, module, container.elt, depth + 1)
         case ast.List() | ast.Tuple():
-            found = [trace(program, module, item, depth + 1) for item in many.elts]
-            return next((loader for loader in found if loader is not None), None)
+            loaders = [trace(graph, module, item, depth + 1) for item in container.elts]
+            return next((loader for loader in loaders if loader is not None), None)
         case ast.Name():
-            for value in reversed(module.alternatives(many, many)):
-                return _element(program, module, value, path, depth + 1)
-            return None
+            values = module.alternatives(container, container)
+            return _trace_element(graph, module, values[-1], index, depth + 1) if values else None
         case ast.Call():
-            name = module.last_name(many.func)
-            if name in (*SAME, *CHOICE, "cycle") and many.args:
-                return _element(program, module, many.args[0], path, depth + 1)
-            for where, value in results(program, module, many, ast.Yield):
+            name = module.last_name(container.func)
+            if name in (*PASSED_THROUGH, *CHOICE, "cycle") and container.args:
+                return _trace_element(graph, module, container.args[0], index, depth + 1)
+            for where, value in returned_values(graph, module, container, ast.Yield):
                 item = value
-                if path is not None:
-                    if not isinstance(value, ast.Tuple) or path >= len(value.elts):
+                if index is not None:
+                    if not isinstance(value, ast.Tuple) or index >= len(value.elts):
                         continue
-                    item = value.elts[path]
-                return _of_call(program, where, item, module, many, depth)
+                    item = value.elts[index]
+                return _trace_result(graph, where, item, container, depth)
     return None
 
 
-def _of_call(
-    program: Program, where: Module, item: ast.expr, module: Module, call: ast.Call, depth: int
+def _trace_result(
+    graph: CallGraph, module: Module, item: ast.expr, call: ast.Call, depth: int
 ) -> Loader | None:
-    """The loader a function makes for one call: branches that its arguments exclude left out."""
-    function = where.function(item)
-    values = where.alternatives(item, item)
+    """The loader ``item`` that a function returns to ``call``, whose arguments exclude branches."""
+    function = module.function(item)
+    values = module.alternatives(item, item)
     if function is not None and len(values) > 1:
-        possible = [value for value in values if _agrees(where, function, value, call)]
+        possible = [value for value in values if _is_possible(module, function, value, call)]
         item = possible[-1] if 0 < len(possible) < len(values) else item
-    loader = trace(program, where, item, depth + 1)
+    loader = trace(graph, module, item, depth + 1)
     if loader is None or function is None:
         return loader
-    taken = tuple(s for s in loader.samplers if _agrees(where, function, s, call))
-    here = loader.module is where and where.function(loader.call) is function
-    asked = call if here else loader.asked
-    return changed(loader, samplers=taken or loader.samplers, asked=asked)
+    samplers = tuple(s for s in loader.samplers if _is_possible(module, function, s, call))
+    is_factory = loader.module is module and module.function(loader.call) is function
+    asked = call if is_factory else loader.asked
+    return changed(loader, samplers=samplers or loader.samplers, asked=asked)
 
 
-def _agrees(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
-    """Whether the tests of a literal parameter around ``node`` let this call pass."""
+def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
+    """Whether ``call`` can reach ``node``, by the tests of literal parameters around it."""
     child: ast.AST = node
     for up in module.ancestors(node):
         if up is function:
             break
         if isinstance(up, ast.If) and child is not up.test:
-            negated = isinstance(up.test, ast.UnaryOp) and isinstance(up.test.op, ast.Not)
-            tested = up.test.operand if isinstance(up.test, ast.UnaryOp) else up.test
-            told = (
-                literal(module, function, call, tested.id) if isinstance(tested, ast.Name) else None
-            )
-            inside = any(item is child for item in up.body)
-            if told is not None and (told is not negated) is not inside:
+            is_negated = isinstance(up.test, ast.UnaryOp) and isinstance(up.test.op, ast.Not)
+            name = up.test.operand if isinstance(up.test, ast.UnaryOp) else up.test
+            truth = literal(module, function, call, name.id) if isinstance(name, ast.Name) else None
+            in_body = any(item is child for item in up.body)
+            if truth is not None and (truth is not is_negated) is not in_body:
                 return False
         child = up
     return True
 
 
 def literal(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
-    """The truth of a parameter for one call; None where the call gives no literal for it."""
-    value = argument_for_parameter(module, function, call, name) or default(function, name)
+    """Whether a parameter is true for one call; None unless its argument is a literal."""
+    value = argument_for_parameter(module, function, call, name) or default_value(function, name)
     return bool(value.value) if isinstance(value, ast.Constant) else None
 
 
-def default(function: Function, name: str) -> ast.expr | None:
+def default_value(function: Function, name: str) -> ast.expr | None:
     """The default value of a parameter."""
     named = [*function.args.posonlyargs, *function.args.args]
     defaults = function.args.defaults
     for arg, value in zip(named[len(named) - len(defaults) :], defaults, strict=True):
         if arg.arg == name:
             return value
-    for arg, given_value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+    for arg, kw_default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
         if arg.arg == name:
-            return given_value
+            return kw_default
     return None

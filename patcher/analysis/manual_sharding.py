@@ -1,6 +1,6 @@
-"""Examples that a script deals to its ranks by hand, and where it tells a rank from a lone process.
+"""Scripts that shard their examples by hand, without a DistributedSampler.
 
-The examples are kept by ``i % world_size == rank``, ``lines[rank::world_size]`` or
+They select by ``i % world_size == rank``, ``lines[rank::world_size]`` or
 ``range(rank, n, world_size)``.
 """
 
@@ -20,14 +20,15 @@ OWNERS = (ast.FunctionDef, ast.ClassDef)
 
 
 def dealt(program: Program, module: Module) -> Iterator[ast.expr]:
-    """``i % world_size == rank`` and ``lines[rank::world_size]``, but in what patching carries."""
-    for node in kept_by_rank(program, module):
+    """The expressions that select a rank's examples, except in helpers that patching inserted."""
+    for node in selections_by_rank(program, module):
         owners = [up.name for up in module.ancestors(node) if isinstance(up, OWNERS)]
         if not any(name in helper_names() for name in owners):
             yield node
 
 
-def kept_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
+def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
+    """All expressions that select a rank's examples."""
     if "rank" not in module.source.text and "RANK" not in module.source.text:
         return
     for side in module.nodes(ast.BinOp):
@@ -64,7 +65,7 @@ def kept_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
 
 
 def is_rank(program: Program, module: Module, node: ast.expr) -> bool:
-    """Something that is 0 on rank 0 and 1 on rank 1."""
+    """Whether an expression is 0 on rank 0 and 1 on rank 1."""
     names = {name.id for name in everywhere(node, ast.Name)}
     if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
         return not is_constant(program, module, node)
@@ -75,7 +76,7 @@ def is_rank(program: Program, module: Module, node: ast.expr) -> bool:
 
 
 def is_world_size(program: Program, module: Module, node: ast.expr) -> bool:
-    """The number of processes."""
+    """Whether an expression is the number of processes."""
     if isinstance(node, ast.Name) and node.id == "world_size":
         return not is_constant(program, module, node)
     return value(module, node, Role.OTHER) == WORLD[Role.OTHER] and not isinstance(
@@ -84,7 +85,7 @@ def is_world_size(program: Program, module: Module, node: ast.expr) -> bool:
 
 
 def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
-    """Whether all that the function, or its callers, give the name are literals."""
+    """Whether a name gets only literals, from its function or as a parameter from all callers."""
     function = module.function(name)
     if function is not None and name.id in parameters(function):
         values = [
@@ -105,25 +106,25 @@ def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
 
 
 def forks(module: Module) -> Iterator[ast.If]:
-    """``if args.local_rank == -1: local_rank, world_size = 0, 1`` with an else."""
+    """Tests like ``if args.local_rank == -1: local_rank, world_size = 0, 1`` with an else."""
     for stmt in module.nodes(ast.If):
         if value(module, stmt.test, Role.SINGLE) is not True or not stmt.orelse:
             continue
         if value(module, stmt.test, Role.OTHER) is not False:
             continue
-        alone, ranked = assignments(stmt.body), assignments(stmt.orelse)
-        if alone is None or ranked is None or set(alone) != set(ranked):
+        single, several = assignments(stmt.body), assignments(stmt.orelse)
+        if single is None or several is None or set(single) != set(several):
             continue
-        literals = {item.value for item in alone.values() if isinstance(item, ast.Constant)}
-        if literals == {0, 1} and len(alone) == 2:
+        literals = {item.value for item in single.values() if isinstance(item, ast.Constant)}
+        if literals == {0, 1} and len(single) == 2:
             yield stmt
 
 
 def assignments(body: list[ast.stmt]) -> dict[str, ast.expr] | None:
-    """Names and values of a block that only assigns plain names."""
-    found: dict[str, ast.expr] = {}
+    """The names and values of a block that only assigns plain names; None for other blocks."""
+    values: dict[str, ast.expr] = {}
     for stmt in body:
         if not (isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name)):
             return None
-        found[stmt.targets[0].id] = stmt.value
-    return found
+        values[stmt.targets[0].id] = stmt.value
+    return values

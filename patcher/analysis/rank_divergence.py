@@ -1,7 +1,7 @@
-"""Decisions that ranks take differently because each looks at its own share of the data.
+"""Early exits from training that ranks take differently, because they depend on a rank's own data.
 
-A walk through a training function in source order, keeping the names whose value comes from this
-rank's batches: what a later assignment makes anew, or a collective makes equal, is forgotten.
+A taint analysis: a walk through the training function in source order keeps the set of names whose
+value comes from this rank's batches. Reassignments and collectives remove names from it.
 """
 
 from __future__ import annotations
@@ -16,66 +16,73 @@ from .loaders import loader_of
 from .program import Program
 from .train_loops import TrainLoop
 
-# Calls that answer alike on every rank, or of which only the size of the argument matters.
-AGREED = {
+# Calls that return the same on every rank, or depend only on the size or type of their argument.
+AGREEING_CALLS = {
     *("gathered", "mean_of_ranks", "on_any_rank", "all_gather", "all_reduce", "gather"),
     *("gather_for_metrics", "reduce", "len", "isinstance", "type", "hasattr"),
 }
-IN_PLACE = {"all_reduce", "broadcast", "broadcast_object_list", "all_gather_object", "all_gather"}
-SHAPE = {"shape", "size", "device", "dtype", "dim", "ndim"}
-FILLS = {"append", "extend", "add", "update"}
+IN_PLACE_COLLECTIVES = {
+    "all_reduce",
+    "broadcast",
+    "broadcast_object_list",
+    "all_gather_object",
+    "all_gather",
+}
+SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim"}
+MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 
 
 @record
 class Decision:
-    """An exit from a training loop, and the outermost test by which a rank comes to it alone."""
+    """An exit from a training loop, and the outermost rank-dependent test around it."""
 
     loop: TrainLoop
     exit: Exit
     test: ast.If
-    names: frozenset[str]  # of the test, made of this rank's data outside of it
+    names: frozenset[str]  # tainted names in the test that get their value outside of it
 
 
 def decisions(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Decision]:
-    """Exits that a rank takes by its own data; ``agreed`` names functions that answer alike."""
+    """Exits that depend on a rank's own data; ``agreed`` names more calls equal on all ranks."""
     module = loop.module
     if not exits(loop):
         return
-    partial = {
+    sharded_calls = {
         f"{e.function.name}()" for e in program.evaluations if e.function and e.loader.distributed
     }
-    walk = _DivergenceWalk(program, module, loop, AGREED | SHAPE | agreed, partial, {}, {}, {})
-    walk.block(module.scope_statements(loop.steps), partial, None)
+    agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
+    walk = _DivergenceWalk(program, module, loop, agreeing, sharded_calls, {}, {}, {})
+    walk.block(module.scope_statements(loop.steps), sharded_calls, None)
     for leaving, test in walk.exits.items():
         if leaves_training(loop, leaving):
             names = {
                 name
-                for name in walk.read(test.test) & set(walk.made)
-                if any(test not in (up, *module.ancestors(up)) for up in walk.made[name])
+                for name in walk.read(test.test) & set(walk.tainted_by)
+                if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
             }
             yield Decision(loop, leaving, test, frozenset(names))
 
 
 def exits(loop: TrainLoop) -> list[Exit]:
-    """Statements under a test that make a rank go through fewer batches than it would."""
-    found: list[Exit] = []
+    """Conditional ``break``, ``continue`` and ``return`` that skip training batches."""
+    candidates: list[Exit] = []
     for kind in (ast.Break, ast.Continue, ast.Return):
-        found += within(loop.scope, kind)
+        candidates += within(loop.scope, kind)
     return [
         leaving
-        for leaving in found
+        for leaving in candidates
         if isinstance(loop.module.parents[leaving], ast.If) and leaves_training(loop, leaving)
     ]
 
 
 def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
-    """Whether an exit makes this rank go through fewer batches than it would."""
+    """Whether an exit makes this rank train on fewer batches."""
     ups = list(loop.module.ancestors(leaving))
     around = [up for up in ups if isinstance(up, ast.For | ast.While)]
     training = {loop.steps, *loop.module.ancestors(loop.steps)}
     if not around or around[0] not in training:
-        # A loop of its own inside the training loop: only a return gets out of it.
+        # It leaves a loop inside the training loop: only a return leaves that one too.
         return isinstance(leaving, ast.Return) and any(up in training for up in around)
     if isinstance(leaving, ast.Continue):
         if around[0] is loop.steps:
@@ -86,111 +93,114 @@ def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
 
 @record
 class _DivergenceWalk:
-    """What is known on the way; ``made`` and ``exits`` are what the walk is for."""
+    """The walk through a training function; its results are ``tainted_by`` and ``exits``."""
 
     program: Program
     module: Module
     loop: TrainLoop
-    agreed: set[str]
-    partial: set[str]  # calls of evaluations that score this rank's part
-    made: dict[str, set[ast.stmt]]
+    agreed: set[str]  # calls and attributes that are equal on all ranks
+    sharded_calls: set[str]  # of evaluations that score this rank's part of the data
+    tainted_by: dict[str, set[ast.stmt]]  # statements that gave a name this rank's data
     exits: dict[Exit, ast.If]
-    known: dict[ast.AST, set[str]]
+    cache: dict[ast.AST, set[str]]  # of reads()
 
-    def block(self, body: list[ast.stmt], own: set[str], under: ast.If | None) -> set[str]:
-        """Names of this rank's data behind ``body``; ``under`` is the test it stands under."""
-        own = set(own)
+    def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
+        """Tainted names after ``body``; ``gate`` is the outermost tainted test around it."""
+        tainted = set(tainted)
         for stmt in body:
-            own = self.statement(stmt, own, under)
-        return own
+            tainted = self.statement(stmt, tainted, gate)
+        return tainted
 
-    def statement(self, stmt: ast.stmt, own: set[str], under: ast.If | None) -> set[str]:
+    def statement(self, stmt: ast.stmt, tainted: set[str], gate: ast.If | None) -> set[str]:
         match stmt:
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if stmt.value is not None:
-                self.assign(stmt, own, under)
+                self.assign(stmt, tainted, gate)
             case ast.Expr(value=ast.Call() as call):
-                self.call(stmt, call, own, under)
+                self.call(stmt, call, tainted, gate)
             case ast.If():
-                inner = under or (stmt if self.tells(stmt.test, own) else None)
-                after = self.block(stmt.body, own, inner)
-                return after | self.block(stmt.orelse, own, inner)
+                inner = gate or (stmt if self.depends_on(stmt.test, tainted) else None)
+                after = self.block(stmt.body, tainted, inner)
+                return after | self.block(stmt.orelse, tainted, inner)
             case ast.For() | ast.AsyncFor() | ast.While():
-                return self.repeated(stmt, own, under)
+                return self.loop_statement(stmt, tainted, gate)
             case ast.With() | ast.AsyncWith():
-                return self.block(stmt.body, own, under)
+                return self.block(stmt.body, tainted, gate)
             case ast.Try():
                 parts = [stmt.body, stmt.orelse, stmt.finalbody, *(h.body for h in stmt.handlers)]
-                return own.union(*(self.block(part, own, under) for part in parts))
+                return tainted.union(*(self.block(part, tainted, gate) for part in parts))
             case ast.Break() | ast.Continue() | ast.Return():
-                if under is not None:
-                    self.exits.setdefault(stmt, under)
-        return own
+                if gate is not None:
+                    self.exits.setdefault(stmt, gate)
+        return tainted
 
-    def repeated(
-        self, loop: ast.For | ast.AsyncFor | ast.While, own: set[str], under: ast.If | None
+    def loop_statement(
+        self, loop: ast.For | ast.AsyncFor | ast.While, tainted: set[str], gate: ast.If | None
     ) -> set[str]:
-        for _ in range(2):  # what a round leaves, the next one may read
-            inside = set(own)
+        for _ in range(2):  # the second iteration may read what the first one bound
+            inside = set(tainted)
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
-                if self.deals_a_share(loop):
+                if self.is_sharded(loop):
                     names.discard(self.loop.step_name)
                     for name in names:
-                        self.made.setdefault(name, set()).add(loop)
+                        self.tainted_by.setdefault(name, set()).add(loop)
                     inside |= names
-                elif self.tells(loop.iter, own):
+                elif self.depends_on(loop.iter, tainted):
                     inside |= names
                 else:
                     inside -= names
-            after = own | self.block(loop.body, inside, under)
-            if after == own:
+            after = tainted | self.block(loop.body, inside, gate)
+            if after == tainted:
                 break
-            own = after
-        return self.block(loop.orelse, own, under)
+            tainted = after
+        return self.block(loop.orelse, tainted, gate)
 
-    def deals_a_share(self, loop: ast.For) -> bool:
-        """Whether this rank goes through a part of the batches of its own."""
+    def is_sharded(self, loop: ast.For) -> bool:
+        """Whether each rank has its own batches in this loop."""
         if loop is self.loop.steps:
             return self.loop.loader is not None
-        found = loader_of(self.program, self.module, loop)
-        return found is not None and bool(found.distributed)
+        loader = loader_of(self.program, self.module, loop)
+        return loader is not None and bool(loader.distributed)
 
     def assign(
-        self, stmt: ast.Assign | ast.AnnAssign | ast.AugAssign, own: set[str], under: ast.If | None
+        self,
+        stmt: ast.Assign | ast.AnnAssign | ast.AugAssign,
+        tainted: set[str],
+        gate: ast.If | None,
     ) -> None:
         assert stmt.value is not None
-        told = under is not None or self.tells(stmt.value, own)
+        is_tainted = gate is not None or self.depends_on(stmt.value, tainted)
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
         for target in targets:
             for node in below(target):
-                name = named(node)
+                name = variable_name(node)
                 if not name:
                     continue
-                if told:
-                    own.add(name)
-                    self.made.setdefault(name, set()).add(stmt)
+                if is_tainted:
+                    tainted.add(name)
+                    self.tainted_by.setdefault(name, set()).add(stmt)
                 elif not isinstance(stmt, ast.AugAssign) and not isinstance(target, ast.Subscript):
-                    own.discard(name)
+                    tainted.discard(name)
 
-    def call(self, stmt: ast.stmt, call: ast.Call, own: set[str], under: ast.If | None) -> None:
+    def call(self, stmt: ast.stmt, call: ast.Call, tainted: set[str], gate: ast.If | None) -> None:
         last = self.module.last_name(call.func)
-        if last in IN_PLACE:
-            own -= {named(arg) for arg in call.args}
-        elif isinstance(call.func, ast.Attribute) and last in FILLS:
-            name = named(call.func.value)
-            if name and (under or any(self.tells(arg, own) for arg in call.args)):
-                own.add(name)
-                self.made.setdefault(name, set()).add(stmt)
+        if last in IN_PLACE_COLLECTIVES:
+            tainted -= {variable_name(arg) for arg in call.args}
+        elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
+            name = variable_name(call.func.value)
+            if name and (gate or any(self.depends_on(arg, tainted) for arg in call.args)):
+                tainted.add(name)
+                self.tainted_by.setdefault(name, set()).add(stmt)
 
-    def tells(self, node: ast.AST, own: set[str]) -> bool:
-        """Whether the value of an expression depends on this rank's data."""
-        return bool(own) and not own.isdisjoint(self.reads(node))
+    def depends_on(self, node: ast.AST, tainted: set[str]) -> bool:
+        """Whether the value of an expression depends on tainted names."""
+        return bool(tainted) and not tainted.isdisjoint(self.reads(node))
 
     def reads(self, node: ast.AST) -> set[str]:
-        """Names, and calls of functions, that the value of an expression depends on."""
-        if node not in self.known:
-            self.known[node] = set(self._reads(node))
-        return self.known[node]
+        """Names and calls (as ``f()``) that the value of an expression depends on."""
+        if node not in self.cache:
+            self.cache[node] = set(self._reads(node))
+        return self.cache[node]
 
     def _reads(self, node: ast.AST) -> Iterator[str]:
         table, index = place(node)
@@ -198,23 +208,25 @@ class _DivergenceWalk:
         while index < end:
             part = table.nodes[index]
             called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
-            if called in self.agreed or (isinstance(part, ast.Attribute) and part.attr in SHAPE):
+            if called in self.agreed or (
+                isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
+            ):
                 index = table.ends[index]
                 continue
             if called:
                 yield f"{called}()"
-            if name := named(part):
+            if name := variable_name(part):
                 yield name
             index += 1
 
     def read(self, node: ast.AST) -> set[str]:
-        """Names that an expression depends on."""
-        own = {name for name in map(named, below(node)) if name}
-        return {name for name in own if self.tells(node, {name, *self.partial})}
+        """Variables that an expression depends on."""
+        names = {name for name in map(variable_name, below(node)) if name}
+        return {name for name in names if self.depends_on(node, {name, *self.sharded_calls})}
 
 
-def named(node: ast.AST) -> str:
-    """A plain name, or an attribute of ``self``; the empty string for anything else."""
+def variable_name(node: ast.AST) -> str:
+    """``x`` or ``self.x`` if a node is one of these; else the empty string."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -223,7 +235,7 @@ def named(node: ast.AST) -> str:
 
 
 def in_lock_step(loop: TrainLoop, stmt: ast.stmt) -> bool:
-    """Whether all ranks of a training pass ``stmt`` equally often."""
+    """Whether all ranks execute ``stmt`` equally often during training."""
     training = {loop.steps, *loop.module.ancestors(loop.steps)}
     return all(
         up in training
@@ -233,7 +245,7 @@ def in_lock_step(loop: TrainLoop, stmt: ast.stmt) -> bool:
 
 
 def is_number_test(module: Module, test: ast.expr, names: frozenset[str]) -> bool:
-    """Whether a test compares each of the names as a number."""
+    """Whether a test compares each of ``names`` as a number, with ``<`` and the like."""
     compared = {
         name
         for compare in within(test, ast.Compare)
@@ -245,7 +257,7 @@ def is_number_test(module: Module, test: ast.expr, names: frozenset[str]) -> boo
 
 
 def plain_names(module: Module, node: ast.expr) -> set[str]:
-    """Names in an arithmetic expression of numbers."""
+    """The names in an arithmetic expression."""
     match node:
         case ast.Name():
             return {node.id}

@@ -1,4 +1,4 @@
-"""Loops that back-propagate: what they go through, count, clip and wait for."""
+"""Training loops: their loader, step counter, gradient clipping and accumulation."""
 
 from __future__ import annotations
 
@@ -6,29 +6,21 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import (
-    Function,
-    argument,
-    below,
-    bound_names,
-    within,
-)
+from ..source.tree import Function, argument, below, bound_names, within
+from .call_graph import CallGraph
 from .loaders import Loader, loader_of, next_loader
 
-if TYPE_CHECKING:
-    from .program import Program
-
-SEVERAL = ("init_process_group", "DistributedDataParallel", "DataParallel")
-THROUGH = ("tqdm", "enumerate", "epochs", "steps")  # loops as its first argument does
+# Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
+PASSED_THROUGH = ("tqdm", "enumerate", "epochs", "steps")
+CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 
 
 @record
 class TrainLoop:
-    """A loop that back-propagates, in the function (or module) that holds it."""
+    """A loop with a backward pass, in the function (or module) around it."""
 
     module: Module
     steps: ast.For | ast.While
@@ -37,18 +29,18 @@ class TrainLoop:
     backwards: tuple[ast.Call, ...]
     clips: tuple[ast.stmt, ...]
     step_test: ast.If | None  # the accumulation test around optimizer.step()
-    accumulation: ast.expr | None  # what it takes the step number modulo
-    step_name: str  # the micro-batch's number, where enumerate or range gives it
-    step_start: int = 0  # what it starts from
+    accumulation: ast.expr | None  # the number of micro-batches per optimizer step in that test
+    step_name: str  # the name of the micro-batch's number, from enumerate or range; or empty
+    step_start: int = 0  # the first micro-batch's number
 
     @property
     def scope(self) -> list[ast.stmt]:
-        """Statements of the function that trains."""
+        """The body of the function (or module) around the loop."""
         return self.module.scope_statements(self.steps)
 
     @cached_property
     def counters(self) -> set[str]:
-        """Names that count optimizer steps."""
+        """Names that count optimizer steps: ``global_step += 1`` under the accumulation test."""
         if self.step_test is None:
             return set()
         return {
@@ -61,18 +53,20 @@ class TrainLoop:
 
 
 def is_backward(call: ast.Call) -> bool:
+    """Whether a call is ``loss.backward()``."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
 
 
 def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
-    """The loop around ``node`` in its own function."""
+    """The innermost loop around ``node`` in its own function."""
     for up in module.ancestors(node):
         if isinstance(up, ast.For | ast.While | Function):
             return None if isinstance(up, Function) else up
     return None
 
 
-def train_loops(program: Program, module: Module) -> Iterator[TrainLoop]:
+def train_loops(graph: CallGraph, module: Module) -> Iterator[TrainLoop]:
+    """The training loops of a module: the innermost loops around each backward pass."""
     owners: dict[ast.For | ast.While, list[ast.Call]] = defaultdict(list)
     for call in module.calls_to("backward"):
         loop = loop_around(module, call)
@@ -81,19 +75,18 @@ def train_loops(program: Program, module: Module) -> Iterator[TrainLoop]:
     for loop, backwards in owners.items():
         test, modulo = _accumulation(module, loop)
         outer = loop_around(module, loop)
-        loader = loader_of(program, module, loop) if isinstance(loop, ast.For) else None
+        loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
         name, start = _step_number(module, loop)
         yield TrainLoop(
             module,
             loop,
             outer if isinstance(outer, ast.For) else None,
-            loader or next_loader(program, module, loop.body),
+            loader or next_loader(graph, module, loop.body),
             tuple(backwards),
             tuple(
                 module.statement(call)
                 for call in within(loop.body, ast.Call)
-                if module.last_name(call.func)
-                in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+                if module.last_name(call.func) in CLIPPING
             ),
             test,
             modulo,
@@ -103,80 +96,66 @@ def train_loops(program: Program, module: Module) -> Iterator[TrainLoop]:
 
 
 def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:
-    """The name that counts the loop's micro-batches, and what it starts from."""
-    none = "", 0
+    """The name that numbers the loop's micro-batches, and the first number."""
+    unknown = "", 0
     if not isinstance(loop, ast.For):
-        return none
+        return unknown
     target = loop.target
-    for name, call in calls_around(module, loop.iter):
-        if name == "enumerate":
+    for function, call in calls_around(module, loop.iter):
+        if function == "enumerate":
             first = argument(call, 1, "start")
             start = 0 if first is None else getattr(first, "value", None)
             if isinstance(target, ast.Tuple) and start in (0, 1):
-                return (target.elts[0].id, start) if isinstance(target.elts[0], ast.Name) else none
+                name = target.elts[0]
+                return (name.id, start) if isinstance(name, ast.Name) else unknown
             break
-        if name in ("range", "trange") and len(call.args) == 1:
-            return (target.id, 0) if isinstance(target, ast.Name) else none
-    return none
+        if function in ("range", "trange") and len(call.args) == 1:
+            return (target.id, 0) if isinstance(target, ast.Name) else unknown
+    return unknown
 
 
-def calls_around(module: Module, source: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
-    """Names and calls through which a loop goes, outermost first.
+def calls_around(module: Module, iterable: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
+    """The calls around what a loop iterates over, outermost first, each with its function's name.
 
-    They are followed through names, ``tqdm``, ``enumerate`` and what a resumable loop goes through.
+    ``enumerate`` and ``tqdm`` of ``enumerate(tqdm(loader))``; variables are followed.
     """
     for _ in range(5):
-        if isinstance(source, ast.Name):
-            source = module.definition(source, source)
-        elif isinstance(source, ast.Call):
-            name = module.last_name(source.func)
-            yield name, source
-            source = source.args[0] if name in THROUGH and source.args else None
+        if isinstance(iterable, ast.Name):
+            iterable = module.definition(iterable, iterable)
+        elif isinstance(iterable, ast.Call):
+            name = module.last_name(iterable.func)
+            yield name, iterable
+            passes = name in PASSED_THROUGH and iterable.args
+            iterable = iterable.args[0] if passes else None
 
 
 def _accumulation(
     module: Module, loop: ast.For | ast.While
 ) -> tuple[ast.If | None, ast.expr | None]:
-    """The test around ``optimizer.step()`` and the number of micro-batches it waits for."""
+    """The test around ``optimizer.step()``, and the number of micro-batches that it waits for."""
     for call in within(loop.body, ast.Call):
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
             continue
         for up in module.ancestors(call):
             if up is loop:
                 break
-            if isinstance(up, ast.If):
-                for node in below(up.test):
-                    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                        return up, node.right
-    # A test that was already given a name: ``last = (step + 1) % n == 0 or …``; ``if last:``
-    for stmt in within(loop.body, ast.If):
-        if isinstance(stmt.test, ast.Name):
-            for assign in within(loop.body, ast.Assign):
-                if bound_names(assign) == {stmt.test.id}:
-                    for node in below(assign.value):
-                        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                            return stmt, node.right
+            divisor = _divisor(up.test) if isinstance(up, ast.If) else None
+            if isinstance(up, ast.If) and divisor is not None:
+                return up, divisor
+    # The test may have a name: ``last = (step + 1) % n == 0 or …``; ``if last:``
+    for test in within(loop.body, ast.If):
+        if not isinstance(test.test, ast.Name):
+            continue
+        for assign in within(loop.body, ast.Assign):
+            divisor = _divisor(assign.value)
+            if bound_names(assign) == {test.test.id} and divisor is not None:
+                return test, divisor
     return None, None
 
 
-def trains_on_several(program: Program) -> bool:
-    """Whether there is a training loop, and something by which several cards or ranks train."""
-    return bool(program.train_loops) and any(
-        module.calls_to(*SEVERAL) for module in program.modules
-    )
-
-
-def is_trained_on(program: Program, module: Module, function: Function | None) -> bool:
-    """Whether a step computes it: in the loop's function, a forward, or in what the step calls."""
-    loops = program.train_loops
-    if getattr(function, "name", "") == "forward":
-        return True
-    if any(loop.module.function(loop.steps) is function for loop in loops):
-        return True
-    if function is None or any(each.function is function for each in program.evaluations):
-        return False
-    return any(
-        loop.steps in where.ancestors(call)
-        for where, call in program.callers(function)
-        for loop in loops
-    )
+def _divisor(test: ast.expr) -> ast.expr | None:
+    """``n`` of the first ``… % n`` in an expression."""
+    for node in below(test):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            return node.right
+    return None

@@ -1,7 +1,7 @@
-"""Names that a role may read before it bound them.
+"""Names that some rank reads although it cannot have bound them.
 
-May-assignment, walked once per role: a name is reported only where no path of that role can have
-bound it, while a lone process may have. Branches that a role cannot take are not walked.
+A may-be-assigned analysis, walked once per role without the branches that the role cannot take. A
+read is reported only if no path of that role can have bound the name, though a single process may.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..source.tree import (
 )
 from .rank_reach import ROLES, UNKNOWN, Role, differs, value, values
 
-LEAVING: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+EXITS: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 @record
 class Unbound:
-    """A read of ``name`` in ``function`` that finds nothing bound."""
+    """A read of ``name`` in ``function`` that fails because the name is unbound."""
 
     name: ast.Name
     role: Role
@@ -41,7 +41,7 @@ class Unbound:
 
 @cached_per_module
 def unbound_reads(module: Module) -> list[Unbound]:
-    """Reads in the functions of a module that fail on some rank and not alone."""
+    """Reads in the functions of a module that fail on some rank but not in a single process."""
     tests: dict[ast.AST, list[ast.If]] = defaultdict(list)
     for stmt in module.nodes(ast.If):
         if differs(module, stmt.test):
@@ -56,95 +56,96 @@ def unbound_reads(module: Module) -> list[Unbound]:
 
 
 def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> Iterator[Unbound]:
-    leaving = [stmt for kind in LEAVING for stmt in within(function.body, kind)]
-    names = _suspects(module, function, tests, leaving)
-    given = parameters(function)
-    names -= given.union(*(node.names for node in within(function.body, ast.Global)))
-    names -= given.union(*(node.names for node in within(function.body, ast.Nonlocal)))
+    """The failing reads in one function; ``tests`` are those that differ between roles."""
+    exits = [stmt for kind in EXITS for stmt in within(function.body, kind)]
+    names = _candidate_names(module, function, tests, exits)
+    arguments = parameters(function)
+    names -= arguments.union(*(node.names for node in within(function.body, ast.Global)))
+    names -= arguments.union(*(node.names for node in within(function.body, ast.Nonlocal)))
     reads: list[int] = []
     for name in names:
-        reads += _unsettled_reads(module, function, name)
+        reads += _uncertain_reads(module, function, name)
     if not reads:
         return
     reads.sort()
-    relevant = _relevant(module, function, reads, leaving)
+    relevant = _relevant_nodes(module, function, reads, exits)
 
-    def failing(role: Role) -> list[ast.Name]:
-        found: list[ast.Name] = []
-        _ReadWalk(module, reads, relevant, role, found).block(function.body, given)
-        return found
+    def failing_reads(role: Role) -> list[ast.Name]:
+        failing: list[ast.Name] = []
+        _ReadWalk(module, reads, relevant, role, failing).block(function.body, arguments)
+        return failing
 
-    ways = list(zip(*(_ways(module, test) for test in tests), strict=True))
-    walked = {ways[0]}  # who goes a lone process's way fails where it does
+    paths = list(zip(*(_branches_taken(module, test) for test in tests), strict=True))
+    walked = {paths[0]}  # a role that takes a single process's branches fails only where that does
     seen: set[ast.Name] = set()
-    for role, way in zip(ROLES, ways, strict=True):
-        found = [] if way in walked else failing(role)
-        walked.add(way)
-        alone = failing(Role.SINGLE) if found else []
-        for read in found:
-            if read not in alone and read not in seen:
+    for role, path in zip(ROLES, paths, strict=True):
+        failing = [] if path in walked else failing_reads(role)
+        walked.add(path)
+        failing_alone = failing_reads(Role.SINGLE) if failing else []
+        for read in failing:
+            if read not in failing_alone and read not in seen:
                 seen.add(read)
                 yield Unbound(read, role, function)
 
 
-def _ways(module: Module, test: ast.If) -> list[bool | None]:
-    """Which branch of a test each role takes, None where that is not known."""
+def _branches_taken(module: Module, test: ast.If) -> list[bool | None]:
+    """Which branch of a test each role takes; None where that is unknown."""
     return [None if each is UNKNOWN else bool(each) for each in values(module, test.test)]
 
 
-def _suspects(
-    module: Module, function: Function, tests: list[ast.If], leaving: list[ast.stmt]
+def _candidate_names(
+    module: Module, function: Function, tests: list[ast.If], exits: list[ast.stmt]
 ) -> set[str]:
-    """Names that a lone process may bind and some rank does not, or that ranks alone read.
+    """Names that a single process may bind but some rank does not, or that only ranks read.
 
-    Of the latter, those that a rank test binds, or a statement behind one that may leave.
+    Of the latter only those that are bound in a rank test, or after one that may exit.
     """
     bound: set[str] = set()
     read: set[str] = set()
     for test in tests:
-        alone, *ranks = _ways(module, test)
-        for branch, taken in ((test.body, True), (test.orelse, False)):
-            if alone is (not taken):
+        single, *ranks = _branches_taken(module, test)
+        for branch, outcome in ((test.body, True), (test.orelse, False)):
+            if single is (not outcome):
                 read |= {name.id for name in within(branch, ast.Name)}
-            elif (not taken) in ranks:
+            elif (not outcome) in ranks:
                 bound |= bound_names(branch)
-            if taken in (alone, *ranks) and _may_end(branch):
-                if alone is taken:
+            if outcome in (single, *ranks) and _may_exit(branch):
+                if single is outcome:
                     read |= {name.id for name in within(function.body, ast.Name)}
                 else:
-                    bound |= _bound_behind(function, test)
+                    bound |= _names_bound_from(function, test)
     if read:
-        known = set().union(*map(bound_names, tests))
-        first = next((test for test in tests if any(is_inside(n, test) for n in leaving)), None)
+        depends_on_role = set().union(*map(bound_names, tests))
+        first = next((test for test in tests if any(is_inside(n, test) for n in exits)), None)
         if first is not None:
-            known |= _bound_behind(function, first)
-        bound |= read & known
+            depends_on_role |= _names_bound_from(function, first)
+        bound |= read & depends_on_role
     return bound
 
 
-def _bound_behind(function: Function, stmt: ast.stmt) -> set[str]:
-    """Names that the function binds in the statement or behind it."""
+def _names_bound_from(function: Function, stmt: ast.stmt) -> set[str]:
+    """Names that the function binds in or after a statement."""
     table, scope = place(function)
     bindings = table.bindings_in(number_of(stmt), table.ends[scope])
     return {name for index, name in bindings if table.scopes[index] == scope}
 
 
-def _may_end(body: list[ast.stmt]) -> bool:
-    """Whether some role may find no way through a block to what stands behind it."""
+def _may_exit(body: list[ast.stmt]) -> bool:
+    """Whether some path through a block never reaches what follows it."""
     for stmt in body:
         match stmt:
             case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
                 return True
             case ast.If():
-                ends = _may_end(stmt.body) or _may_end(stmt.orelse)
+                ends = _may_exit(stmt.body) or _may_exit(stmt.orelse)
             case ast.For() | ast.AsyncFor() | ast.While():
-                ends = _may_end(stmt.orelse)
+                ends = _may_exit(stmt.orelse)
             case ast.With() | ast.AsyncWith():
-                ends = _may_end(stmt.body)
+                ends = _may_exit(stmt.body)
             case ast.Try():
-                ends = _may_end(stmt.body) or _may_end(stmt.orelse)
-                ends = ends and all(_may_end(handler.body) for handler in stmt.handlers)
-                ends = ends or _may_end(stmt.finalbody)
+                ends = _may_exit(stmt.body) or _may_exit(stmt.orelse)
+                ends = ends and all(_may_exit(handler.body) for handler in stmt.handlers)
+                ends = ends or _may_exit(stmt.finalbody)
             case _:
                 ends = False
         if ends:
@@ -152,8 +153,8 @@ def _may_end(body: list[ast.stmt]) -> bool:
     return False
 
 
-def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]:
-    """Numbers of a name's reads that stand behind none of its bindings in that one's block."""
+def _uncertain_reads(module: Module, function: Function, name: str) -> list[int]:
+    """Numbers of a name's reads that follow no assignment to it in the assignment's block."""
     table, scope = place(function)
     numbers = table.spelled.get(name, [])
     start = bisect_left(numbers, number_of(function.body[0]))
@@ -171,52 +172,53 @@ def _unsettled_reads(module: Module, function: Function, name: str) -> list[int]
             break
         stmt = module.statement(store)
         if isinstance(stmt, ast.Assign):
-            reads = _not_behind(module, stmt, reads)
+            reads = _not_after(module, stmt, reads)
             test = module.parents[stmt]
             if isinstance(test, ast.If):
-                taken = stmt in test.body
-                branches.add((test, taken))
-                if (test, not taken) in branches:  # bound either way
-                    reads = _not_behind(module, test, reads)
+                in_body = stmt in test.body
+                branches.add((test, in_body))
+                if (test, not in_body) in branches:  # bound in both branches
+                    reads = _not_after(module, test, reads)
     return reads
 
 
-def _not_behind(module: Module, stmt: ast.stmt, reads: list[int]) -> list[int]:
-    """Those that do not stand behind a statement in its block, where no way leads around it."""
+def _not_after(module: Module, stmt: ast.stmt, reads: list[int]) -> list[int]:
+    """The reads that do not follow a statement in its own block."""
     table, number = place(stmt)
     start, end = table.ends[number], table.ends[number_of(module.body(stmt)[-1])]
     return [read for read in reads if not start <= read < end]
 
 
-def _relevant(
-    module: Module, function: Function, reads: list[int], leaving: list[ast.stmt]
+def _relevant_nodes(
+    module: Module, function: Function, reads: list[int], exits: list[ast.stmt]
 ) -> set[ast.AST]:
-    """Statements that read or bind one of the names, or leave, and what is around them."""
+    """The nodes that read or bind one of the names, or exit, with all nodes around them."""
     nodes: list[Any] = place(function)[0].nodes
     marks: list[Any] = [nodes[number] for number in reads]
     names = {name.id for name in marks}
     marks += [node for node, name in binders(function) if name in names]
-    marks += leaving
-    found: set[ast.AST] = set()
+    marks += exits
+    relevant: set[ast.AST] = set()
     for mark in marks:
-        while mark not in found and mark is not function:
-            found.add(mark)
-            mark = module.parents[mark]
-    return found
+        node = mark
+        while node not in relevant and node is not function:
+            relevant.add(node)
+            node = module.parents[node]
+    return relevant
 
 
 @record
 class _ReadWalk:
-    """One role's way through a function; ``bound`` sets are passed along, never changed."""
+    """One role's walk through a function; ``bound`` sets are passed along, never changed."""
 
     module: Module
-    reads: list[int]
+    reads: list[int]  # numbers of the reads to look at
     relevant: set[ast.AST]
     role: Role
-    found: list[ast.Name]
+    failing: list[ast.Name]  # the result
 
     def block(self, body: list[ast.stmt], bound: set[str]) -> set[str] | None:
-        """What may be bound behind ``body``; None when nothing runs on behind it."""
+        """Names that may be bound after ``body``; None if nothing runs on after it."""
         for stmt in body:
             if stmt not in self.relevant:
                 continue
@@ -227,6 +229,7 @@ class _ReadWalk:
         return bound
 
     def expression(self, node: ast.AST, bound: set[str]) -> None:
+        """Record the failing reads in an expression."""
         table, start = place(node)
         first, last = (bisect_left(self.reads, end) for end in (start, table.ends[start]))
         nodes: list[Any] = table.nodes
@@ -234,9 +237,9 @@ class _ReadWalk:
             if (
                 name.id not in bound
                 and not self._comprehension_name(name, node)
-                and name not in self.found
+                and name not in self.failing
             ):
-                self.found.append(name)
+                self.failing.append(name)
 
     def _comprehension_name(self, name: ast.Name, top: ast.AST) -> bool:
         return any(
@@ -244,36 +247,14 @@ class _ReadWalk:
         )
 
     def statement(self, stmt: ast.stmt, bound: set[str]) -> set[str] | None:
+        """Names that may be bound after a statement; None if nothing runs on after it."""
         match stmt:
             case ast.If():
-                self.expression(stmt.test, bound)
-                test = value(self.module, stmt.test, self.role)
-                ways = [
-                    branch
-                    for branch, taken in ((stmt.body, True), (stmt.orelse, False))
-                    if test is UNKNOWN or bool(test) is taken
-                ]
-                return join([self.block(way, bound) for way in ways])
+                return self._if(stmt, bound)
             case ast.For() | ast.AsyncFor() | ast.While():
-                head = stmt.test if isinstance(stmt, ast.While) else stmt.iter
-                self.expression(head, bound)
-                inside = bound | (
-                    set() if isinstance(stmt, ast.While) else bound_names(stmt.target)
-                )
-                # A later round may read what an earlier one bound, in any branch this role takes.
-                carried = inside | self._taken(stmt.body)
-                self.block(stmt.body, inside)
-                return self.block(stmt.orelse, bound | carried)
+                return self._loop(stmt, bound)
             case ast.Try():
-                inner = self.block(stmt.body, bound)
-                during = bound | self._taken(stmt.body)
-                ends = [None if inner is None else self.block(stmt.orelse, inner)]
-                for handler in stmt.handlers:
-                    names = {handler.name} if handler.name else set()
-                    ends.append(self.block(handler.body, during | names))
-                end = join(ends)
-                final = self.block(stmt.finalbody, during if end is None else end)
-                return None if end is None else final
+                return self._try(stmt, bound)
             case ast.With() | ast.AsyncWith():
                 for item in stmt.items:
                     self.expression(item.context_expr, bound)
@@ -291,8 +272,37 @@ class _ReadWalk:
         self.expression(stmt, bound)
         return bound | bound_names(stmt)
 
-    def _taken(self, body: list[ast.stmt]) -> set[str]:
-        """Names bound anywhere in ``body`` except in branches that this role never takes."""
+    def _if(self, stmt: ast.If, bound: set[str]) -> set[str] | None:
+        self.expression(stmt.test, bound)
+        test = value(self.module, stmt.test, self.role)
+        branches = [
+            branch
+            for branch, outcome in ((stmt.body, True), (stmt.orelse, False))
+            if test is UNKNOWN or bool(test) is outcome
+        ]
+        return merge([self.block(branch, bound) for branch in branches])
+
+    def _loop(self, stmt: ast.For | ast.AsyncFor | ast.While, bound: set[str]) -> set[str] | None:
+        self.expression(stmt.test if isinstance(stmt, ast.While) else stmt.iter, bound)
+        inside = bound | (set() if isinstance(stmt, ast.While) else bound_names(stmt.target))
+        # After the loop, names from any iteration and any branch of this role may be bound.
+        carried = inside | self._names_that_may_be_bound(stmt.body)
+        self.block(stmt.body, inside)
+        return self.block(stmt.orelse, bound | carried)
+
+    def _try(self, stmt: ast.Try, bound: set[str]) -> set[str] | None:
+        inner = self.block(stmt.body, bound)
+        during = bound | self._names_that_may_be_bound(stmt.body)
+        ends = [None if inner is None else self.block(stmt.orelse, inner)]
+        for handler in stmt.handlers:
+            names = {handler.name} if handler.name else set()
+            ends.append(self.block(handler.body, during | names))
+        end = merge(ends)
+        final = self.block(stmt.finalbody, during if end is None else end)
+        return None if end is None else final
+
+    def _names_that_may_be_bound(self, body: list[ast.stmt]) -> set[str]:
+        """Names bound anywhere in ``body``, except in branches that this role never takes."""
         names: set[str] = set()
         for stmt in body:
             if stmt not in self.relevant:
@@ -300,20 +310,22 @@ class _ReadWalk:
             if isinstance(stmt, ast.If):
                 test = value(self.module, stmt.test, self.role)
                 if test is UNKNOWN or test:
-                    names |= self._taken(stmt.body)
+                    names |= self._names_that_may_be_bound(stmt.body)
                 if test is UNKNOWN or not test:
-                    names |= self._taken(stmt.orelse)
+                    names |= self._names_that_may_be_bound(stmt.orelse)
             elif isinstance(stmt, ast.For | ast.While | ast.With):
-                names |= bound_names(stmt) - bound_names(stmt.body) | self._taken(stmt.body)
+                names |= bound_names(stmt) - bound_names(stmt.body) | self._names_that_may_be_bound(
+                    stmt.body
+                )
             elif isinstance(stmt, ast.Try):
                 parts = [stmt.body, stmt.orelse, stmt.finalbody, *(h.body for h in stmt.handlers)]
-                names |= set().union(*(self._taken(part) for part in parts))
+                names |= set().union(*(self._names_that_may_be_bound(part) for part in parts))
             else:
                 names |= bound_names(stmt)
         return names
 
 
-def join(ends: list[set[str] | None]) -> set[str] | None:
-    """May-bound names where several ways meet; None when none of them arrives."""
-    arriving = [end for end in ends if end is not None]
-    return set().union(*arriving) if arriving else None
+def merge(ends: list[set[str] | None]) -> set[str] | None:
+    """Names that may be bound where several paths meet; None if no path gets there."""
+    reaching = [end for end in ends if end is not None]
+    return set().union(*reaching) if reaching else None

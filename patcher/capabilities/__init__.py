@@ -1,11 +1,11 @@
-"""What legacy scripts lack: every module in this folder adds one capability to a patched script.
+"""Capabilities that legacy scripts lack: every ``with_*.py`` here adds one to a patched script.
 
-A capability's module has ``ORDER`` (a later one builds on what an earlier one left), ``FLAGS``, a
-docstring that is its manual, and ``findings(program)``: places that still lack it, with the edits
-that add it; or, returned without edits or raised as a CannotError, the reason why it cannot be
-added. It is found by looking and not by registering, and asked again after each round of edits, so
-it proposes nothing that is there.
-Every flag is off by default, and then the script computes bit for bit what it did.
+Such a module has ``ORDER`` (later ones build on the edits of earlier ones), ``FLAGS``, a docstring
+that is its manual, and ``findings(program)``: the places that still lack the capability, with the
+edits that add it. A finding without edits, or a CannotError, says why it cannot be added. Modules
+are found by their file name. They run again after each round of edits, so they must not propose
+what is already there.
+Every flag is off by default; the script then computes bit for bit what it did before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECTIONS = ("What", "Flags", "Without", "Fix safety", "Source")
 
 @record
 class Capability:
-    """A capability as its file states it."""
+    """A capability as declared in its file."""
 
     name: str
     title: str
@@ -37,27 +37,27 @@ class Capability:
     run: Callable[[Program], Iterator[Finding]]
 
     def findings(self, program: Program) -> Iterator[Finding]:
-        """What the script lacks of it, under the capability's name."""
+        """What the script lacks, as notes under the capability's name."""
         try:
             if not program.train_loops:
                 first = program.script.tree.body[0]
                 raise CannotError(program.script, first, "the script does not train")
-            found = list(self.run(program))
+            findings = list(self.run(program))
         except CannotError as error:
-            found = [error.finding]
-        for finding in found:
+            findings = [error.finding]
+        for finding in findings:
             safety = Safety.SAFE if finding.edits else Safety.REPORT
             yield changed(finding, code=self.name, severity=Severity.NOTE, safety=safety)
 
 
 @cache
 def all_capabilities() -> tuple[Capability, ...]:
-    """Every capability of this folder, in the order in which they are added."""
-    found = []
+    """All capabilities of this folder, in the order in which they are added."""
+    capabilities = []
     for path in Path(__file__).parent.glob("with_*.py"):
         module = importlib.import_module(f"{__name__}.{path.stem}")
         manual = (module.__doc__ or "").strip()
-        found.append(
+        capabilities.append(
             Capability(
                 path.stem.removeprefix("with_"),
                 manual.partition("\n")[0].rstrip("."),
@@ -67,13 +67,13 @@ def all_capabilities() -> tuple[Capability, ...]:
                 module.findings,
             )
         )
-    return tuple(sorted(found, key=lambda one: one.order))
+    return tuple(sorted(capabilities, key=lambda one: one.order))
 
 
 def chosen(wanted: Sequence[str], unwanted: Sequence[str] = ()) -> tuple[Capability, ...]:
-    """Capabilities by name; ``all`` stands for all of them.
+    """Select capabilities by name; ``all`` stands for all of them.
 
-    Raises InputError for a name that none has.
+    Raises InputError for an unknown name.
     """
     every = all_capabilities()
     names = [one.name for one in every]

@@ -1,4 +1,4 @@
-"""The reason why a capability cannot be added."""
+"""The error of a capability that cannot be added to a script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..source.module import Module
 
 
 class CannotError(Exception):
-    """A capability cannot be added, because; `finding` has the place that shows it."""
+    """A capability cannot be added; ``finding`` says why and where."""
 
     def __init__(self, module: Module, at: ast.stmt | ast.expr, because: str) -> None:
         super().__init__(because)

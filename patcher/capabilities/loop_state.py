@@ -1,7 +1,7 @@
-"""What a training loop carries from step to step, besides the model and what updates it.
+"""The state that a training loop carries from step to step, besides model and optimizer.
 
-Counters, best scores, patience, lists of losses: names and attributes that the loop binds or fills,
-and that a later step, or what follows the loop, reads before anything binds them anew.
+Counters, best scores, patience, lists of losses: names and attributes that the loop changes, and
+that a later step or the code after the loop reads before they are bound again.
 """
 
 from __future__ import annotations
@@ -32,57 +32,45 @@ BARS = ("tqdm", "trange")
 
 @record
 class LoopState:
-    """Names that go from step to step, those that each epoch begins anew, and what cannot be kept.
+    """The names (and attributes) that a loop carries."""
 
-    ``opaque`` are names with the statement that shows that no checkpoint can hold their values.
-    """
-
-    through: tuple[str, ...]
-    of_epoch: tuple[str, ...]
-    opaque: tuple[tuple[str, ast.stmt], ...]
+    through: tuple[str, ...]  # kept during the whole training
+    of_epoch: tuple[str, ...]  # set at the start of each epoch
+    opaque: tuple[tuple[str, ast.stmt], ...]  # not checkpointable, with the statement that shows it
 
 
 def carried(
     module: Module, outer: ast.For, epochs: ast.For | None, steps: ast.For, known: set[str]
 ) -> LoopState:
-    """What the loop ``outer`` carries; ``known`` are names of what is kept in other ways."""
+    """The state that the loop ``outer`` carries; ``known`` names are saved in other ways."""
     function = module.function(outer)
-    scope = module.scope_statements(outer)
-    changed = changed_names(outer.body) - known - bars(module, outer)
-    read = exposed(outer.body, set())[0] | exposed(behind(module, outer), set())[0]
-    before = {n for n in changed if first_binding(module, function, n, outer) is not None}
-    if function is not None:
-        before |= changed & parameters(function)
-        before |= {
-            name
-            for stmt in within(scope, ast.Global)
-            for name in stmt.names
-            if name in changed and (None, name) in module.stores
-        }
-    through = before & read
+    changed = _changed_names(outer.body) - known - _progress_bars(module, outer)
+    after = _statements_after(module, outer)
+    read = _read_before_bound(outer.body, set())[0] | _read_before_bound(after, set())[0]
+    through = _bound_before(module, outer, changed) & read
     of_epoch: set[str] = set()
     heads: list[ast.stmt] = []
     if epochs is not None:
         tail = [stmt for stmt in epochs.body if position(stmt) > position(steps)]
-        later = exposed(steps.body, set())[0] | exposed(tail, set())[0]
+        later = _read_before_bound(steps.body, set())[0] | _read_before_bound(tail, set())[0]
         heads = [stmt for stmt in epochs.body if position(stmt) < position(steps)]
         if outer is not epochs:
             heads += [stmt for stmt in outer.body if position(stmt) < position(epochs)]
         begun = {name for stmt in heads for name in bound_names(stmt)}
-        of_epoch = (changed_names(steps.body) - known) & begun & later
-        # What a head counts up is counted when a resumed run comes through it, too.
-        of_epoch |= through & {name for stmt in heads for name in changed_names([stmt])}
+        of_epoch = (_changed_names(steps.body) - known) & begun & later
+        # A resumed run runs the head again: what it counts up must be restored after it.
+        of_epoch |= through & {name for stmt in heads for name in _changed_names([stmt])}
     opaque = [
         (name, stmt)
         for name in sorted(through | of_epoch)
-        for stmt in [opaque_value(module, outer, name)]
+        for stmt in [_opaque_assignment(module, outer, name)]
         if stmt is not None
     ]
-    counted = [module.text(target) for stmt in heads for target in counters([stmt])]
-    texts = sorted(attributes(module, outer))
+    counted = [module.text(target) for stmt in heads for target in _attribute_counters([stmt])]
+    texts = sorted(_attributes(module, outer))
 
     def order(name: str) -> tuple[int, int]:
-        store = first_binding(module, function, name, steps)
+        store = _last_binding_before(module, function, name, steps)
         return position(store) if store is not None else (0, 0)
 
     return LoopState(
@@ -92,14 +80,29 @@ def carried(
     )
 
 
-def changed_names(body: list[ast.stmt]) -> set[str]:
-    """Plain names that statements assign, or whose lists and dicts they fill."""
+def _bound_before(module: Module, outer: ast.For, names: set[str]) -> set[str]:
+    """The names that have a value before the loop: local, parameter or global."""
+    function = module.function(outer)
+    bound = {n for n in names if _last_binding_before(module, function, n, outer) is not None}
+    if function is not None:
+        bound |= names & parameters(function)
+        bound |= {
+            name
+            for stmt in within(module.scope_statements(outer), ast.Global)
+            for name in stmt.names
+            if name in names and (None, name) in module.stores
+        }
+    return bound
+
+
+def _changed_names(body: list[ast.stmt]) -> set[str]:
+    """Plain names that statements assign or whose lists and dicts they change."""
     found: set[str] = set()
     targets = [target for stmt in within(body, ast.Assign) for target in stmt.targets]
     targets += [stmt.target for stmt in within(body, ast.AugAssign)]
     targets += [stmt.target for stmt in within(body, ast.AnnAssign)]
     for target in targets:
-        found |= bound_names(target) | subscripted(target)
+        found |= bound_names(target) | _subscripted_names(target)
     for call in within(body, ast.Call):
         func = call.func
         if (
@@ -111,8 +114,8 @@ def changed_names(body: list[ast.stmt]) -> set[str]:
     return found
 
 
-def bars(module: Module, outer: ast.For) -> set[str]:
-    """Names of progress bars."""
+def _progress_bars(module: Module, outer: ast.For) -> set[str]:
+    """The names of progress bars."""
     return {
         name
         for stmt in within(module.scope_statements(outer), ast.Assign)
@@ -121,8 +124,8 @@ def bars(module: Module, outer: ast.For) -> set[str]:
     }
 
 
-def subscripted(target: ast.expr) -> set[str]:
-    """``counts`` of ``counts[key] = …``."""
+def _subscripted_names(target: ast.expr) -> set[str]:
+    """``counts`` in ``counts[key] = …``."""
     return {
         node.value.id
         for node in within(target, ast.Subscript)
@@ -130,10 +133,10 @@ def subscripted(target: ast.expr) -> set[str]:
     }
 
 
-def first_binding(
+def _last_binding_before(
     module: Module, function: Function | None, name: str, before: ast.stmt
 ) -> ast.Name | None:
-    """The last place above a statement where its function binds a name outside comprehensions."""
+    """The last binding of a name above a statement, in its function, outside comprehensions."""
     sites = [
         site
         for site in module.stores.get((function, name), [])
@@ -143,25 +146,25 @@ def first_binding(
     return sites[-1] if sites else None
 
 
-def behind(module: Module, stmt: ast.stmt) -> list[ast.stmt]:
-    """What may run behind a statement, to the end of its function."""
-    found: list[ast.stmt] = []
+def _statements_after(module: Module, stmt: ast.stmt) -> list[ast.stmt]:
+    """The statements that may run after ``stmt``, up to the end of its function."""
+    statements: list[ast.stmt] = []
     node: ast.AST = stmt
     while isinstance(node, ast.stmt) and not isinstance(node, Function):
         body = module.body(node)
-        found += body[next(i for i, item in enumerate(body) if item is node) + 1 :]
+        statements += body[next(i for i, item in enumerate(body) if item is node) + 1 :]
         node = module.parents[node]
-    return found
+    return statements
 
 
-def exposed(body: list[ast.stmt], bound: set[str]) -> tuple[set[str], set[str] | None]:
-    """Names that ``body`` may read before it binds them, and those that are bound behind it.
+def _read_before_bound(body: list[ast.stmt], bound: set[str]) -> tuple[set[str], set[str] | None]:
+    """Names that ``body`` may read before it binds them, and the names surely bound after it.
 
-    None in their place where nothing runs on behind it. A loop binds nothing for sure.
+    The latter is None if nothing runs on after it. A loop surely binds nothing.
     """
     reads: set[str] = set()
     for stmt in body:
-        found, after = _exposed(stmt, bound)
+        found, after = _statement_reads(stmt, bound)
         reads |= found
         if after is None:
             return reads, None
@@ -169,16 +172,19 @@ def exposed(body: list[ast.stmt], bound: set[str]) -> tuple[set[str], set[str] |
     return reads, bound
 
 
-def _exposed(stmt: ast.stmt, bound: set[str]) -> tuple[set[str], set[str] | None]:
+def _statement_reads(stmt: ast.stmt, bound: set[str]) -> tuple[set[str], set[str] | None]:
     match stmt:
         case ast.If():
-            first, one = exposed(stmt.body, bound)
-            second, other = exposed(stmt.orelse, bound)
+            first, one = _read_before_bound(stmt.body, bound)
+            second, other = _read_before_bound(stmt.orelse, bound)
             return _reads(stmt.test, bound) | first | second, _meet(one, other)
         case ast.For() | ast.AsyncFor() | ast.While():
             head = stmt.test if isinstance(stmt, ast.While) else stmt.iter
             own = set() if isinstance(stmt, ast.While) else bound_names(stmt.target)
-            found = exposed(stmt.body, bound | own)[0] | exposed(stmt.orelse, bound)[0]
+            found = (
+                _read_before_bound(stmt.body, bound | own)[0]
+                | _read_before_bound(stmt.orelse, bound)[0]
+            )
             return _reads(head, bound) | found, bound
         case ast.With() | ast.AsyncWith():
             reads: set[str] = set()
@@ -186,14 +192,14 @@ def _exposed(stmt: ast.stmt, bound: set[str]) -> tuple[set[str], set[str] | None
                 reads |= _reads(item.context_expr, bound)
                 if item.optional_vars is not None:
                     bound = bound | bound_names(item.optional_vars)
-            found, after = exposed(stmt.body, bound)
+            found, after = _read_before_bound(stmt.body, bound)
             return reads | found, after
         case ast.Try():
-            reads, end = exposed([*stmt.body, *stmt.orelse], bound)
+            reads, end = _read_before_bound([*stmt.body, *stmt.orelse], bound)
             for handler in stmt.handlers:
-                caught, after = exposed(handler.body, bound | {handler.name or ""})
+                caught, after = _read_before_bound(handler.body, bound | {handler.name or ""})
                 reads, end = reads | caught, _meet(end, after)
-            last, behind_it = exposed(stmt.finalbody, bound if end is None else end)
+            last, behind_it = _read_before_bound(stmt.finalbody, bound if end is None else end)
             return reads | last, None if end is None else behind_it
         case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
             return _reads(stmt, bound), None
@@ -217,19 +223,19 @@ def _reads(node: ast.AST, bound: set[str]) -> set[str]:
     return names - own - bound
 
 
-def opaque_value(module: Module, outer: ast.For, name: str) -> ast.stmt | None:
-    """The statement that gives a name, before or in the loop, what no checkpoint can hold."""
+def _opaque_assignment(module: Module, outer: ast.For, name: str) -> ast.stmt | None:
+    """The statement, before or in the loop, that assigns a value no checkpoint can hold."""
     function = module.function(outer)
     for site in module.stores.get((function, name), []):
         stmt = module.parents[site]
         near = position(site) <= position(outer) or stmt in within(outer.body, ast.Assign)
-        if near and isinstance(stmt, ast.Assign) and is_opaque(module, stmt.value):
+        if near and isinstance(stmt, ast.Assign) and _is_opaque(module, stmt.value):
             return stmt
     return None
 
 
-def is_opaque(module: Module, value: ast.expr) -> bool:
-    """The construction of an object, a copy of one, or an iterator."""
+def _is_opaque(module: Module, value: ast.expr) -> bool:
+    """Whether an expression makes an object, a copy of one, or an iterator."""
     if not isinstance(value, ast.Call):
         return False
     last = module.last_name(value.func)
@@ -238,53 +244,58 @@ def is_opaque(module: Module, value: ast.expr) -> bool:
     return last in OPAQUE or (last[:1].isupper() and last not in PLAIN_CALLS)
 
 
-def attributes(module: Module, outer: ast.For) -> set[str]:
-    """Attributes that count: ``self.step += 1`` in the loop, or what the loop's class keeps.
+def _attributes(module: Module, outer: ast.For) -> set[str]:
+    """Attributes that carry state: ``self.step += 1`` in the loop, or kept by the loop's class.
 
-    An attribute that its statement's own block sets back is none.
+    A counter that is reset in the same block carries nothing.
     """
     found: set[str] = set()
-    for counter in counters(outer.body):
+    for counter in _attribute_counters(outer.body):
         text = module.text(counter)
-        again = [
+        reset = [
             module.text(target)
             for other in module.body(module.statement(counter))
             if isinstance(other, ast.Assign)
             for target in other.targets
         ]
-        if text not in again:
+        if text not in reset:
             found.add(text)
-    owner = next((up for up in module.ancestors(outer) if isinstance(up, ast.ClassDef)), None)
-    if owner is None:
-        return found
-    methods = [item for item in owner.body if isinstance(item, ast.FunctionDef)]
-    kept: dict[str, bool] = {}
-    for method in methods:
+    owner = module.enclosing_class(outer)
+    return found if owner is None else found | _reassigned_attributes(module, owner)
+
+
+def _reassigned_attributes(module: Module, owner: ast.ClassDef) -> set[str]:
+    """Attributes that a class initializes with a plain value and assigns again in a method."""
+    found: set[str] = set()
+    is_plain: dict[str, bool] = {}
+    for method in owner.body:
+        if not isinstance(method, ast.FunctionDef):
+            continue
         for assign in within(method.body, ast.Assign):
             for target in assign.targets:
                 text = module.text(target)
                 if not (isinstance(target, ast.Attribute) and text.startswith("self.")):
                     continue
                 if method.name == "__init__":
-                    kept[text] = is_number_or_list(assign.value)
-                elif kept.get(text):
+                    is_plain[text] = _is_plain_value(assign.value)
+                elif is_plain.get(text):
                     found.add(text)
     return found
 
 
-def counters(body: list[ast.stmt]) -> list[ast.Attribute]:
-    """``self.step`` of ``self.step += 1``."""
+def _attribute_counters(body: list[ast.stmt]) -> list[ast.Attribute]:
+    """``self.step`` in ``self.step += 1``."""
     targets = [stmt.target for stmt in within(body, ast.AugAssign)]
     return [target for target in targets if isinstance(target, ast.Attribute)]
 
 
-def is_number_or_list(value: ast.expr) -> bool:
-    """A literal number, text, None, list or dict, or float('inf')."""
+def _is_plain_value(value: ast.expr) -> bool:
+    """Whether an expression is a literal number, text, None, list or dict, or float('inf')."""
     match value:
         case ast.Constant() | ast.List() | ast.Dict() | ast.Tuple():
             return True
         case ast.UnaryOp(operand=operand):
-            return is_number_or_list(operand)
+            return _is_plain_value(operand)
         case ast.Call(func=ast.Name(id="float" | "int")):
             return True
         case ast.Attribute(attr="inf"):

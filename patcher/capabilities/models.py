@@ -1,4 +1,4 @@
-"""Where a patched script makes, wraps and trains its models."""
+"""Find where a script constructs, wraps and trains its models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..source.tree import Function, below, bound_names, everywhere, parameters, 
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile", "get_peft_model")
 MAKERS = ("from_pretrained", "from_config")
-NO_MODELS = ("config", "token", "processor", "feature")  # what else is made by from_pretrained
+NO_MODELS = ("config", "token", "processor", "feature")  # other classes with from_pretrained
 
 
 @record
 class ModelConstruction:
-    """A statement that makes a model, and what it binds it to."""
+    """A statement that constructs a model, and the name it binds."""
 
     module: Module
     stmt: ast.Assign
@@ -37,7 +37,7 @@ class DdpWrap:
 
 
 def wraps(program: Program) -> list[DdpWrap]:
-    """Where models are wrapped to be trained."""
+    """The statements that wrap a model in DistributedDataParallel."""
     return [
         DdpWrap(module, stmt, module.text(stmt.targets[0]))
         for module in program.modules
@@ -48,9 +48,9 @@ def wraps(program: Program) -> list[DdpWrap]:
 
 
 def models_of(program: Program, loop: TrainLoop) -> list[str]:
-    """What a train loop forwards through and trains, as it is spelled there: called, and stepped.
+    """The models that a train loop calls and trains, as source text.
 
-    A model has its parameters read or its mode set in the function; a loss function has not.
+    Unlike a loss function, a model also has its parameters read or its mode set in the function.
     """
     module = loop.module
     called = {
@@ -69,61 +69,61 @@ def models_of(program: Program, loop: TrainLoop) -> list[str]:
 
 
 def made(program: Program) -> list[ModelConstruction]:
-    """Statements that make the models which are trained, and those that make them anew to test.
+    """The statements that construct the trained models, also those that do so again for testing.
 
     A model is followed from where it is wrapped through parameters, ``self`` and functions that
-    return it. Empty where nothing shows how one of them is made.
+    return it.
     """
-    found: dict[ast.Assign, ModelConstruction] = {}
+    by_statement: dict[ast.Assign, ModelConstruction] = {}
     for wrap in wraps(program):
-        for one in origins(program, wrap.module, wrap.stmt, wrap.name):
-            found.setdefault(one.stmt, one)
+        for one in _origins(program, wrap.module, wrap.stmt, wrap.name):
+            by_statement.setdefault(one.stmt, one)
     return sorted(
-        found.values(), key=lambda one: (program.modules.index(one.module), one.stmt.lineno)
+        by_statement.values(), key=lambda one: (program.modules.index(one.module), one.stmt.lineno)
     )
 
 
-def origins(
+def _origins(
     program: Program,
     module: Module,
     at: ast.AST,
     name: str,
     seen: frozenset[tuple[Function | None, str]] = frozenset(),
 ) -> Iterator[ModelConstruction]:
-    """The statements that make what goes by ``name`` in the function around ``at``."""
+    """The constructions behind ``name`` in the function around ``at``."""
     function = module.function(at)
     if (function, name) in seen:
         return
     seen |= {(function, name)}
     if name.startswith("self."):
-        yield from _kept(program, module, at, name, seen)
+        yield from _origins_of_attribute(program, module, at, name, seen)
         return
     scope = module.scope_statements(at)
-    bound = False
+    is_bound = False
     for stmt in within(scope, ast.Assign):
-        for target, assigned, index in _pairs(stmt):
+        for target, assigned, index in _assigned_parts(stmt):
             if isinstance(target, ast.Name) and target.id == name:
-                bound |= not is_rewrapped(module, name, assigned)
-                yield from _value(program, module, stmt, name, assigned, seen, index)
-    if not bound and function is not None and name in parameters(function):
+                is_bound |= not _is_rewrapped(module, name, assigned)
+                yield from _origins_of_value(program, module, stmt, name, assigned, seen, index)
+    if not is_bound and function is not None and name in parameters(function):
         for where, call in program.callers(function):
             value = argument_for_parameter(module, function, call, name)
             if isinstance(value, ast.Name | ast.Attribute):
-                yield from origins(program, where, call, where.text(value), seen)
-    elif not bound and function is not None and name not in bound_names(function.body):
-        yield from origins(program, module, module.tree.body[-1], name, seen)
+                yield from _origins(program, where, call, where.text(value), seen)
+    elif not is_bound and function is not None and name not in bound_names(function.body):
+        yield from _origins(program, module, module.tree.body[-1], name, seen)
 
 
-def is_rewrapped(module: Module, name: str, value: ast.expr) -> bool:
-    """``model = DDP(model)``, ``model = model.module``: the model, and no other one."""
+def _is_rewrapped(module: Module, name: str, value: ast.expr) -> bool:
+    """Whether a value is the same model again: ``model = DDP(model)``, ``model = model.module``."""
     return isinstance(value, ast.Call | ast.IfExp | ast.Attribute) and any(
         isinstance(node, ast.Name | ast.Attribute) and module.text(node) == name
         for node in below(value)
     )
 
 
-def _pairs(stmt: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr, int]]:
-    """What an assignment binds, to what, and to which element of it: -1 for all of it."""
+def _assigned_parts(stmt: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr, int]]:
+    """Each target of an assignment, its value, and the index in that value (-1: all of it)."""
     for target in stmt.targets:
         if not isinstance(target, ast.Tuple):
             yield target, stmt.value, -1
@@ -135,24 +135,24 @@ def _pairs(stmt: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr, int]]:
                 yield item, stmt.value, index
 
 
-def _kept(
+def _origins_of_attribute(
     program: Program,
     module: Module,
     at: ast.AST,
     name: str,
     seen: frozenset[tuple[Function | None, str]],
 ) -> Iterator[ModelConstruction]:
-    """What the class around ``at`` assigns to ``self.model``."""
-    owner = next((up for up in module.ancestors(at) if isinstance(up, ast.ClassDef)), None)
+    """The constructions that the class around ``at`` assigns to ``self.model``."""
+    owner = module.enclosing_class(at)
     if owner is None:
         return
     for stmt in everywhere(owner, ast.Assign):
-        for target, value, index in _pairs(stmt):
+        for target, value, index in _assigned_parts(stmt):
             if isinstance(target, ast.Attribute) and module.text(target) == name:
-                yield from _value(program, module, stmt, name, value, seen, index)
+                yield from _origins_of_value(program, module, stmt, name, value, seen, index)
 
 
-def _value(
+def _origins_of_value(
     program: Program,
     module: Module,
     stmt: ast.Assign,
@@ -163,31 +163,33 @@ def _value(
 ) -> Iterator[ModelConstruction]:
     """The constructions behind one assigned value, or behind element ``index`` of it."""
     if isinstance(value, ast.Name | ast.Attribute):
-        yield from origins(program, module, stmt, module.text(value), seen)
+        yield from _origins(program, module, stmt, module.text(value), seen)
         return
     if not isinstance(value, ast.Call):
         return
     if isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "cpu", "float"):
-        yield from _value(program, module, stmt, name, value.func.value, seen)
+        yield from _origins_of_value(program, module, stmt, name, value.func.value, seen)
         return
     last = module.last_name(value.func)
     if last in WRAPPERS:
         if value.args and module.text(value.args[0]) != name:
-            yield from _value(program, module, stmt, name, value.args[0], seen)
+            yield from _origins_of_value(program, module, stmt, name, value.args[0], seen)
         return
-    known = last in MAKERS or last[:1].isupper() or is_class(program, module, value.func, last)
-    if known or is_class_of_choice(module, value):
+    known = (
+        last in MAKERS or last[:1].isupper() or _is_model_class(program, module, value.func, last)
+    )
+    if known or _is_class_variable(module, value):
         yield ModelConstruction(module, stmt, name, value)
         return
     for where in program.modules:
         function = where.functions.get(last)
         if function is not None:
-            yield from _returned(program, where, function, seen, index)
+            yield from _origins_of_result(program, where, function, seen, index)
             return
 
 
-def is_class(program: Program, module: Module, node: ast.expr, name: str) -> bool:
-    """A model's class: the program's own, or one of a table: ``_, model_class = CLASSES[kind]``."""
+def _is_model_class(program: Program, module: Module, node: ast.expr, name: str) -> bool:
+    """Whether a name is a model class: the program's own, or ``_, cls = CLASSES[kind]``."""
     return class_of(program, name) is not None or any(
         isinstance(stmt.value, ast.Subscript)
         for stmt in within(module.scope_statements(node), ast.Assign)
@@ -195,32 +197,34 @@ def is_class(program: Program, module: Module, node: ast.expr, name: str) -> boo
     )
 
 
-def _returned(
+def _origins_of_result(
     program: Program,
     module: Module,
     function: Function,
     seen: frozenset[tuple[Function | None, str]],
     index: int,
 ) -> Iterator[ModelConstruction]:
-    """What makes the model that a function returns: ``return model``, ``return config, model``."""
+    """The constructions behind ``return model`` or ``return config, model`` of a function."""
     for out in within(function.body, ast.Return):
         part = out.value
         if isinstance(part, ast.Tuple) and 0 <= index < len(part.elts):
             part = part.elts[index]
         if isinstance(part, ast.Name):
-            yield from origins(program, module, out, part.id, seen)
+            yield from _origins(program, module, out, part.id, seen)
 
 
 def class_of(program: Program, name: str) -> tuple[Module, ast.ClassDef] | None:
-    """The program's own class of this name, if it derives from torch's or transformers' modules."""
+    """The program's own class of this name, if it is a model by torch or transformers."""
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef):
-            if owner.name == name and any(_is_model(program, module, base) for base in owner.bases):
+            if owner.name == name and any(
+                _is_model_base(program, module, base) for base in owner.bases
+            ):
                 return module, owner
     return None
 
 
-def _is_model(program: Program, module: Module, base: ast.expr) -> bool:
+def _is_model_base(program: Program, module: Module, base: ast.expr) -> bool:
     last = module.last_name(base)
     if last.endswith(("Module", "PreTrainedModel", "Model")) or "For" in last:
         return True
@@ -228,43 +232,43 @@ def _is_model(program: Program, module: Module, base: ast.expr) -> bool:
 
 
 def parts(program: Program, one: ModelConstruction) -> dict[str, str]:
-    """Attributes of a model in which it keeps a transformers model, and that one's class name.
+    """The attributes of a model that are transformers models, with the name of their class.
 
-    ``self.encoder = encoder`` where the construction is given ``AutoModel.from_pretrained(…)``, or
-    ``self.encoder = RobertaModel(config)``.
+    ``self.encoder = RobertaModel(config)``, or ``self.encoder = encoder`` where the constructor is
+    called with ``AutoModel.from_pretrained(…)``.
     """
     last = one.module.last_name(one.call.func)
     own = class_of(program, last)
     if own is None:
         return {}
     where, owner = own
-    maker = next(
+    constructor = next(
         (f for f in owner.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None
     )
-    if maker is None:
+    if constructor is None:
         return {}
     found: dict[str, str] = {}
-    taken: set[str] = set()  # arguments: Seq2Seq(encoder, encoder) keeps one model twice
-    for stmt in within(maker.body, ast.Assign):
+    seen: set[str] = set()  # arguments: Seq2Seq(encoder, encoder) keeps one model twice
+    for stmt in within(constructor.body, ast.Assign):
         for target in stmt.targets:
             if not (isinstance(target, ast.Attribute) and where.text(target).startswith("self.")):
                 continue
             value, place, node, text = stmt.value, where, ast.AST(), ""
-            if isinstance(value, ast.Name) and value.id in parameters(maker):
-                argument = argument_for_parameter(where, maker, one.call, value.id)
+            if isinstance(value, ast.Name) and value.id in parameters(constructor):
+                argument = argument_for_parameter(where, constructor, one.call, value.id)
                 if argument is None:
                     continue
                 value, place, node = argument, one.module, one.call
                 text = place.text(value)
             kind = transformer(program, place, value, node)
-            if kind and text not in taken:
+            if kind and text not in seen:
                 found[target.attr] = kind
-                taken |= {text} - {""}
+                seen |= {text} - {""}
     return found
 
 
 def transformer(program: Program, module: Module, value: ast.expr, at: ast.AST) -> str:
-    """The class by which an expression makes a transformers model; the empty string for others."""
+    """The class of the transformers model that an expression constructs, else an empty string."""
     if isinstance(value, ast.Name):
         for other in module.alternatives(value, at):
             kind = transformer(program, module, other, at)
@@ -278,13 +282,13 @@ def transformer(program: Program, module: Module, value: ast.expr, at: ast.AST) 
     if last in MAKERS:
         kind = owner.rpartition(".")[2]
         return "" if any(other in kind.lower() for other in NO_MODELS) else kind
-    if is_class_of_choice(module, value):
+    if _is_class_variable(module, value):
         return last
-    return last if name.startswith("transformers.") and is_model_name(last) else ""
+    return last if name.startswith("transformers.") and _is_model_name(last) else ""
 
 
-def is_class_of_choice(module: Module, call: ast.Call) -> bool:
-    """``model_class(config)``, where another branch has ``model_class.from_pretrained(path)``."""
+def _is_class_variable(module: Module, call: ast.Call) -> bool:
+    """Whether a call is ``cls(config)`` where the function also calls ``cls.from_pretrained()``."""
     if not isinstance(call.func, ast.Name) or len(call.args) != 1:
         return False
     config = "config" in module.text(call.args[0]).lower()
@@ -296,6 +300,6 @@ def is_class_of_choice(module: Module, call: ast.Call) -> bool:
     )
 
 
-def is_model_name(name: str) -> bool:
-    """``RobertaModel``, ``GPT2LMHeadModel``, ``BertForMaskedLM``."""
+def _is_model_name(name: str) -> bool:
+    """Whether a name is like ``RobertaModel``, ``GPT2LMHeadModel`` or ``BertForMaskedLM``."""
     return name.endswith("Model") or "For" in name

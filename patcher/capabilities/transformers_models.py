@@ -1,4 +1,4 @@
-"""Where capabilities of transformers models are added: behind what makes the trained model."""
+"""Add capabilities of transformers models, after the statement that constructs the model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from .models import ModelConstruction, made, parts, transformer
 
 @record
 class ModelSite:
-    """A statement that makes a model, and what is known behind it.
-
-    ``names`` are those of the transformers models, ``args`` is that of the parsed arguments.
-    """
+    """A statement that constructs a model, and the names that code after it can use."""
 
     made: ModelConstruction
-    names: tuple[str, ...]
-    args: str
+    names: tuple[str, ...]  # of the transformers models
+    args: str  # of the parsed arguments
 
     def calls(self, name: str) -> list[ast.Call]:
-        """Calls of this name behind the statement."""
+        """The calls of ``name`` after the statement."""
         module = self.made.module
         return [
             call
@@ -37,7 +34,7 @@ class ModelSite:
 
 @record
 class ModelEdit:
-    """Code that belongs behind a place, why, and what it needs."""
+    """Code to insert after a model's construction, the reason, and further edits it needs."""
 
     because: str
     code: str
@@ -47,35 +44,35 @@ class ModelEdit:
 def behind_models(
     program: Program, flags: tuple[Flag, ...], missing: Callable[[ModelSite], ModelEdit | None]
 ) -> Iterator[Finding]:
-    """The flags that are missing, and the step that each place lacks; or why there is no way."""
+    """Findings that add the missing flags and code; or one that says why that is impossible."""
     where, first = program.script, program.script.tree.body[0]
     models = made(program)
     if not models:
         yield Finding(where, first, "nothing shows where the trained model is made")
         return
-    found = places(program, models)
-    if not found:
+    sites = places(program, models)
+    if not sites:
         one = models[0]
         because = f"{one.module.text(one.call.func)}() keeps no transformers model that it is given"
         yield Finding(one.module, one.stmt, because)
         return
-    lacked = lacking(program, flags)
-    if lacked is None or not all(place.args for place in found):
+    flag_findings = lacking(program, flags)
+    if flag_findings is None or not all(site.args for site in sites):
         yield Finding(where, first, "no command line whose arguments reach the model")
         return
-    yield from lacked
-    for place in found:
-        step = missing(place)
-        if step is not None:
-            stmt = place.made.stmt
-            edits = (Insert(stmt, step.code, "after"), *step.needs)
-            yield Finding(place.made.module, stmt, step.because, edits)
+    yield from flag_findings
+    for site in sites:
+        edit = missing(site)
+        if edit is not None:
+            stmt = site.made.stmt
+            edits = (Insert(stmt, edit.code, "after"), *edit.needs)
+            yield Finding(site.made.module, stmt, edit.because, edits)
 
 
 def places(program: Program, models: list[ModelConstruction]) -> list[ModelSite]:
-    """Where models are made that are transformers models, or keep some.
+    """The constructions of models that are, or contain, transformers models.
 
-    A model that another of them is given is left out: it is one of the other's.
+    A model that is passed to the constructor of another is left out: it is part of that one.
     """
     return [
         ModelSite(one, tuple(names), arguments_at(program, one.module, one.stmt))
@@ -86,14 +83,14 @@ def places(program: Program, models: list[ModelConstruction]) -> list[ModelSite]
 
 
 def targets(program: Program, one: ModelConstruction) -> list[str]:
-    """How the transformers models of what a statement makes are named behind it, each once."""
+    """The expressions for the transformers models in a constructed model."""
     if transformer(program, one.module, one.call, one.stmt):
         return [one.name]
     return [f"{one.name}.{part}" for part in parts(program, one)]
 
 
 def is_given(outer: ModelConstruction, inner: ModelConstruction) -> bool:
-    """Whether a model is made of another one: ``model = Model(encoder, config)``."""
+    """Whether ``inner`` is an argument of ``outer``: ``model = Model(encoder, config)``."""
     module = outer.module
     arguments = [*outer.call.args, *(word.value for word in outer.call.keywords)]
     return (

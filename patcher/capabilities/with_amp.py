@@ -1,16 +1,16 @@
 """Mixed precision: the model computes in bfloat16 or float16, its weights stay float32.
 
 What         The trained model's forward pass runs under torch.autocast, in training and wherever
-             else it is called, and what it returns is float32 again: losses outside it are. float16
-             on a card gets a GradScaler around backward pass, clipping and step; where it skips a
-             step the schedule waits, and its state is kept beside the optimizer's.
+             else it is called. Its outputs are converted back to float32, so losses outside it are
+             in float32. float16 on a GPU gets a GradScaler around backward pass, clipping and step;
+             when it skips a step the schedule waits, and its state is saved with the optimizer's.
 Flags        --amp {no,bf16,fp16}; accelerate launch --mixed_precision gives the default
 Without      Matrix products run in float32: on a card with tensor cores several times slower, with
              twice the memory for activations.
-Fix safety   Safe: off, the model is handed back as it is and a disabled scaler does nothing. fp16
-             on a CPU is bfloat16 too. A model that takes the logarithm of a probability itself has
-             only its encoder in low precision: rounded to 0 or 1 the loss would be infinite. A
-             flag of the script's own that turned a GradScaler on means --amp fp16.
+Fix safety   Safe: without the flag the model is unchanged and a disabled scaler does nothing. On a
+             CPU fp16 means bfloat16 too. In a model that takes the logarithm of a probability
+             itself only the encoder gets low precision: a probability rounded to 0 or 1 would make
+             the loss infinite. The script's own flag for a GradScaler comes to mean --amp fp16.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 """
 
@@ -66,37 +66,39 @@ def findings(program: Program) -> Iterator[Finding]:
     if not loops:
         raise CannotError(program.script, first, "nothing shows a loop that trains")
     option = program.options.get("amp")
-    if option is not None and not takes_bf16(option.call):
-        module = next(m for m in program.modules if option.call in m.parents)
+    if option is not None and not _accepts_bf16(option.call):
+        module = program.module_of(option.call)
         raise CannotError(module, option.call, "--amp is a flag of the script's own")
     flags = lacking(program, FLAGS)
     if flags is None:
         raise CannotError(program.script, first, "no command line that could take --amp")
-    found = [*flags, *models(program)]
+    found = [*flags, *autocast_models(program)]
     for loop in loops:
-        found += scaled(program, loop)
+        found += scale_loop(program, loop)
     yield from found
 
 
-def takes_bf16(call: ast.Call) -> bool:
+def _accepts_bf16(call: ast.Call) -> bool:
     return any(node.value == "bf16" for node in everywhere(call, ast.Constant))
 
 
 # ---- the model
 
 
-def models(program: Program) -> list[Finding]:
-    """Hand models through the helper that gives them autocast, where they are made."""
+def autocast_models(program: Program) -> list[Finding]:
+    """Findings that pass models through the autocast helper, after their construction."""
     found: list[Finding] = []
     every = made(program)
     places: list[tuple[Module, ast.stmt, str, Literal["before", "after"]]] = [
         (one.module, one.stmt, target, "after")
         for one in every
-        if not any(takes(other, one) for other in every)
-        for target in targets(program, one)
+        if not any(_contains(other, one) for other in every)
+        for target in _autocast_targets(program, one)
     ]
-    if not places:  # nothing shows where it is made: it is known where it is wrapped
-        places = [(w.module, beside_wraps(w), w.name, "before") for w in wraps(program)]
+    if not places:  # where it is constructed is unknown, but not where it is wrapped
+        places = [
+            (w.module, _first_wrapping_statement(w), w.name, "before") for w in wraps(program)
+        ]
     if not places:
         because = "nothing shows where the trained model is made"
         raise CannotError(program.script, program.script.tree.body[0], because)
@@ -117,8 +119,8 @@ def models(program: Program) -> list[Finding]:
     return found
 
 
-def takes(other: ModelConstruction, one: ModelConstruction) -> bool:
-    """``model = Model(model)`` behind what makes the inner one."""
+def _contains(other: ModelConstruction, one: ModelConstruction) -> bool:
+    """Whether ``other`` is ``model = Model(model)`` after ``one`` constructed the inner model."""
     return (
         other.module is one.module
         and other.stmt.lineno > one.stmt.lineno
@@ -128,46 +130,46 @@ def takes(other: ModelConstruction, one: ModelConstruction) -> bool:
     )
 
 
-def targets(program: Program, one: ModelConstruction) -> list[str]:
-    """The model, or its transformers models alone where it takes logarithms of probabilities."""
+def _autocast_targets(program: Program, one: ModelConstruction) -> list[str]:
+    """The model, or only its transformers models if it takes logarithms of probabilities."""
     own = class_of(program, one.module.last_name(one.call.func))
-    if own is None or not needs_float32(*own):
+    if own is None or not _needs_float32(*own):
         return [one.name]
-    found = [f"{one.name}.{part}" for part in parts(program, one)]
-    if not found:
+    inner_models = [f"{one.name}.{part}" for part in parts(program, one)]
+    if not inner_models:
         because = f"{own[1].name} takes the logarithm of a probability, 0 in low precision"
         raise CannotError(own[0], own[1], because)
-    return found
+    return inner_models
 
 
-def needs_float32(module: Module, owner: ast.ClassDef) -> bool:
-    """Whether a model computes its loss from a sigmoid's result, by hand or by BCELoss."""
+def _needs_float32(module: Module, owner: ast.ClassDef) -> bool:
+    """Whether a model computes its loss from probabilities, by hand or with BCELoss."""
     names = {module.last_name(call.func) for call in everywhere(owner, ast.Call)}
     return bool(names & set(PROBABILITIES)) or (
         "log" in names and bool(names & {"sigmoid", "Sigmoid"})
     )
 
 
-def beside_wraps(wrap: DdpWrap) -> ast.stmt:
-    """The first of the statements that wrap a model, under their tests."""
+def _first_wrapping_statement(wrap: DdpWrap) -> ast.stmt:
+    """The first of neighbouring statements that wrap models, with the tests around them."""
     module = wrap.module
-    found: ast.stmt = wrap.stmt
-    while isinstance(up := module.parents[found], ast.If):
-        found = up
-    block = module.body(found)
-    for stmt in reversed(block[: block.index(found)]):
+    first: ast.stmt = wrap.stmt
+    while isinstance(up := module.parents[first], ast.If):
+        first = up
+    block = module.body(first)
+    for stmt in reversed(block[: block.index(first)]):
         calls = [module.dotted(call.func) for call in within(stmt, ast.Call)]
         if not any(name.endswith("DataParallel") for name in calls):
             break
-        found = stmt
-    return found
+        first = stmt
+    return first
 
 
 # ---- the loop
 
 
-def scaled(program: Program, loop: TrainLoop) -> list[Finding]:
-    """The loop with a scaler; or with the one that it has, under the same flag."""
+def scale_loop(program: Program, loop: TrainLoop) -> list[Finding]:
+    """Findings that add a GradScaler to a loop, or link the loop's own one to the flag."""
     module = loop.module
     args = arguments_at(program, module, loop.steps)
     if not args:
@@ -176,20 +178,20 @@ def scaled(program: Program, loop: TrainLoop) -> list[Finding]:
         (where, call)
         for where in program.modules
         for call in where.calls_to("GradScaler", "autocast")
-        if program.is_live(where, call) and not is_inserted(where, call)
+        if program.is_live(where, call) and not _is_in_helper(where, call)
     ]
     if own:
-        return unified(program, loop, args, own)
+        return _unify_with_own_scaler(program, loop, args, own)
     if is_taken(loop, SCALER):
         raise CannotError(module, loop.steps, f"{SCALER} is another thing here")
-    steps = steps_of(loop)
+    steps = _optimizer_steps(loop)
     optimizers = [module.text(stepped(step)) for step in steps]
-    made = f"torch.amp.GradScaler({device_at(program, args)}, enabled={args}.amp == 'fp16')"
+    made = f"torch.amp.GradScaler({_device_type_at(program, args)}, enabled={args}.amp == 'fp16')"
     edits: list[Edit] = [
         Insert(outermost(loop), f"{SCALER} = {made}"),
         Import("torch"),
-        *scaled_backwards(loop),
-        *unscaled_clips(loop, steps),
+        *_scaled_backwards(loop),
+        *_unscaled_clips(loop, steps),
         *(
             Rewrite(step.value, f"{SCALER}.step({optimizer})")
             for step, optimizer in zip(steps, optimizers, strict=True)
@@ -200,20 +202,20 @@ def scaled(program: Program, loop: TrainLoop) -> list[Finding]:
     return [Finding(module, loop.steps, "small gradients vanish in float16", tuple(edits))]
 
 
-def is_inserted(module: Module, node: ast.AST) -> bool:
-    """Whether a node belongs to the helper that this capability inserts."""
+def _is_in_helper(module: Module, node: ast.AST) -> bool:
+    """Whether a node is in the helper that this capability inserts."""
     helper = module.functions.get(AUTOCAST)
     return helper is not None and helper in module.ancestors(node)
 
 
-def device_at(program: Program, args: str) -> str:
-    """Text for the kind of device, where the arguments go by the name ``args``."""
+def _device_type_at(program: Program, args: str) -> str:
+    """The expression for the device type where the parsed arguments are called ``args``."""
     text = device_type(program)
     return f"{args}.device.type" if text.endswith(".device.type") else text
 
 
-def steps_of(loop: TrainLoop) -> list[ast.Expr]:
-    """The statements by which the optimizers step, all in one block."""
+def _optimizer_steps(loop: TrainLoop) -> list[ast.Expr]:
+    """The statements that step the optimizers, all in one block. Raises CannotError."""
     module = loop.module
     zeroed = {
         module.text(call.func.value)
@@ -246,8 +248,8 @@ def steps_of(loop: TrainLoop) -> list[ast.Expr]:
     return found
 
 
-def scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
-    """Every backward pass of the loop from a scaled loss."""
+def _scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
+    """Edits that scale the loss of every backward pass in the loop."""
     module = loop.module
     for call in loop.backwards:
         assert isinstance(call.func, ast.Attribute)
@@ -260,13 +262,15 @@ def scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
             raise CannotError(module, node, f"{module.text(node)} would be read scaled")
 
 
-def unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
-    """Unscale the gradients before they are clipped, once a step."""
+def _unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
+    """Edits that unscale the gradients before they are clipped, once per step."""
     module = loop.module
     for clip in loop.clips:
         if len(steps) > 1:
             raise CannotError(module, clip, "gradients of several optimizers are clipped")
-        if clip.lineno > steps[0].lineno or not tests(loop, steps[0]) <= tests(loop, clip):
+        if clip.lineno > steps[0].lineno or not _tests_around(loop, steps[0]) <= _tests_around(
+            loop, clip
+        ):
             raise CannotError(module, clip, "gradients are clipped between steps")
         if clip not in module.body(loop.clips[0]):
             raise CannotError(module, clip, "gradients are clipped in several places")
@@ -274,8 +278,8 @@ def unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
         yield Insert(clip, f"{SCALER}.unscale_({module.text(stepped(steps[0]))})")
 
 
-def tests(loop: TrainLoop, stmt: ast.stmt) -> set[tuple[str, bool]]:
-    """The tests in the loop under which a statement runs, and whether they hold there."""
+def _tests_around(loop: TrainLoop, stmt: ast.stmt) -> set[tuple[str, bool]]:
+    """The tests around a statement in the loop, and whether they are true there."""
     module, found = loop.module, set()
     inner: ast.AST = stmt
     for up in module.ancestors(stmt):
@@ -287,27 +291,23 @@ def tests(loop: TrainLoop, stmt: ast.stmt) -> set[tuple[str, bool]]:
     return found
 
 
-# ---- a scaler that is there
+# ---- a script with its own scaler
 
 
-def unified(
+def _unify_with_own_scaler(
     program: Program, loop: TrainLoop, args: str, own: list[tuple[Module, ast.Call]]
 ) -> list[Finding]:
-    """``--amp`` for a loop with a scaler, whose flag goes on to mean ``--amp fp16``."""
+    """Findings for a loop with its own scaler, whose flag comes to mean ``--amp fp16``."""
     module = loop.module
-    flags = {(where, call): flag_of(where, call) for where, call in own}
-    flag = next((f for (w, c), f in flags.items() if w is module and is_scaler(w, c)), "")
+    flags = {(where, call): _enabling_flag(where, call) for where, call in own}
+    flag = next((f for (w, c), f in flags.items() if w is module and _is_scaler(w, c)), "")
     if flag == f"{args}.amp == 'fp16'":
-        return [*kept(loop)]
+        return [*_checkpoint_scaler(loop)]
     name = flag.removeprefix(f"{args}.")
-    strange = [
-        (where, call)
-        for (where, call), text in flags.items()
-        if text.rpartition(".")[2] != name or name not in program.options
-    ]
-    for where, call in strange:
-        raise CannotError(where, call, "mixed precision of its own, by no flag")
-    found = [*one_flag(program, name), *kept(loop)]
+    for (where, call), text in flags.items():
+        if text.rpartition(".")[2] != name or name not in program.options:
+            raise CannotError(where, call, "mixed precision of its own, by no flag")
+    found = [*_link_flags(program, name), *_checkpoint_scaler(loop)]
     for where, call in own:
         stmt = where.statement(call)
         if isinstance(stmt, ast.With) and len(stmt.items) == 1:
@@ -322,46 +322,45 @@ def unified(
     return found
 
 
-def is_scaler(module: Module, call: ast.Call) -> bool:
+def _is_scaler(module: Module, call: ast.Call) -> bool:
     return module.dotted(call.func).endswith("GradScaler")
 
 
-def flag_of(module: Module, call: ast.Call) -> str:
-    """The text of what enables a scaler or autocast."""
+def _enabling_flag(module: Module, call: ast.Call) -> str:
+    """The source text of the ``enabled`` argument of a scaler or autocast."""
     word = keyword(call, "enabled")
     return "" if word is None else module.text(word.value)
 
 
-def one_flag(program: Program, name: str) -> Iterator[Finding]:
-    """Behind the command line, the script's own flag and ``--amp fp16`` each set the other."""
+def _link_flags(program: Program, name: str) -> Iterator[Finding]:
+    """Findings that make the script's own flag and ``--amp fp16`` set each other."""
     for module, stmt, args in parsed_at(program):
         flag, amp = f"{args}.{name}", f"{args}.amp"
-        sets = [
+        assignments = [
             other
             for other in module.nodes(ast.Assign)
             if any(module.text(target) == flag for target in other.targets)
         ]
-        if any(module.text(other.value) == f"{amp} == 'fp16'" for other in sets):
+        if any(module.text(other.value) == f"{amp} == 'fp16'" for other in assignments):
             continue
         block = module.body(stmt)
-        behind = [other for other in sets if other in block and other.lineno > stmt.lineno]
+        later = [other for other in assignments if other in block and other.lineno > stmt.lineno]
         code = UNIFY.format(flag=flag, amp=amp)
-        yield Finding(
-            module, stmt, f"{flag} is float16", (Insert([stmt, *behind][-1], code, "after"),)
-        )
+        edits = (Insert([stmt, *later][-1], code, "after"),)
+        yield Finding(module, stmt, f"{flag} is float16", edits)
 
 
 # ---- the scaler's state
 
 
-def kept(loop: TrainLoop) -> Iterator[Finding]:
-    """Save and load the scaler's state beside the optimizer's, by the same statements."""
+def _checkpoint_scaler(loop: TrainLoop) -> Iterator[Finding]:
+    """Findings that save and load the scaler's state wherever the optimizer's is."""
     module, scope = loop.module, loop.scope
     made = [
         stmt
         for stmt in within(scope, ast.Assign)
         if isinstance(stmt.value, ast.Call)
-        and is_scaler(module, stmt.value)
+        and _is_scaler(module, stmt.value)
         and module.text(stmt.targets[0]) == SCALER
     ]
     calls = {call: module.text(call) for call in within(scope, ast.Call)}
@@ -374,13 +373,13 @@ def kept(loop: TrainLoop) -> Iterator[Finding]:
         if text == "optimizer.state_dict()"
         and isinstance(stmt, ast.Expr)
         and call in getattr(stmt.value, "args", [])
-        and names_optimizer(stmt)
+        and _mentions_optimizer(stmt)
     ]
     loads = [
         test
         for test in within(scope, ast.If)
         if not test.orelse
-        and all(isinstance(stmt, ast.Expr) for stmt in test.body)  # it may log
+        and all(isinstance(stmt, ast.Expr) for stmt in test.body)  # a message is allowed
         and module.text(test.body[-1]).startswith("optimizer.load_state_dict(")
         and loop.steps not in module.ancestors(test)
     ]
@@ -392,24 +391,24 @@ def kept(loop: TrainLoop) -> Iterator[Finding]:
         for stmt in within(scope, ast.Assign)
         if stmt.lineno < load.lineno
         and module.text(stmt.targets[0]) in {name.id for name in everywhere(load, ast.Name)}
-        and names_optimizer(stmt)
+        and _mentions_optimizer(stmt)
     ]
-    if not paths and not names_optimizer(load):
+    if not paths and not _mentions_optimizer(load):
         return
-    texts = [as_scaler(module, stmt) for stmt in [*paths[-1:], load]]
+    texts = [_for_scaler(module, stmt) for stmt in [*paths[-1:], load]]
     edits = [Insert(max(load, made[0], key=lambda stmt: stmt.lineno), "\n".join(texts), "after")]
     for stmt in saves:
-        code = textwrap.indent(as_scaler(module, stmt), "    ")
+        code = textwrap.indent(_for_scaler(module, stmt), "    ")
         edits.append(Insert(stmt, f"if {SCALER}.is_enabled():\n{code}", "after"))
     yield Finding(module, load, "the scaler forgets its scale", tuple(edits))
 
 
-def names_optimizer(node: ast.AST) -> bool:
-    """Whether a file name in the node is that of the optimizer's state."""
+def _mentions_optimizer(node: ast.AST) -> bool:
+    """Whether a string in the node contains "optimizer", as the name of its state's file does."""
     return any("optimizer" in str(text.value) for text in everywhere(node, ast.Constant))
 
 
-def as_scaler(module: Module, stmt: ast.stmt) -> str:
-    """A statement of the optimizer's, about the scaler."""
+def _for_scaler(module: Module, stmt: ast.stmt) -> str:
+    """A statement about the optimizer, rewritten for the scaler."""
     text = module.margin(stmt) + module.text(stmt)
     return textwrap.dedent(text).replace("optimizer", SCALER)

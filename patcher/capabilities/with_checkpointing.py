@@ -5,9 +5,9 @@ What         The transformers model that is trained, or that the trained module 
 Flags        --gradient_checkpointing
 Without      Activations of all layers stay in memory from the forward to the backward pass: the
              batch that fits is several times smaller.
-Fix safety   Safe: off, the call is not reached. On, the losses are the same; a step takes about a
-             third longer. use_reentrant is off: DDP counts gradients by hooks that a reentrant
-             backward fires twice.
+Fix safety   Safe: without the flag the call is not reached. With it the losses are the same and a
+             step takes about a third longer. use_reentrant is off, because DDP counts gradients
+             with hooks that a reentrant backward pass runs twice.
 Source       https://docs.pytorch.org/docs/stable/checkpoint.html;
              transformers.PreTrainedModel.gradient_checkpointing_enable
 """
@@ -37,6 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def missing(place: ModelSite) -> ModelEdit | None:
+    """The call for the models of a construction that do not have it yet."""
     module = place.made.module
     enabled = {
         module.text(call.func.value)

@@ -1,14 +1,14 @@
 """torch.compile: the trained model runs as generated code.
 
-What         The model is compiled in place behind its wrapping: DistributedDataParallel then has
-             the code cut where its buckets end, so that it reduces while the rest still runs.
+What         The model is compiled in place after it is wrapped: DistributedDataParallel then
+             splits the code at its buckets, so that it reduces while the rest still runs.
 Flags        --compile [MODE]: default, reduce-overhead, max-autotune, or the last without CUDA
              graphs; default where no mode is given
 Without      Every operation is a kernel of its own, started from Python.
-Fix safety   Safe: off, the call is not reached. On, sums are rounded otherwise and dropout draws
-             other numbers. Parameters keep their names. The first step, and the first one of
-             another length, wait for the compiler; a CPU needs g++. Ranks evaluate on the model
-             inside of the wrapper, as it was.
+Fix safety   Safe: without the flag the call is not reached. With it sums are rounded differently
+             and dropout draws other numbers. Parameters keep their names. The first step, and the
+             first one with another input length, wait for the compiler; a CPU needs g++. Ranks
+             evaluate on the model inside the wrapper, which is not compiled.
 Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html (compile);
              https://docs.pytorch.org/docs/stable/notes/ddp.html (TorchDynamo DDPOptimizer)
 """
@@ -39,7 +39,7 @@ FLAGS = (
 
 def findings(program: Program) -> Iterator[Finding]:
     where, first = program.script, program.script.tree.body[0]
-    found = [one for one in wraps(program) if trains(program, one)]
+    found = [one for one in wraps(program) if _is_for_training(program, one)]
     if not found:
         yield Finding(where, first, "no assignment wraps the trained model")
         return
@@ -53,32 +53,35 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     yield from flags
     for one in found:
-        if not is_compiled(one):
+        if not _is_compiled(one):
             mode = f"{arguments_at(program, one.module, one.stmt)}.{FLAGS[0].name}"
             code = f"if {mode}:\n    {one.name}.compile(mode={mode})"
             because = f"{one.name} is run operation by operation"
-            yield Finding(one.module, one.stmt, because, (Insert(behind(one), code, "after"),))
+            yield Finding(
+                one.module, one.stmt, because, (Insert(_outermost_rank_test(one), code, "after"),)
+            )
 
 
-def trains(program: Program, one: DdpWrap) -> bool:
-    """Whether it is not for an evaluation alone that a model is wrapped."""
+def _is_for_training(program: Program, one: DdpWrap) -> bool:
+    """Whether a model is wrapped for training, and not only for an evaluation."""
     function = one.module.function(one.stmt)
     return program.evaluation_of(one.module, one.stmt) is None or any(
         loop.module.function(loop.steps) is function for loop in program.train_loops
     )
 
 
-def behind(one: DdpWrap) -> ast.stmt:
-    """The outermost test for ranks around a wrapping: a lone process compiles its model, too."""
-    found: ast.stmt = one.stmt
+def _outermost_rank_test(one: DdpWrap) -> ast.stmt:
+    """The wrapping statement or the rank tests around it: a single process compiles as well."""
+    outermost: ast.stmt = one.stmt
     for up in one.module.ancestors(one.stmt):
         if not (isinstance(up, ast.If) and differs(one.module, up.test)):
             break
-        found = up
-    return found
+        outermost = up
+    return outermost
 
 
-def is_compiled(one: DdpWrap) -> bool:
+def _is_compiled(one: DdpWrap) -> bool:
+    """Whether a wrapped model's ``compile`` method is called after the wrapping."""
     return any(
         isinstance(call.func, ast.Attribute)
         and one.module.text(call.func.value) == one.name

@@ -1,16 +1,16 @@
 """Loaders, transfers and kernels are tuned from the command line.
 
-What         Every DataLoader takes its workers, pinned memory and prefetching from flags, and on
-             several ranks shares the machine's cores among them; batches are copied to the card
-             without waiting; the precision of float32 products and the attention of a transformers
-             model can be chosen.
+What         Every DataLoader takes its workers, pinned memory and prefetching from flags, and
+             several ranks share the machine's cores; batches are copied to the GPU without
+             blocking; the precision of float32 matrix products and the attention implementation of
+             a transformers model can be chosen.
 Flags        --dataloader_num_workers, --dataloader_pin_memory, --dataloader_persistent_workers,
              --dataloader_prefetch_factor (names of transformers' TrainingArguments),
              --matmul_precision, --attn_implementation
 Without      Each of 8 ranks starts the 4 workers that were meant for one process, and starts them
              anew in every epoch; each copy of a batch holds the step up.
-Fix safety   Safe: without the flags one process has the script's own options. A copy that is not
-             waited for is complete before the card computes with it.
+Fix safety   Safe: without the flags a single process uses the script's own options. A non-blocking
+             copy is complete before the GPU computes with it.
 Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
              transformers.PreTrainedModel.set_attn_implementation;
              https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
@@ -72,18 +72,18 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             args = arguments_at(program, module, call)
             if args:
-                edits = tuple(from_flags(module, call, args))
+                edits = tuple(_use_options_helper(module, call, args))
                 yield Finding(module, call, "workers and pinned memory are fixed", edits)
             else:
                 because = "the arguments do not reach this loader, which keeps its options"
                 yield Finding(module, call, because)
-    yield from precision(program)
-    yield from attention(program)
-    yield from transfers(program)
+    yield from _set_precision(program)
+    yield from _choose_attention(program)
+    yield from _non_blocking_copies(program)
 
 
-def from_flags(module: Module, call: ast.Call, args: str) -> Iterator[Edit]:
-    """The options that flags may overrule, handed through the helper that does so."""
+def _use_options_helper(module: Module, call: ast.Call, args: str) -> Iterator[Edit]:
+    """Edits that pass a loader's options through the helper that lets flags override them."""
     everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     arguments = sorted(everything, key=position)
     own = [word for word in call.keywords if word.arg in OWN]
@@ -99,8 +99,8 @@ def from_flags(module: Module, call: ast.Call, args: str) -> Iterator[Edit]:
         yield Rewrite(arguments[arguments.index(word) - 1], "", word, after=True)
 
 
-def precision(program: Program) -> Iterator[Finding]:
-    """The precision of products, set as soon as the command line is known."""
+def _set_precision(program: Program) -> Iterator[Finding]:
+    """Findings that set the precision of matrix products after the command line is parsed."""
     if any(module.calls_to("set_float32_matmul_precision") for module in program.modules):
         return
     for module, stmt, args in parsed_at(program):
@@ -113,8 +113,8 @@ def precision(program: Program) -> Iterator[Finding]:
         )
 
 
-def attention(program: Program) -> Iterator[Finding]:
-    """The attention of transformers models, chosen where they are made."""
+def _choose_attention(program: Program) -> Iterator[Finding]:
+    """Findings that choose the attention of transformers models after their construction."""
     found = [place for place in places(program, made(program)) if place.args]
     if not found:
         because = "no transformers model is seen to be made: no --attn_implementation"
@@ -132,53 +132,54 @@ def attention(program: Program) -> Iterator[Finding]:
                 yield Finding(module, stmt, because, edits)
 
 
-def transfers(program: Program) -> Iterator[Finding]:
-    """``x.to(device)`` of what a loader deals: copied while the host goes on."""
+def _non_blocking_copies(program: Program) -> Iterator[Finding]:
+    """Findings that make ``x.to(device)`` of a batch non-blocking."""
     loops = [(loop.module, loop.steps) for loop in program.train_loops]
     loops += [(evaluation.module, evaluation.loop) for evaluation in program.evaluations]
-    met: set[ast.Call] = set()  # an evaluation may stand inside of a train loop
+    seen: set[ast.Call] = set()  # an evaluation may be inside a train loop
     for module, loop in loops:
-        dealt = names_dealt(module, loop)
+        batch_names = _batch_names(module, loop)
         for call in within(loop.body, ast.Call):
             if (
                 isinstance(call.func, ast.Attribute)
                 and call.func.attr in ("to", "cuda")
                 and len(call.args) == (call.func.attr == "to")
                 and not call.keywords
-                and all(is_device(module, arg) for arg in call.args)
-                and roots(call.func.value) & dealt
-                and call not in met
+                and all(_is_device(module, arg) for arg in call.args)
+                and _root_names(call.func.value) & batch_names
+                and call not in seen
             ):
-                met.add(call)
+                seen.add(call)
                 because = "the host waits for each copy to the card"
-                yield Finding(module, call, because, (non_blocking(call),))
+                yield Finding(module, call, because, (_with_non_blocking(call),))
 
 
-def non_blocking(call: ast.Call) -> Rewrite:
+def _with_non_blocking(call: ast.Call) -> Rewrite:
+    """The edit that adds ``non_blocking=True`` to a call."""
     if call.args:
         return Rewrite(call.args[-1], ", non_blocking=True", after=True)
     return Rewrite(call.func, "(non_blocking=True)", call, after=True)
 
 
-def is_device(module: Module, node: ast.expr) -> bool:
-    """An expression that names a device, and is no dtype."""
+def _is_device(module: Module, node: ast.expr) -> bool:
+    """Whether an expression mentions a device, as opposed to a dtype."""
     return "device" in module.text(node).lower()
 
 
-def names_dealt(module: Module, loop: ast.For | ast.While) -> set[str]:
-    """Names of a batch and of what a comprehension in the loop takes out of it."""
+def _batch_names(module: Module, loop: ast.For | ast.While) -> set[str]:
+    """The names of a batch, and of its parts in comprehensions of the loop."""
     found = bound_names(loop.target) if isinstance(loop, ast.For) else set()
     for stmt in within(loop.body, ast.Assign):
         if isinstance(stmt.value, ast.Call) and module.dotted(stmt.value.func) == "next":
             found |= bound_names(stmt)
     for part in within(loop.body, ast.comprehension):
-        if roots(part.iter) & found:
+        if _root_names(part.iter) & found:
             found |= bound_names(part.target)
     return found
 
 
-def roots(node: ast.expr) -> set[str]:
-    """The name that a subscript or attribute starts from."""
+def _root_names(node: ast.expr) -> set[str]:
+    """``x`` in ``x``, ``x[0]`` and ``x.ids``; empty for other expressions."""
     while isinstance(node, ast.Subscript | ast.Attribute):
         node = node.value
     return {name.id for name in everywhere(node, ast.Name)} if isinstance(node, ast.Name) else set()

@@ -1,20 +1,20 @@
 """LoRA: small adapters are trained inside a frozen transformers model.
 
 What         The transformers model that is trained, or that the trained module keeps as an encoder
-             or decoder, gets low-rank adapters where it is made, before optimizer and DDP. What is
-             outside of it, and a head that it has itself, is trained as before. Rank 0 prints how
-             many parameters that leaves.
+             or decoder, gets low-rank adapters where it is constructed, before optimizer and DDP.
+             Layers outside it, and its own head, are trained as before. Rank 0 prints the number
+             of trainable parameters.
 Flags        --lora_r: the rank of the adapters, 0 for none
              --lora_alpha: their outputs are scaled by lora_alpha / lora_r
-             --lora_targets: the layers that get them; those that peft knows for the type of the
-             model unless given (query and value in RoBERTa, c_attn in GPT-2, q and v in T5), and
-             all linear ones of a type that it does not know
+             --lora_targets: the layers that get them; by default those that peft knows for the
+             type of the model (query and value in RoBERTa, c_attn in GPT-2, q and v in T5), and
+             all linear layers of a type that it does not know
 Without      Every parameter has a gradient, two moments and its part in the all-reduce.
-Fix safety   Safe: off, the call is not reached and peft is not imported. A checkpoint of the
-             script's own holds the adapters beside all other weights, under the names that they
-             have without LoRA: it can start from one that was written without. Whatever reads
-             adapters needs --lora_r; a folder that from_pretrained reads is searched for them.
-             Rows that resize_token_embeddings adds are frozen, too.
+Fix safety   Safe: without the flag the call is not reached and peft is not imported. The script's
+             own checkpoints hold the adapters along with all other weights, which keep their names:
+             training can start from a checkpoint written without LoRA. A run that reads a
+             checkpoint with adapters needs --lora_r; a folder that from_pretrained reads is
+             searched for them. Rows that resize_token_embeddings adds are frozen, too.
 Source       https://arxiv.org/abs/2106.09685;
              https://huggingface.co/docs/peft/developer_guides/low_level_api
 """
@@ -42,6 +42,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def missing(place: ModelSite) -> ModelEdit | None:
+    """The call of the helper after a construction, unless it is already there."""
     module, model = place.made.module, place.made.name
     for call in place.calls(HELPER):
         if isinstance(call.func, ast.Name) and module.text(call.args[0]) == model:

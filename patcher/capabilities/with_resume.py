@@ -1,21 +1,21 @@
 """Training is saved so that it can be interrupted anywhere and goes on exactly.
 
-What         With a limit, every so many optimizer steps, and at the end, a checkpoint appears below
-             OUTPUT/resumable/, whole or not at all, and the oldest beyond the limit goes. It holds
-             the model, optimizer, scheduler and scaler, the random states of every rank, where
-             training is, and what the loop carries: counters, best scores, lists of losses.
-             With --resume training goes on from the one that was written last: the batches behind
-             which a step is done are gone through without one, then all is as it was.
+What         With --save_total_limit a checkpoint is written to OUTPUT/resumable/ every --save_steps
+             optimizer steps and at the end, whole or not at all, and the oldest beyond the limit is
+             deleted. It holds the model, optimizer, scheduler and scaler, the random states of
+             every rank, the position in the training, and what the loop carries: counters, best
+             scores, lists of losses. With --resume training continues from the latest checkpoint:
+             batches that were already trained on are skipped, then all state is restored.
 Flags        --save_total_limit N (0: off), --save_steps N, --resume
 Without      What is interrupted begins again, or goes on from saved weights with other batches,
              other dropout and, often, a learning rate that starts anew.
-Fix safety   Safe: without a limit nothing is written, without --resume nothing is read. The same
-             world size goes on bit for bit; another one at the same global batch does what it
-             would have done from the start, if the run was started by a launcher before, too: a
-             lone process shuffles otherwise than ranks do. Lines that the script has appended to
-             a log since the checkpoint are there twice. Workers of a loader that draw at random
-             begin each epoch as they did, unless they are persistent.
-             A resume of the script's own makes way where there is such a checkpoint.
+Fix safety   Safe: without a limit nothing is written, without --resume nothing is read. With the
+             same world size training continues bit for bit. Another world size at the same global
+             batch does what it would have done from the start, provided the first run was started
+             by a launcher too: a single process shuffles differently from ranks. Lines that the
+             script appended to a log after the checkpoint appear twice. Loader workers that draw
+             random numbers start each epoch as before, unless they are persistent. The script's own
+             way to resume is skipped where there is such a checkpoint.
 Source       https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html;
              https://docs.pytorch.org/docs/stable/notes/randomness.html; os.replace
 """
@@ -50,29 +50,24 @@ EVERY, LIMIT, RESUME = FLAGS = (
 )
 HELPER, NAME = "Resumable", "resumable"
 FOUND, CHOSEN = "resumable_checkpoints", "resumable_steps"
-CALL, WIDTH = "\n" + " " * len(f"{NAME}.save("), 72  # where arguments go on, and end
+CALL, WIDTH = "\n" + " " * len(f"{NAME}.save("), 72  # indentation and width of wrapped arguments
 OUTPUTS = ("output_dir", "out_dir", "save_dir", "output_path", "checkpoint_dir", "model_dir")
 LOOKS = ("exists", "isdir", "isfile", "listdir")
 
 
 @record
 class ResumableLoop:
-    """A train loop that can be resumed.
-
-    ``outer`` is its outermost loop, ``epochs`` the loop around the steps; ``parts`` are models,
-    optimizers and the like as the loop spells them. ``source`` is the iterator that the steps take
-    their batches from, where they go through numbers.
-    """
+    """A train loop that can be resumed."""
 
     loop: TrainLoop
-    args: str
-    output: str
-    outer: ast.For
-    epochs: ast.For | None
+    args: str  # the name of the parsed arguments
+    output: str  # their attribute with the output folder
+    outer: ast.For  # the outermost loop
+    epochs: ast.For | None  # the loop around the steps
     steps: ast.For
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # models, optimizers and the like, as source text
     state: LoopState
-    source: str
+    source: str  # the iterator that batches are taken from with ``next``, or empty
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -84,27 +79,27 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     (loop,) = loops
     added = bool(loop.module.calls_to(HELPER))
-    training = None if added else understood(program, loop)
-    known_flags(program)
+    training = None if added else _analyze_loop(program, loop)
+    _check_own_resume_flag(program)
     flags = lacking(program, FLAGS)
     if flags is None:
         yield Finding(where, first, "no command line that could take its flags")
         return
     yield from flags
-    yield from steps_chosen(program)
+    yield from _keep_given_save_steps(program)
     if training is not None:
-        yield from makes_way(program, training)
+        yield from _disable_own_resume(program, training)
         because = "an interrupted run cannot go on"
-        yield Finding(loop.module, training.outer, because, tuple(edits(program, training)))
+        yield Finding(loop.module, training.outer, because, tuple(_resume_edits(program, training)))
 
 
-def known_flags(program: Program) -> None:
-    """Raises CannotError where --resume is a flag of the script's own."""
+def _check_own_resume_flag(program: Program) -> None:
+    """Raise CannotError if the script has its own --resume with another meaning."""
     option = program.options.get(RESUME.name)
     if option is not None:
         action = keyword(option.call, "action")
         if action is None or ast.unparse(action.value) != "'store_true'":
-            module = next(m for m in program.modules if option.call in m.parents)
+            module = program.module_of(option.call)
             raise CannotError(
                 module, module.statement(option.call), "--resume means something else here"
             )
@@ -113,8 +108,8 @@ def known_flags(program: Program) -> None:
 # ---- what the script shows
 
 
-def understood(program: Program, loop: TrainLoop) -> ResumableLoop:
-    """What is to be saved and gone through. Raises CannotError with what stands in the way."""
+def _analyze_loop(program: Program, loop: TrainLoop) -> ResumableLoop:
+    """What has to be saved and restored. Raises CannotError if the loop cannot be resumed."""
     module, steps = loop.module, loop.steps
     if not isinstance(steps, ast.For):
         raise CannotError(
@@ -122,7 +117,7 @@ def understood(program: Program, loop: TrainLoop) -> ResumableLoop:
         )
     if loop.loader is None:
         raise CannotError(module, steps, "no one DataLoader that the steps go through is known")
-    epochs, outer = loops_around(module, steps)
+    epochs, outer = _loops_around(module, steps)
     function = module.function(steps)
     if function is not None:
         callers = [(w, call) for w, call in program.callers(function) if program.is_live(w, call)]
@@ -130,7 +125,7 @@ def understood(program: Program, loop: TrainLoop) -> ResumableLoop:
             raise CannotError(
                 module, steps, f"{function.name}(), which trains, is called in two places"
             )
-        if any(in_loop(where, call) for where, call in callers):
+        if any(_is_in_loop(where, call) for where, call in callers):
             raise CannotError(
                 module, steps, f"{function.name}(), which trains, is called in a loop"
             )
@@ -143,22 +138,22 @@ def understood(program: Program, loop: TrainLoop) -> ResumableLoop:
             if keyword(call, "generator"):
                 raise CannotError(module, steps, "the loader shuffles by a generator of its own")
     models = models_of(program, loop)
-    updating = updaters(module, outer)
-    if not (models and updating):
+    stepped = _stepped_objects(module, outer)
+    if not (models and stepped):
         raise CannotError(module, steps, "nothing shows which model and optimizer the loop trains")
-    whole_steps(module, loop, steps)
-    source = iterator(module, loop, steps)
-    state = carried(module, outer, epochs, steps, {*models, *updating, source, loop.step_name})
-    state = without_caches(module, outer, state)
+    _check_every_batch_steps(module, loop, steps)
+    source = _batch_iterator(module, loop, steps)
+    state = carried(module, outer, epochs, steps, {*models, *stepped, source, loop.step_name})
+    state = _without_caches(module, outer, state)
     for name, stmt in state.opaque:
         raise CannotError(module, stmt, f"the loop carries {name}, which no checkpoint can hold")
     return ResumableLoop(
-        loop, args, output, outer, epochs, steps, (*models, *updating), state, source
+        loop, args, output, outer, epochs, steps, (*models, *stepped), state, source
     )
 
 
-def loops_around(module: Module, steps: ast.For) -> tuple[ast.For | None, ast.For]:
-    """The loop around the steps, and the outermost one."""
+def _loops_around(module: Module, steps: ast.For) -> tuple[ast.For | None, ast.For]:
+    """The loop directly around the steps, and the outermost one."""
     around: list[ast.For] = []
     for up in module.ancestors(steps):
         if isinstance(up, Function):
@@ -174,8 +169,8 @@ def loops_around(module: Module, steps: ast.For) -> tuple[ast.For | None, ast.Fo
     return (around[0], around[-1]) if around else (None, steps)
 
 
-def in_loop(module: Module, call: ast.Call) -> bool:
-    """Whether a call stands in a loop of its function."""
+def _is_in_loop(module: Module, call: ast.Call) -> bool:
+    """Whether a call is inside a loop of its function."""
     for up in module.ancestors(call):
         if isinstance(up, Function):
             return False
@@ -184,18 +179,18 @@ def in_loop(module: Module, call: ast.Call) -> bool:
     return False
 
 
-def updaters(module: Module, outer: ast.For) -> list[str]:
-    """Optimizers, schedulers and scalers of a loop: what is stepped, and what a scaler steps."""
-    stepped = [node for call, owner in step_calls(outer.body) for node in (*call.args, owner)]
+def _stepped_objects(module: Module, outer: ast.For) -> list[str]:
+    """A loop's optimizers, schedulers and scalers: all ``x`` and arguments of ``x.step()``."""
+    stepped = [node for call, owner in _step_calls(outer.body) for node in (*call.args, owner)]
     names = [module.text(node) for node in stepped if isinstance(node, ast.Name | ast.Attribute)]
     return list(dict.fromkeys(names))
 
 
-def whole_steps(module: Module, loop: TrainLoop, steps: ast.For) -> None:
-    """Raises CannotError where some batches are not stepped behind, and nothing says which."""
+def _check_every_batch_steps(module: Module, loop: TrainLoop, steps: ast.For) -> None:
+    """Raise CannotError if some batches get no optimizer step, without an accumulation test."""
     if loop.step_test is not None:
         return
-    for call, owner in step_calls(steps.body):
+    for call, owner in _step_calls(steps.body):
         if is_schedule(module, owner):
             continue
         child: ast.AST = call
@@ -204,15 +199,15 @@ def whole_steps(module: Module, loop: TrainLoop, steps: ast.For) -> None:
                 break
             if isinstance(up, ast.If):
                 other = up.orelse if any(item is child for item in up.body) else up.body
-                if not (other and step_calls(other)):
+                if not (other and _step_calls(other)):
                     raise CannotError(
                         module, up, "not every batch is followed by an optimizer step"
                     )
             child = up
 
 
-def step_calls(body: list[ast.stmt]) -> list[tuple[ast.Call, ast.expr]]:
-    """Calls of ``x.step``, with what is stepped."""
+def _step_calls(body: list[ast.stmt]) -> list[tuple[ast.Call, ast.expr]]:
+    """The calls ``x.step(…)``, each with ``x``."""
     return [
         (call, call.func.value)
         for call in within(body, ast.Call)
@@ -220,13 +215,13 @@ def step_calls(body: list[ast.stmt]) -> list[tuple[ast.Call, ast.expr]]:
     ]
 
 
-def iterator(module: Module, loop: TrainLoop, steps: ast.For) -> str:
-    """The cycle that the steps take ``next`` of; the empty string where they go through batches."""
+def _batch_iterator(module: Module, loop: TrainLoop, steps: ast.For) -> str:
+    """The name of the cycle that steps call ``next`` on; empty if they iterate over batches."""
     loader = loop.loader
     assert loader is not None
     if loader.cycle is None:
         return ""
-    taken = [call.args[0] for call in within(steps.body, ast.Call) if is_next(call)]
+    taken = [call.args[0] for call in within(steps.body, ast.Call) if _is_next(call)]
     names = {node.id for node in taken if isinstance(node, ast.Name)}
     if len(taken) != 1 or len(names) != 1:
         raise CannotError(module, steps, "batches come from more than one iterator")
@@ -235,13 +230,14 @@ def iterator(module: Module, loop: TrainLoop, steps: ast.For) -> str:
     return names.pop()
 
 
-def is_next(call: ast.Call) -> bool:
+def _is_next(call: ast.Call) -> bool:
+    """Whether a call is ``next(…)``."""
     return isinstance(call.func, ast.Name) and call.func.id == "next" and bool(call.args)
 
 
-def without_caches(module: Module, outer: ast.For, state: LoopState) -> LoopState:
-    """The same without dicts that are filled once, which a resumed run fills again."""
-    caches = {name for name, _, _ in filled_once(module, outer)}
+def _without_caches(module: Module, outer: ast.For, state: LoopState) -> LoopState:
+    """The state without caches, which a resumed run fills again."""
+    caches = {name for name, _, _ in _caches(module, outer)}
     return LoopState(
         tuple(name for name in state.through if name not in caches),
         state.of_epoch,
@@ -249,18 +245,18 @@ def without_caches(module: Module, outer: ast.For, state: LoopState) -> LoopStat
     )
 
 
-def filled_once(module: Module, outer: ast.For) -> Iterator[tuple[str, str, list[ast.stmt]]]:
-    """Dicts that the loop fills where a key is not in them: name, key as text, and the block."""
+def _caches(module: Module, outer: ast.For) -> Iterator[tuple[str, str, list[ast.stmt]]]:
+    """Dicts filled under ``if key not in cache``: name, key as source text, and that block."""
     for test in within(outer.body, ast.If):
         match test.test:
             case ast.Compare(left=ast.Constant() as key, ops=[op], comparators=[ast.Name(id=name)]):
                 block = {ast.In: test.orelse, ast.NotIn: test.body}.get(type(op), [])
-                if any(fills(module, stmt, name, key) for stmt in block):
+                if any(_fills(module, stmt, name, key) for stmt in block):
                     yield name, module.text(key), block
 
 
-def fills(module: Module, stmt: ast.stmt, name: str, key: ast.Constant) -> bool:
-    """``cache[key] = …``."""
+def _fills(module: Module, stmt: ast.stmt, name: str, key: ast.Constant) -> bool:
+    """Whether a statement is ``cache[key] = …``."""
     return isinstance(stmt, ast.Assign) and any(
         isinstance(target, ast.Subscript)
         and module.text(target.value) == name
@@ -270,25 +266,27 @@ def fills(module: Module, stmt: ast.stmt, name: str, key: ast.Constant) -> bool:
     )
 
 
-# ---- what is added
+# ---- the edits
 
 
-def edits(program: Program, training: ResumableLoop) -> Iterator[Edit]:
-    """The object that saves and restores, and its calls in the loops."""
+def _resume_edits(program: Program, training: ResumableLoop) -> Iterator[Edit]:
+    """Edits that add the object which saves and restores, and its calls in the loops."""
     module, loop = training.loop.module, training.loop
     yield Define(HELPER)
-    yield Insert(training.outer, beginning(program, training))
-    through, of_epoch = listed(training.state.through), listed(training.state.of_epoch)
+    yield Insert(training.outer, _construction(program, training))
+    through, of_epoch = _as_list(training.state.through), _as_list(training.state.of_epoch)
     if training.epochs is not None:
         iterable = training.epochs.iter
         yield Rewrite(iterable, f"{NAME}.epochs({module.text(iterable)})")
         if of_epoch:
-            yield Insert(training.steps, restored(training.state.of_epoch, "epoch_values"))
+            yield Insert(
+                training.steps, _restore_statement(training.state.of_epoch, "epoch_values")
+            )
     iterable = training.steps.iter
-    arguments = ", ".join([module.text(iterable), *counting(training)])
+    arguments = ", ".join([module.text(iterable), *_step_arguments(training)])
     yield Rewrite(iterable, f"{NAME}.steps({arguments})")
-    kept = [through or "[]", of_epoch] if of_epoch else [through]
-    saving = f"{NAME}.save({f',{CALL}'.join(kept)})"
+    names = [through or "[]", of_epoch] if of_epoch else [through]
+    saving = f"{NAME}.save({f',{CALL}'.join(names)})"
     test = loop.step_test
     if test is not None and test is training.steps.body[-1] and not test.orelse:
         yield Insert(test, saving, "last")
@@ -301,17 +299,17 @@ def edits(program: Program, training: ResumableLoop) -> Iterator[Edit]:
     yield Insert(training.outer, finishing, "after")
     for stmt in within(training.outer.body, ast.Return):
         yield Insert(stmt, finishing)
-    yield from drawn_once(module, training.outer)
+    yield from _repeatable_draws(module, training.outer)
 
 
-def listed(names: tuple[str, ...]) -> str:
-    """A list of names as it stands in a call of save or finish."""
+def _as_list(names: tuple[str, ...]) -> str:
+    """A list of names, wrapped as an argument of ``save`` or ``finish``."""
     lines = textwrap.wrap(", ".join(names), WIDTH)
     return f"[{f'{CALL} '.join(lines)}]" if names else ""
 
 
-def restored(names: tuple[str, ...], method: str) -> str:
-    """The statement that gives names what they had at the checkpoint."""
+def _restore_statement(names: tuple[str, ...], method: str) -> str:
+    """The statement that restores names from the checkpoint."""
     lines = textwrap.wrap(", ".join(names), WIDTH)
     left = ", ".join(names) if len(lines) < 2 else "(" + "\n ".join(lines) + ")"
     left = f"({names[0]},)" if len(names) == 1 else left
@@ -320,24 +318,24 @@ def restored(names: tuple[str, ...], method: str) -> str:
     return f"{left} = {NAME}.{method}({line}{right})"
 
 
-def beginning(program: Program, training: ResumableLoop) -> str:
-    """The object's construction, and what it restores before the loops."""
+def _construction(program: Program, training: ResumableLoop) -> str:
+    """The object's construction, and the statement that restores names before the loops."""
     args = training.args
-    every = f"{args}.{CHOSEN if is_overwritten(program) else EVERY.name}"
+    every = f"{args}.{CHOSEN if _is_overwritten(program) else EVERY.name}"
     own = f"{args}.{training.output}, {args}.{LIMIT.name}, {every}, {args}.{RESUME.name}"
-    parts = ", ".join(f"{keyed(text)}={text}" for text in training.parts)
+    parts = ", ".join(f"{_as_keyword(text)}={text}" for text in training.parts)
     code = f"{NAME} = {HELPER}({own},\n{' ' * len(f'{NAME} = {HELPER}(')}{parts})"
     through = training.state.through
-    return f"{code}\n{restored(through, 'values')}" if through else code
+    return f"{code}\n{_restore_statement(through, 'values')}" if through else code
 
 
-def keyed(text: str) -> str:
-    """``self.optimizer`` as the name of an argument."""
+def _as_keyword(text: str) -> str:
+    """``self.optimizer`` as the name of a keyword argument."""
     return text.removeprefix("self.").replace(".", "_")
 
 
-def counting(training: ResumableLoop) -> list[str]:
-    """Arguments that say how batches and optimizer steps belong together."""
+def _step_arguments(training: ResumableLoop) -> list[str]:
+    """Arguments of ``steps`` about accumulation and the iterator of batches."""
     module, loop = training.loop.module, training.loop
     each = [] if loop.accumulation is None else [module.text(loop.accumulation)]
     if not training.source:
@@ -349,9 +347,9 @@ def counting(training: ResumableLoop) -> list[str]:
     return [*found, f"len({module.text(loader.cycle.args[0])})"] if each else found
 
 
-def drawn_once(module: Module, outer: ast.For) -> Iterator[Edit]:
-    """Random samples that are kept in a cache: a resumed run draws the same ones again."""
-    for _, key, block in filled_once(module, outer):
+def _repeatable_draws(module: Module, outer: ast.For) -> Iterator[Edit]:
+    """Edits that let a resumed run draw the same random samples for a cache."""
+    for _, key, block in _caches(module, outer):
         for call in within(block, ast.Call):
             if module.dotted(call.func) in (
                 "random.sample",
@@ -361,7 +359,7 @@ def drawn_once(module: Module, outer: ast.For) -> Iterator[Edit]:
                 yield Rewrite(call, f"{NAME}.drawn({key}, lambda: {module.text(call)})")
 
 
-def is_overwritten(program: Program) -> bool:
+def _is_overwritten(program: Program) -> bool:
     """Whether the program sets ``args.save_steps`` itself."""
     objects = {args for _, _, args in parsed_at(program)}
     return any(
@@ -374,9 +372,9 @@ def is_overwritten(program: Program) -> bool:
     )
 
 
-def steps_chosen(program: Program) -> Iterator[Finding]:
-    """Where the program overwrites --save_steps, what the user gave is kept."""
-    if not is_overwritten(program) or any(
+def _keep_given_save_steps(program: Program) -> Iterator[Finding]:
+    """Findings that keep the user's --save_steps where the program overwrites it."""
+    if not _is_overwritten(program) or any(
         node.attr == CHOSEN and isinstance(node.ctx, ast.Store)
         for module in program.modules
         for node in module.nodes(ast.Attribute)
@@ -388,47 +386,47 @@ def steps_chosen(program: Program) -> Iterator[Finding]:
         yield Finding(module, stmt, because, (Insert(stmt, code, "after"),))
 
 
-def makes_way(program: Program, training: ResumableLoop) -> Iterator[Finding]:
-    """A resume of the script's own, and a refusal of what is in the output folder."""
-    starts = attributes_read(training)
-    ways: list[ast.If] = []
+def _disable_own_resume(program: Program, training: ResumableLoop) -> Iterator[Finding]:
+    """Findings that skip the script's own resuming and its refusal of a non-empty folder."""
+    starts = _start_attributes(training)
+    own_resumes: list[ast.If] = []
     for module in program.modules:
         for test in module.nodes(ast.If):
             args = arguments_at(program, module, test)
-            if not args or not program.is_live(module, test) or not looks(test.test):
+            if not args or not program.is_live(module, test) or not _looks_for_files(test.test):
                 continue
-            if any(up in ways for up in module.ancestors(test)):
+            if any(up in own_resumes for up in module.ancestors(test)):
                 continue
             text = module.text(test.test)
             if any(isinstance(stmt, ast.Raise) for stmt in test.body):
-                code = f"{ored(text, test.test)} and not {args}.{RESUME.name}"
+                code = f"{_as_operand(text, test.test)} and not {args}.{RESUME.name}"
                 because = "--resume goes on in a folder that is not empty"
                 yield Finding(module, test, because, (Rewrite(test.test, code),))
-            elif sets(test, starts):
+            elif _sets_attribute(test, starts):
                 there = f"{args}.{RESUME.name} and {FOUND}({args}.{training.output})"
-                code = f"not ({there}) and {ored(text, test.test)}"
+                code = f"not ({there}) and {_as_operand(text, test.test)}"
                 because = "a resume of the script's own would begin elsewhere"
                 change = Rewrite(test.test, code)
-                ways.append(test)
+                own_resumes.append(test)
                 yield Finding(module, test, because, (change, Define(FOUND)))
 
 
-def ored(text: str, test: ast.expr) -> str:
-    """The text of a test as a part of a conjunction."""
-    loose = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
-    return f"({text})" if loose or isinstance(test, ast.IfExp | ast.Lambda) else text
+def _as_operand(text: str, test: ast.expr) -> str:
+    """A test's source text as an operand of ``and``, in parentheses where needed."""
+    is_or = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
+    return f"({text})" if is_or or isinstance(test, ast.IfExp | ast.Lambda) else text
 
 
-def looks(test: ast.expr) -> bool:
-    """Whether a test asks for files."""
+def _looks_for_files(test: ast.expr) -> bool:
+    """Whether a test looks for files."""
     return any(
         isinstance(call.func, ast.Attribute) and call.func.attr in LOOKS
         for call in everywhere(test, ast.Call)
     )
 
 
-def sets(test: ast.If, attributes: set[str]) -> bool:
-    """Whether the branch sets one of these attributes."""
+def _sets_attribute(test: ast.If, attributes: set[str]) -> bool:
+    """Whether the branch assigns one of these attributes."""
     return any(
         isinstance(target, ast.Attribute) and target.attr in attributes
         for stmt in within(test.body, ast.Assign)
@@ -436,8 +434,8 @@ def sets(test: ast.If, attributes: set[str]) -> bool:
     )
 
 
-def attributes_read(training: ResumableLoop) -> set[str]:
-    """Attributes that epochs and counters start from: ``start_epoch``, ``start_step``."""
+def _start_attributes(training: ResumableLoop) -> set[str]:
+    """Attributes that epochs and counters start from, such as ``start_epoch``."""
     module, found = training.loop.module, set[str]()
     values = [training.outer.iter]
     values += module.alternatives(training.outer.iter, training.outer)

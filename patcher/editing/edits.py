@@ -1,6 +1,6 @@
-"""What a rule may ask the engine to do. Data only: the engine owns where, when and in which order.
+"""The edits that a rule can ask for, as data: the engine decides when and in which order.
 
-Every edit names ``ast`` nodes of the module it changes, so a rule never sees positions or libcst.
+Every edit refers to ``ast`` nodes of the module it changes, so a rule needs no positions or libcst.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ...record import record
 
 
 class RefusedError(Exception):
-    """An edit that cannot be carried out as asked."""
+    """An edit cannot be applied."""
 
 
 @record
 class Insert:
-    """New statements beside ``anchor``, or first or last in its body. ``code`` is not indented."""
+    """New statements around ``anchor``, or first or last in its body. ``code`` is not indented."""
 
     anchor: ast.stmt
     code: str
@@ -26,7 +26,7 @@ class Insert:
 
 @record
 class Replace:
-    """New statements in the place of ``anchor``; the empty string removes it with its comments."""
+    """New statements in place of ``anchor``; an empty string removes it and the comments above."""
 
     anchor: ast.stmt
     code: str
@@ -36,8 +36,8 @@ class Replace:
 class Rewrite:
     """New text for a span of one statement, from the start of ``first`` to the end of ``last``.
 
-    ``after=True`` leaves ``first`` alone and takes the span from its end: with
-    ``first is last`` it is an insertion behind the node.
+    With ``after=True`` the span starts at the end of ``first``; without ``last`` that inserts text
+    after the node.
     """
 
     first: ast.expr | ast.keyword | ast.alias
@@ -58,21 +58,21 @@ class Guard:
 
 @record
 class Unwrap:
-    """Replace an ``if`` or ``with`` by its body; an ``elif`` becomes the ``else`` that holds it."""
+    """Replace an ``if`` or ``with`` by its body, an ``elif`` by an ``else`` with its body."""
 
     anchor: ast.If | ast.With
 
 
 @record
 class Define:
-    """Carry one of the functions or classes of ``helper_code.py``, with the imports it needs."""
+    """Insert a function or class of a ``helper_code.py``, with the imports it needs."""
 
     name: str
 
 
 @record
 class Import:
-    """Make sure that ``import module`` or ``from module import name`` holds at module level."""
+    """Make sure that ``import module`` or ``from module import name`` is at module level."""
 
     module: str
     name: str = ""

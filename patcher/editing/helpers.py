@@ -1,4 +1,4 @@
-"""The text of functions and classes that scripts may carry, cut out with ``ast`` and never run."""
+"""The helpers that patched scripts carry, read as text from the ``helper_code.py`` files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILES = tuple(
     os.path.join(PATCHER, folder, "helper_code.py") for folder in ("editing", "capabilities")
 )
 STANDARD = ("functools", "importlib", "math", "os", "random", "shutil", "sys")
-MODULES = (*STANDARD, "torch", "tree_sitter")  # that such code may need
+MODULES = (*STANDARD, "torch", "tree_sitter")  # that helpers may import
 
 
 @cache
@@ -23,7 +23,6 @@ def _texts() -> tuple[str, ...]:
 
 @cache
 def _helpers() -> dict[str, str]:
-    # ast.get_source_segment would split the text again for each of them.
     return {
         node.name: "".join(lines[node.lineno - 1 : node.end_lineno])
         for text in _texts()
@@ -35,21 +34,21 @@ def _helpers() -> dict[str, str]:
 
 @cache
 def helper_names() -> frozenset[str]:
-    """Names of all functions and classes that a patched script may carry."""
-    # check asks for names alone, and soon.
+    """The names of all helpers."""
+    # Without parsing: ``check`` needs only the names.
     lines = (line for text in _texts() for line in text.splitlines())
     heads = (line.partition(" ") for line in lines if line.startswith(("def ", "class ")))
     return frozenset(name.partition("(")[0].rstrip(":") for _, _, name in heads)
 
 
 def helper_code(name: str) -> str:
-    """One helper's text, ending in a newline."""
+    """A helper's text, ending in a newline."""
     return _helpers()[name]
 
 
 def helper_imports(name: str) -> list[str]:
-    """Modules that the helper needs."""
-    import re  # check has no use for it
+    """The modules that a helper imports."""
+    import re  # not needed by ``check``
 
     code = _helpers()[name]
     return [module for module in MODULES if re.search(rf"\b{module}\.", code)]

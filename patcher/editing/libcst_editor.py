@@ -1,10 +1,11 @@
-"""Edits of statements, carried out on the libcst tree of the lines that they stand in."""
+"""Apply the edits of statements to the libcst tree of a region."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import libcst as cst
 
@@ -26,7 +27,7 @@ BLOCKS = (
 
 @dataclass
 class StatementEdits:
-    """The edits of one statement."""
+    """All edits of one statement."""
 
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
@@ -39,18 +40,18 @@ class StatementEdits:
 
     @property
     def removes(self) -> bool:
-        """Whether the statement goes, and the comments above it with it."""
+        """Whether the statement and the comments above it are removed."""
         return self.replace is not None and not parsed(self.replace).body
 
 
 @lru_cache(maxsize=256)
 def parsed(code: str) -> cst.Module:
-    """The tree of a piece of code: nobody changes it, and much is put in more than once."""
+    """Parse a snippet. Cached, because the same code is often inserted several times."""
     return cst.parse_module(code)
 
 
 class Editor(cst.CSTTransformer):
-    """Carries out each statement's plan as the walk leaves it. All state is given at the start."""
+    """Applies each statement's edits when the walk leaves it."""
 
     def __init__(
         self,
@@ -64,11 +65,12 @@ class Editor(cst.CSTTransformer):
         self.statements, self.inside = statements, inside
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        """Go only where a plan is: most of a tree is expressions, and visiting them all is slow."""
-        several = isinstance(node, cst.SimpleStatementLine) and len(node.body) > 1
-        return several or node in self.inside or node in self.plans or isinstance(node, BLOCKS)
+        """Visit only the blocks and statements that lead to an edit, and no expressions."""
+        is_joined = isinstance(node, cst.SimpleStatementLine) and len(node.body) > 1  # a; b
+        return is_joined or node in self.inside or node in self.plans or isinstance(node, BLOCKS)
 
     def parse(self, code: str) -> list[Statement]:
+        """The statements of a snippet, the first with the comments above it."""
         tree = parsed(code)
         if not tree.body or not tree.header:
             return list(tree.body)
@@ -91,46 +93,55 @@ class Editor(cst.CSTTransformer):
                 )
             return updated
         if plan.first or plan.last:
-            updated = self.filled(stmt, updated, plan)
-        group: list[cst.CSTNode] = [updated]
-        if plan.replace is not None:
-            new = self.parse(plan.replace)
-            if new:
-                above = [*updated.leading_lines, *new[0].leading_lines]
-                new[0] = new[0].with_changes(leading_lines=above)
-            group = list(new)
-        elif plan.unwrap:
-            if isinstance(updated, cst.If) and isinstance(stmt, ast.If) and self.is_elif(stmt):
-                return cst.Else(updated.body, leading_lines=updated.leading_lines)
-            assert isinstance(updated, cst.If | cst.With)
-            group = list(updated.body.body)
-            group[0] = group[0].with_changes(
-                leading_lines=[*updated.leading_lines, *group[0].leading_lines]  # type: ignore[attr-defined]
-            )
+            updated = self.with_body_inserts(stmt, updated, plan)
+        unwraps = plan.unwrap and plan.replace is None
+        if unwraps and isinstance(updated, cst.If) and self.is_elif(stmt):
+            return cst.Else(updated.body, leading_lines=updated.leading_lines)
+        group = self.replaced(updated, plan)
         if plan.guard is not None:
             group = [self.guarded(plan.guard, group)]
         if plan.before:
-            added = [line for code in plan.before for line in self.parse(code)]
+            added = self.parse_all(plan.before)
             head = group[0]
             assert isinstance(head, Statement)
             added[0] = added[0].with_changes(leading_lines=head.leading_lines)
             group = [*added, head.with_changes(leading_lines=()), *group[1:]]
-        group += [line for code in plan.after for line in self.parse(code)]
+        group += self.parse_all(plan.after)
         if not group:
             return cst.RemoveFromParent()
         return group[0] if len(group) == 1 else cst.FlattenSentinel(group)
 
-    def filled(self, stmt: ast.stmt, node: Statement, plan: StatementEdits) -> Statement:
+    def replaced(self, node: Statement, plan: StatementEdits) -> list[cst.CSTNode]:
+        """What ``Replace`` or ``Unwrap`` puts in the place of a statement; else the statement."""
+        if plan.replace is not None:
+            new: list[cst.CSTNode] = [*self.parse(plan.replace)]
+        elif plan.unwrap:
+            assert isinstance(node, cst.If | cst.With)
+            new = [*node.body.body]
+        else:
+            return [node]
+        if new:
+            head: Any = new[0]
+            above = [*node.leading_lines, *head.leading_lines]
+            new[0] = head.with_changes(leading_lines=above)
+        return new
+
+    def parse_all(self, snippets: list[str]) -> list[Statement]:
+        """The statements of several snippets."""
+        return [stmt for code in snippets for stmt in self.parse(code)]
+
+    def with_body_inserts(self, stmt: ast.stmt, node: Statement, plan: StatementEdits) -> Statement:
+        """A compound statement with new statements first and last in its body."""
         body = getattr(node, "body", None)
         if not isinstance(body, cst.IndentedBlock):
             raise RefusedError(
                 f"line {stmt.lineno}: its body stands on the same line; split it first"
             )
-        first = [line for code in plan.first for line in self.parse(code)]
-        last = [line for code in plan.last for line in self.parse(code)]
+        first, last = self.parse_all(plan.first), self.parse_all(plan.last)
         return node.with_changes(body=body.with_changes(body=[*first, *body.body, *last]))
 
-    def is_elif(self, stmt: ast.If) -> bool:
+    def is_elif(self, stmt: ast.stmt) -> bool:
+        """Whether an ``if`` statement is an ``elif``."""
         above = self.module.parents[stmt]
         return (
             isinstance(above, ast.If)
@@ -139,6 +150,7 @@ class Editor(cst.CSTTransformer):
         )
 
     def guarded(self, guard: Guard, group: list[cst.CSTNode]) -> cst.If:
+        """The statements under the guard's test; comments above the first stay above."""
         head = group[0]
         assert isinstance(head, Statement)
         code = f"if {guard.test}:\n    pass\n"

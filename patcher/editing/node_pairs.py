@@ -1,8 +1,4 @@
-"""The statements of an ``ast`` tree and those of a libcst tree, which stand in the same order.
-
-One walk over both pairs them; libcst's position provider, which costs more than parsing, is not
-needed.
-"""
+"""Pair the statements of an ``ast`` tree with those of a libcst tree, by walking both in order."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import libcst as cst
 def pairs(
     body: Sequence[ast.stmt], nodes: Sequence[cst.CSTNode]
 ) -> Iterator[tuple[ast.stmt, cst.CSTNode]]:
-    """Each statement with its libcst node; of ``a; b`` each small statement with its own."""
+    """Each statement with its libcst node; in ``a; b`` each small statement with its own."""
     rest = iter(body)
     for node in nodes:
         if isinstance(node, cst.SimpleStatementLine):
@@ -24,34 +20,35 @@ def pairs(
         else:
             stmt = next(rest)
             yield stmt, node
-            yield from blocks(stmt, node)
+            yield from _block_pairs(stmt, node)
 
 
-def suite(
+def _suite_pairs(
     body: Sequence[ast.stmt], block: cst.CSTNode | None
 ) -> Iterator[tuple[ast.stmt, cst.CSTNode]]:
+    """Pairs of the statements of one block of a compound statement."""
     match block:
         case cst.IndentedBlock():
             yield from pairs(body, block.body)
         case cst.SimpleStatementSuite():
             yield from zip(body, block.body, strict=True)
         case cst.Else() | cst.Finally():
-            yield from suite(body, block.body)
+            yield from _suite_pairs(body, block.body)
         case cst.If():  # elif
             yield body[0], block
-            yield from blocks(body[0], block)
+            yield from _block_pairs(body[0], block)
 
 
-def blocks(stmt: ast.stmt, node: cst.CSTNode) -> Iterator[tuple[ast.stmt, cst.CSTNode]]:
-    """The statements inside a compound statement."""
+def _block_pairs(stmt: ast.stmt, node: cst.CSTNode) -> Iterator[tuple[ast.stmt, cst.CSTNode]]:
+    """Pairs of the statements inside a compound statement."""
     if isinstance(stmt, ast.Match) and isinstance(node, cst.Match):
         for case, branch in zip(stmt.cases, node.cases, strict=True):
-            yield from suite(case.body, branch.body)
+            yield from _suite_pairs(case.body, branch.body)
         return
-    yield from suite(getattr(stmt, "body", []), getattr(node, "body", None))
-    yield from suite(getattr(stmt, "orelse", []), getattr(node, "orelse", None))
-    yield from suite(getattr(stmt, "finalbody", []), getattr(node, "finalbody", None))
+    yield from _suite_pairs(getattr(stmt, "body", []), getattr(node, "body", None))
+    yield from _suite_pairs(getattr(stmt, "orelse", []), getattr(node, "orelse", None))
+    yield from _suite_pairs(getattr(stmt, "finalbody", []), getattr(node, "finalbody", None))
     for handler, branch in zip(
         getattr(stmt, "handlers", []), getattr(node, "handlers", ()), strict=True
     ):
-        yield from suite(handler.body, branch.body)
+        yield from _suite_pairs(handler.body, branch.body)

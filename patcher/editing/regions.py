@@ -1,7 +1,6 @@
-"""Which lines of a file libcst has to parse for an edit: whole statements, and no more of them.
+"""Find the lines of a file that libcst has to parse for the edits, instead of the whole file.
 
-To parse and write a whole file takes most of the time of a patch, and edits are about a tenth of
-it. A piece is a run of neighbouring statements that have their lines to themselves.
+A region is a run of neighbouring statements that share no line with other statements.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ..source.module import Module
 
 @record
 class Region:
-    """Statements ``low`` to ``high`` of a block, in the lines ``first`` to ``last``, from 1."""
+    """Statements ``low`` to ``high`` of a block, on the (1-based) lines ``first`` to ``last``."""
 
     block: list[ast.stmt]
     low: int
@@ -25,28 +24,29 @@ class Region:
 
     @property
     def body(self) -> list[ast.stmt]:
-        """Its statements."""
+        """The region's statements."""
         return self.block[self.low : self.high + 1]
 
 
 def pieces(module: Module, edited: Iterable[ast.stmt], removed: Set[ast.stmt]) -> list[Region]:
-    """The smallest pieces that hold all ``edited`` statements, in the order of their lines.
+    """The smallest regions that hold all ``edited`` statements, in the order of their lines.
 
-    What a statement that is ``removed`` takes with it, the comments above, is only known when the
-    statement before it is there, too; where there is none, the block's own statement is.
+    The comments above a ``removed`` statement go with it. Where they start is known only with the
+    statement before it, or without one, the compound statement around it: so those are included.
     """
-    found: list[Region] = []
-    every = [_around(module, stmt, removed) for stmt in edited]
-    for piece in sorted(every, key=lambda piece: (piece.first, -piece.last)):
-        if not found or found[-1].last < piece.first:
-            found.append(piece)
-        elif found[-1].last < piece.last:  # both are runs of one block
-            low, first = found[-1].low, found[-1].first
-            found[-1] = Region(piece.block, low, piece.high, first, piece.last)
-    return found
+    merged: list[Region] = []
+    regions = [_around(module, stmt, removed) for stmt in edited]
+    for region in sorted(regions, key=lambda region: (region.first, -region.last)):
+        if not merged or merged[-1].last < region.first:
+            merged.append(region)
+        elif merged[-1].last < region.last:  # overlapping regions are of the same block
+            low, first = merged[-1].low, merged[-1].first
+            merged[-1] = Region(region.block, low, region.high, first, region.last)
+    return merged
 
 
 def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Region:
+    """The smallest region for the edit of one statement."""
     lines, block = module.lines, module.body(stmt)
     low = high = block.index(stmt)
     while low >= 0 and (block[low] in removed or not has_own_line(lines, block[low])):
@@ -61,25 +61,25 @@ def _around(module: Module, stmt: ast.stmt, removed: Set[ast.stmt]) -> Region:
     last = block[high].end_lineno
     assert last is not None
     if has_block(block[high]):
-        last = end_of_comments(lines, last)  # which may stand in its block
+        last = end_of_comments(lines, last)  # they may belong to the block
     return Region(block, low, high, first_line(block[low]), last)
 
 
 def has_block(stmt: ast.stmt) -> bool:
-    """Whether statements stand in the statement."""
+    """Whether a statement is compound."""
     return hasattr(stmt, "body") or isinstance(stmt, ast.Match)
 
 
 def first_line(stmt: ast.stmt) -> int:
-    """The line, from 1, of the statement or its first decorator."""
+    """The (1-based) line of a statement or its first decorator."""
     decorators: list[ast.expr] = getattr(stmt, "decorator_list", [])
     return min([stmt.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def has_own_line(lines: Sequence[bytes], stmt: ast.stmt) -> bool:
-    """Whether nothing but white space stands before the statement in its line, nor goes on in it.
+    """Whether only white space comes before a statement on its line, and no backslash joins it.
 
-    An ``elif`` belongs to the ``if`` above.
+    An ``elif`` has none: it belongs to the ``if`` above.
     """
     number = first_line(stmt)
     line = lines[number - 1]
@@ -92,19 +92,19 @@ def has_own_line(lines: Sequence[bytes], stmt: ast.stmt) -> bool:
 
 
 def is_joined(lines: Sequence[bytes], number: int) -> bool:
-    """Whether a backslash joins the line, from 1, to the one above."""
+    """Whether a backslash joins a (1-based) line to the one above."""
     return number > 1 and lines[number - 2].rstrip(b"\r\n").endswith(b"\\")
 
 
 def end_of_comments(lines: Sequence[bytes], last: int) -> int:
-    """The last of the lines right behind ``last`` that are blank or a comment; else ``last``."""
+    """The last of the blank lines and comments directly after line ``last``, or ``last``."""
     while last < len(lines) and (not (text := lines[last].strip()) or text.startswith(b"#")):
         last += 1
     return last
 
 
 def indentation(lines: Sequence[bytes], tree: ast.Module) -> str:
-    """What the file's first block is indented by, as libcst sees it; four spaces where none is."""
+    """The indentation of the file's first block, as libcst detects it; by default four spaces."""
     inner = (stmt for stmt in _statements(tree) if stmt.col_offset and has_own_line(lines, stmt))
     first = next(inner, None)
     return lines[first.lineno - 1][: first.col_offset].decode() if first else "    "
@@ -120,6 +120,6 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def newline(lines: Sequence[bytes]) -> str:
-    """What the first line ends in."""
+    """The line ending of the first line."""
     first = lines[0] if lines else b""
     return first[len(first.rstrip(b"\r\n")) :].decode() or "\n"

@@ -1,4 +1,4 @@
-"""Helpers and imports that edits bring to the top of a module."""
+"""Add helpers and imports at the top of a module."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def with_additions(text: str, module: Module, helpers: list[str], imports: list[Import]) -> str:
-    """``text``, what edits have made of ``module``, with helpers and the imports that it lacks."""
+    """Add helpers and missing imports to ``text``, the already edited text of ``module``."""
     lines = text.encode().splitlines(keepends=True)
     try:
         tree = ast.parse(text)
     except SyntaxError:
-        return text  # whoever reads it next says where
+        return text  # the engine's next round reports the error
     cut = end_of_top(lines, tree.body)
     rest = first_line(tree.body[cut]) - 1 if cut < len(tree.body) else len(lines)
     end = newline(lines)
@@ -33,7 +33,7 @@ def with_additions(text: str, module: Module, helpers: list[str], imports: list[
 
 
 def end_of_top(lines: list[bytes], body: list[ast.stmt]) -> int:
-    """How many statements come before the first function or class, or to the last import."""
+    """How many statements come before the first function or class and up to the last import."""
     definitions = (i for i, stmt in enumerate(body) if isinstance(stmt, DEFINITIONS))
     imports = [i for i, stmt in enumerate(body) if isinstance(stmt, ast.Import | ast.ImportFrom)]
     cut = max(next(definitions, len(body)), *(i + 1 for i in imports), 1)
@@ -43,9 +43,9 @@ def end_of_top(lines: list[bytes], body: list[ast.stmt]) -> int:
 
 
 def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
-    """The tree with the helpers before its first function or class, or behind its imports.
+    """Insert helpers before the first function or class.
 
-    They come behind the imports, too, where a statement above the first function calls one.
+    They go after the imports where there is none, or a statement above it calls a helper.
     """
     if not names:
         return tree
@@ -54,10 +54,11 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
         i for i, node in enumerate(body) if isinstance(node, cst.FunctionDef | cst.ClassDef)
     )
     place = next(definitions, len(body))
-    calls = (i for i, node in enumerate(body[:place]) if calls_one(tree, node, names))
-    above = next(calls, place)
-    if above < place or place == len(body):
-        place = max((i + 1 for i, node in enumerate(body[:above]) if is_import(node)), default=0)
+    calls = (i for i, node in enumerate(body[:place]) if calls_any(tree, node, names))
+    first_call = next(calls, place)
+    if first_call < place or place == len(body):
+        imports = (i for i, node in enumerate(body[:first_call]) if is_import(node))
+        place = max((i + 1 for i in imports), default=0)
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []
     for name in names:
@@ -66,13 +67,14 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
     return tree.with_changes(body=[*body[:place], *new, *body[place:]])
 
 
-def calls_one(tree: cst.Module, node: cst.CSTNode, names: list[str]) -> bool:
+def calls_any(tree: cst.Module, node: cst.CSTNode, names: list[str]) -> bool:
+    """Whether a statement calls one of these functions."""
     code = tree.code_for_node(node)
     return any(f"{name}(" in code for name in names)
 
 
 def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.Module:
-    """The tree with the imports that it lacks behind its first plain import."""
+    """Add missing imports after the first plain import, or ``from`` imports after the last."""
     lines: list[str] = []
     for item in wanted:
         if item.name:
@@ -99,7 +101,7 @@ def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.
 
 
 def top_level(module: Module) -> set[str]:
-    """Names that plain imports bind at module level."""
+    """The names that plain imports bind at module level."""
     return {
         alias.asname or alias.name.partition(".")[0]
         for stmt in module.tree.body
@@ -109,5 +111,6 @@ def top_level(module: Module) -> set[str]:
 
 
 def is_import(node: cst.CSTNode, plain: bool = False) -> bool:
+    """Whether a statement is an import; with ``plain``, not a ``from`` import."""
     kinds = cst.Import if plain else (cst.Import, cst.ImportFrom)
     return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], kinds)

@@ -25,8 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.in_batch_negatives import is_own_number, masked, products
-from ..analysis.program import Program
-from ..analysis.train_loops import is_trained_on, trains_on_several
+from ..analysis.program import Program, is_trained_on, trains_on_several
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..source.module import Module

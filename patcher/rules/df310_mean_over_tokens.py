@@ -20,8 +20,7 @@ Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.Distribute
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.train_loops import is_trained_on, trains_on_several
+from ..analysis.program import Program, is_trained_on, trains_on_several
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import BATCH_SAMPLER

@@ -1,4 +1,4 @@
-"""Comments of a file, told from strings that look like one, and where another one may stand."""
+"""The comments of a file, and the lines at whose end a new one can be added."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from ...record import changed, record
 
-# What comes before a statement on its line, or stands alone there.
-BETWEEN = {
+# Tokens that belong to no statement.
+OUTSIDE_STATEMENTS = {
     tokenize.COMMENT,
     tokenize.NL,
     tokenize.INDENT,
@@ -21,9 +21,9 @@ BETWEEN = {
 
 @record
 class Comment:
-    """A comment: its place, and the lines that it is a comment on.
+    """A comment: its place, and the lines that it comments on.
 
-    At the end of a statement (or of the head of a compound one) that is all of its lines.
+    A comment at the end of a statement (or of a compound statement's head) is about all its lines.
     """
 
     row: int  # 1-based
@@ -33,9 +33,9 @@ class Comment:
 
 
 def comments(text: str) -> list[Comment]:
-    """All comments, in order; ``text`` parses."""
+    """All comments, in order; ``text`` must be valid Python."""
     found: list[Comment] = []
-    start = 0
+    start = 0  # first row of the current statement, 0 between statements
     for token in tokens(text):
         if token.type == tokenize.COMMENT:
             row, column = token.start
@@ -45,22 +45,22 @@ def comments(text: str) -> list[Comment]:
             if found and found[-1].row == row:
                 found[-1] = changed(found[-1], lines=range(start or row, row + 1))
             start = 0
-        if not start and token.type not in BETWEEN and token.type != tokenize.NEWLINE:
+        if not start and token.type not in OUTSIDE_STATEMENTS and token.type != tokenize.NEWLINE:
             start = token.start[0]
     return found
 
 
 def open_rows(text: str) -> set[int]:
-    """Rows at whose end a comment may stand: not inside a string, not before a backslash's break.
+    """Rows at whose end a comment may be added: not in a string, not after a backslash.
 
-    ``text`` parses.
+    ``text`` must be valid Python.
     """
     ends = (tokenize.NEWLINE, tokenize.NL)
     return {token.start[0] for token in tokens(text) if token.type in ends}
 
 
 def tokens(text: str) -> Iterator[tokenize.TokenInfo]:
-    """Tokens up to what only ``ast`` understands, rows counted as it does."""
+    """The tokens up to the first that tokenize rejects though ast accepts it; rows as in ast."""
     try:
         yield from tokenize.generate_tokens(io.StringIO(text, newline=None).readline)
     except (tokenize.TokenError, SyntaxError):

@@ -1,4 +1,4 @@
-"""Bytes to text and back: encoding cookie, byte-order mark, newlines, mode, atomic replace."""
+"""Read and write source files: encoding cookie, byte-order mark, newlines, atomic replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOM = codecs.BOM_UTF8
 class Source:
     """One file's text, with what is needed to write it back byte for byte.
 
-    ``name`` is its path as it was given, or what stdin is called; ``text`` keeps its own newlines.
+    ``name`` is the path as the user gave it, or the name for stdin; ``text`` keeps its newlines.
     """
 
     name: str
@@ -30,18 +30,18 @@ class Source:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The file's path."""
         return Path(self.name)
 
     @property
     def file(self) -> str:
-        """Its name without the folder."""
+        """The file's name without its folder."""
         return os.path.basename(self.name)
 
     def encode(self, text: str) -> bytes:
-        """``text`` as this file's bytes.
+        """Encode ``text`` as this file is encoded.
 
-        Raises InputError when the file's declared encoding cannot hold the text.
+        Raises InputError when the declared encoding cannot represent the text.
         """
         try:
             body = text.encode(self.encoding)
@@ -54,9 +54,9 @@ class Source:
 
 
 def decode(name: str, data: bytes) -> Source:
-    """The text of ``data``, the file ``name``, under its PEP 263 cookie or BOM.
+    """Decode a file's bytes by its PEP 263 cookie or BOM.
 
-    Raises InputError when the cookie names no encoding or the bytes do not fit it.
+    Raises InputError when the cookie names no known encoding or the bytes are not valid in it.
     """
     try:
         encoding = encoding_of(data)
@@ -72,17 +72,17 @@ def decode(name: str, data: bytes) -> Source:
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding that ``data`` says it has. Raises SyntaxError, as tokenize does."""
+    """The encoding declared in ``data``. Raises SyntaxError, as tokenize does."""
     return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
 
 
 def folder_of(path: str) -> str:
-    """The folder whose modules a script imports: that of the file a link leads to."""
+    """The folder that a script imports its siblings from; symbolic links are resolved."""
     return os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
 
 
 def read_bytes(path: str) -> bytes:
-    """The bytes of ``path``. Raises InputError when it cannot be read."""
+    """Read a file. Raises InputError when that fails."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -91,9 +91,9 @@ def read_bytes(path: str) -> bytes:
 
 
 def replace_all(changes: list[tuple[Source, str]]) -> None:
-    """Write every new text, or none: all temporary files are complete before the first rename.
+    """Write all new texts: every temporary file is complete before the first is renamed.
 
-    A link is followed, so that its target is replaced; modes are kept. Raises InputError.
+    Symbolic links are followed, file modes kept. Raises InputError.
     """
     staged: list[tuple[str, Path]] = []
     try:

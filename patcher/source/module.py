@@ -7,12 +7,13 @@ import builtins
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import InputError
 from .files import Source
 from .tree import (
     Function,
+    Node,
     Parents,
     Preorder,
     ancestors,
@@ -25,44 +26,40 @@ from .tree import (
     position,
 )
 
-if TYPE_CHECKING:
-    from .tree import Node
-
 Answer = TypeVar("Answer")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
-
-
-MOST_RECENT = 32  # files whose trees stay in memory
+MOST_RECENT = 32  # how many files' trees stay in memory
 
 
 @lru_cache(maxsize=MOST_RECENT)
 def parsed(text: str) -> tuple[ast.Module, Preorder]:
-    """The tree of a text and its numbering, shared by all modules of one text: none changes them.
+    """Parse a text and number its tree.
 
-    What scripts import beside them is read again as a file of its own, and research code is copied
-    from folder to folder. Raises SyntaxError, ValueError or RecursionError.
+    Cached, because research code is copied from folder to folder and a sibling of a script is also
+    checked as a file of its own. Nobody may change the result. Raises SyntaxError, ValueError or
+    RecursionError.
     """
     tree = ast.parse(text)
     return tree, Preorder(tree)
 
 
 def cached_per_module(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
-    """Ask a question about a module's text once; modules of one text share the answer."""
+    """Cache a function of a module; modules with the same text share the result."""
 
-    def asked(module: Module) -> Answer:
+    def cached(module: Module) -> Answer:
         if question not in module.answers:
             module.answers[question] = question(module)
         answer: Answer = module.answers[question]
         return answer
 
-    return asked
+    return cached
 
 
 class Module:
     """A parsed file with its tables.
 
-    Raises InputError when the text is not Python, naming the line.
+    Raises InputError, with the line, when the text is not valid Python.
     """
 
     def __init__(self, source: Source) -> None:
@@ -81,7 +78,7 @@ class Module:
         self._table = table
         self.parents = Parents(table)
         self.answers = table.answers
-        # What tests come out as for each role.
+        # The value of an expression for each rank role, filled in by analysis/rank_reach.
         self.values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault("values", {})
         self._nodes: dict[type[ast.AST], list[Any]] = {}
         self.functions: dict[str, Function] = {}
@@ -106,11 +103,11 @@ class Module:
 
     @cached_property
     def roots(self) -> set[str]:
-        """Top-level packages that something is imported from."""
+        """The top-level packages that the file imports from."""
         return {name.partition(".")[0] for name in self.aliases.values()}
 
     def last_name(self, func: ast.expr) -> str:
-        """What ``dotted`` has behind its last dot."""
+        """The last part of a callee's dotted name, with import aliases resolved."""
         if isinstance(func, ast.Attribute):
             return func.attr
         if isinstance(func, ast.Name):
@@ -119,15 +116,15 @@ class Module:
 
     @cached_property
     def lines(self) -> list[bytes]:
-        """The lines of the text, as ast counts them: str.splitlines also breaks at form feeds."""
+        """The encoded lines, split as ast does; str.splitlines would also split at form feeds."""
         return self.source.text.encode().splitlines(keepends=True)
 
     def line(self, number: int) -> str:
-        """The source line of a 1-based number."""
+        """The source line with a 1-based number."""
         return self.lines[number - 1].decode()
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
-        """The text between two places: lines from 1, columns in bytes, as ast has them."""
+        """The text between two (line, column) places: lines from 1, columns in bytes as in ast."""
         if start[0] == end[0] <= len(self.lines):
             return self.lines[start[0] - 1][start[1] : end[1]].decode()
         lines = self.lines[start[0] - 1 : end[0]]
@@ -144,12 +141,12 @@ class Module:
         return self.between((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
 
     def margin(self, stmt: ast.stmt) -> str:
-        """The white space that the line of ``stmt`` starts with."""
+        """The indentation of the line that ``stmt`` starts on."""
         line = self.line(stmt.lineno)
         return line[: len(line) - len(line.lstrip())]
 
     def dotted(self, node: ast.expr) -> str:
-        """``a.b.c`` with import aliases resolved, or the empty string when it is no such name."""
+        """``a.b.c`` with import aliases resolved; ``.b.c`` or ``""`` where no name starts it."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -167,12 +164,12 @@ class Module:
         return found
 
     def attributes(self, *names: str) -> list[ast.Attribute]:
-        """All attributes of these names, in source order."""
+        """All attribute accesses with one of these names, in source order."""
         found: list[Any] = self._named(names)
         return [node for node in found if type(node) is ast.Attribute]
 
     def spelled(self, *names: str) -> list[ast.Name | ast.Attribute]:
-        """All names and attributes that are spelled so, in source order."""
+        """All names and attributes with one of these spellings, in source order."""
         found: list[Any] = self._named(names)
         return found
 
@@ -186,18 +183,18 @@ class Module:
         if len(names) == 1:
             return self._calls.get(names[0], [])
         if names not in self._calls_to:
-            found = [self._calls[name] for name in names if name in self._calls]
-            every = [call for calls in found for call in calls]
-            self._calls_to[names] = sorted(every, key=position) if len(found) > 1 else every
+            groups = [self._calls[name] for name in names if name in self._calls]
+            calls = [call for group in groups for call in group]
+            self._calls_to[names] = sorted(calls, key=position) if len(groups) > 1 else calls
         return self._calls_to[names]
 
     @property
     def called(self) -> Iterable[str]:
-        """Last names of all that is called."""
+        """The last names of everything that is called."""
         return self._calls.keys()
 
     def ancestors(self, node: ast.AST) -> list[ast.AST]:
-        """Parents of ``node``, innermost first."""
+        """The nodes around ``node``, innermost first."""
         return ancestors(node)
 
     def statement(self, node: ast.AST) -> ast.stmt:
@@ -207,11 +204,15 @@ class Module:
         return node
 
     def function(self, node: ast.AST) -> Function | None:
-        """The function whose body holds ``node``; None at module level."""
+        """The function around ``node``; None at module level."""
         return function_of(node)
 
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class around ``node``."""
+        return next((up for up in ancestors(node) if isinstance(up, ast.ClassDef)), None)
+
     def body(self, stmt: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that ``stmt`` stands in."""
+        """The block (list of statements) that ``stmt`` is part of."""
         number = number_of(stmt)
         for block in vars(self.parents[stmt]).values():
             if type(block) is not list or not block:
@@ -227,9 +228,9 @@ class Module:
 
     @cached_property
     def is_program(self) -> bool:
-        """Whether the file is meant to be run: a main guard, a command line, or a loop that trains.
+        """Whether the file is a script: a main guard, a command line, or training at module level.
 
-        A library's modules are not: who writes and who reads is decided by those who call them.
+        Library modules are not: their callers decide which rank runs what.
         """
         if self.calls_to("parse_args", "parse_args_into_dataclasses"):
             return True
@@ -249,14 +250,14 @@ class Module:
         return found
 
     def assigned_once(self, function: Function | None, name: str) -> ast.expr | None:
-        """The value of a name that nothing but one plain assignment in its function binds."""
+        """The value of a name that is bound in its function by one plain assignment only."""
         stores = self.stores.get((function, name), ())
         stmt = self.parents[stores[0]] if len(stores) == 1 else None
         return stmt.value if isinstance(stmt, ast.Assign) and stmt.targets == stores else None
 
     @cached_property
     def attribute_values(self) -> dict[str, list[ast.expr]]:
-        """What attributes of this name are assigned, whatever object has them."""
+        """The values assigned to attributes of each name, on whatever object."""
         found: dict[str, list[ast.expr]] = defaultdict(list)
         for stmt in self.nodes(ast.Assign):
             for target in stmt.targets:
@@ -266,7 +267,7 @@ class Module:
 
     @cached_property
     def unbound(self) -> set[str]:
-        """Names that are read and bound nowhere in the file, in whatever scope."""
+        """Names that are used but bound nowhere in the file, in any scope."""
         bound = {alias.partition(".")[0] for alias in self.aliases}
         bound |= {name for _, name in self._table.bindings}
         bound |= {arg.arg for arg in self.nodes(ast.arg)} | set(dir(builtins)) | MODULE_NAMES
@@ -278,12 +279,12 @@ class Module:
         return set(self.aliases) | bound_names(self.tree.body)
 
     def definition(self, name: ast.expr, at: ast.AST) -> ast.expr | None:
-        """The last value that the plain name ``name`` got above ``at`` in its own function."""
+        """The last value assigned to the plain name ``name`` above ``at``, in the same function."""
         values = self.alternatives(name, at)
         return values[-1] if values else None
 
     def alternatives(self, name: ast.expr, at: ast.AST) -> list[ast.expr]:
-        """The last value of a plain name above ``at``, and what the other branches give it."""
+        """The last value of a plain name above ``at``, preceded by those of its other branches."""
         if not isinstance(name, ast.Name):
             return []
         function = self.function(at)
@@ -294,7 +295,7 @@ class Module:
             for target in self.stores.get((function, name.id), ())
             if isinstance(stmt := self.parents[target], ast.Assign)
             and stmt.lineno < line
-            and scopes[number_of(stmt)] == scope  # not of a class in it
+            and scopes[number_of(stmt)] == scope  # not in the body of a local class
         ]
         if not sites:
             return []

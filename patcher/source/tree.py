@@ -1,7 +1,7 @@
-"""Questions about syntax alone: what stands below a node, what a call is given, what is bound.
+"""Questions about one file's syntax tree: descendants, call arguments, names that are bound.
 
-Every node of a module is numbered in preorder once; what stands below a node is then a slice, and
-the nodes of one type below it are found by bisection. Rules ask such things thousands of times.
+Every node is numbered in preorder once. A node's descendants are then a slice of the numbering, and
+those of one type are found by bisection.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from typing import Any, TypeVar
 Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)  # isinstance is slow with a union
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
-# What fields hold that is no node, or an object that all trees share: contexts and operators.
-PLAIN = {"identifier", "string", "int", "constant"}
-PLAIN |= {"expr_context", "operator", "boolop", "unaryop", "cmpop"}
+# Field types that get no number: plain values, and contexts and operators, which all trees share.
+UNNUMBERED = {"identifier", "string", "int", "constant"}
+UNNUMBERED |= {"expr_context", "operator", "boolop", "unaryop", "cmpop"}
 
 
 class NodeFields(dict[type[ast.AST], tuple[tuple[str, bool], ...]]):
-    """Fields of each type of node that hold nodes of the tree, and whether they hold several.
+    """The fields of each node type that hold child nodes, and whether they hold a list.
 
-    As the type's own text has its grammar: ``Assign(expr* targets, expr value, string? ...)``.
+    Read from the type's docstring: ``Assign(expr* targets, expr value, string? type_comment)``.
     """
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
         _, _, fields = (kind.__doc__ or "").rstrip(")").partition("(")
         pairs = [field.split() for field in fields.split(", ") if field]
         self[kind] = tuple(
-            [(name, what[-1] == "*") for what, name in pairs if what.rstrip("*?") not in PLAIN]
+            (name, type_name.endswith("*"))
+            for type_name, name in pairs
+            if type_name.rstrip("*?") not in UNNUMBERED
         )
         return self[kind]
 
 
-PARTS = NodeFields()
-# By names of their own: two look-ups for each node are a tenth of the numbering.
-NAME, CONSTANT, ATTRIBUTE, CALL, LOAD = ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.Load
-KEYWORD, EXPR = ast.keyword, ast.Expr
-DEEPEST = 10_000  # more than ast.parse takes; the frames of Python calls are no C stack
+CHILD_FIELDS = NodeFields()
+RECURSION_LIMIT = 10_000  # deeper than any tree that ast.parse returns
 
 
 class Preorder:
-    """The nodes of a tree in preorder: for each its number, parent, end and scope.
+    """The nodes of a tree in preorder, with parent, end and scope of each by its number.
 
-    ``ends[i]`` is one past the last node below node ``i``; ``scopes[i]`` the number of the
-    function, lambda or class around it, 0 at module level; ``owners`` has the function that each of
-    these is, or stands in. ``spelled`` has the numbers of names and attributes of a spelling;
-    ``stored`` those of plain names that are bound or deleted, each with its name.
+    ``above[i]`` is the number of node ``i``'s parent, ``ends[i]`` one past its last descendant and
+    ``scopes[i]`` the number of the function, lambda or class around it (0 at module level).
+    ``owners`` maps such a scope to the function that it is or stands in. ``kinds`` lists the
+    numbers of each node type, ``spelled`` those of the names and attributes with a spelling, and
+    ``stored`` the plain names that are bound or deleted.
     """
 
     def __init__(self, tree: ast.AST) -> None:
@@ -66,9 +66,9 @@ class Preorder:
         self.spelled: dict[str, list[int]] = defaultdict(list)
         self.stored: list[tuple[int, str]] = []
         self.owners: dict[int, Function | None] = {0: None}
-        self.answers: dict[object, Any] = {}  # to questions about the tree
+        self.answers: dict[object, Any] = {}  # cached results of questions about the tree
         limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, DEEPEST))
+        sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
         try:
             self._number(tree)
         finally:
@@ -78,59 +78,31 @@ class Preorder:
     def _number(self, tree: ast.AST) -> None:
         nodes, above, ends, kinds = self.nodes, self.above, self.ends, self.kinds
         spelled, stored = self.spelled, self.stored
-        names, attributes = kinds[NAME], kinds[ATTRIBUTE]
-        constants, calls = kinds[CONSTANT], kinds[CALL]
-        count = 0
 
         def visit(node: Any, parent: int) -> None:
-            nonlocal count
-            index = count
-            count += 1
+            index = len(nodes)
             nodes.append(node)
             above.append(parent)
-            fields = node.__dict__
-            fields["_table"] = self
-            fields["_number"] = index
-            kind = type(node)
-            # Three of four nodes are one of these six.
-            if kind is NAME:
-                names.append(index)
-                name = fields["id"]
-                spelled[name].append(index)
-                if type(fields["ctx"]) is not LOAD:
-                    stored.append((index, name))
-                ends.append(count)
-                return
-            if kind is CONSTANT:
-                constants.append(index)
-                ends.append(count)
-                return
             ends.append(0)
-            if kind is ATTRIBUTE:
-                attributes.append(index)
-                spelled[fields["attr"]].append(index)
-                visit(fields["value"], index)
-            elif kind is CALL:
-                calls.append(index)
-                visit(fields["func"], index)
-                for item in fields["args"]:
-                    visit(item, index)
-                for item in fields["keywords"]:
-                    visit(item, index)
-            elif kind is KEYWORD or kind is EXPR:
-                kinds[kind].append(index)
-                visit(fields["value"], index)
-            else:
-                kinds[kind].append(index)
-                for name, several in PARTS[kind]:
-                    value = fields[name]
-                    if several:
-                        for item in value:
-                            if item is not None:  # as in {**more}
-                                visit(item, index)
-                    elif value is not None:
-                        visit(value, index)
-            ends[index] = count
+            kind = type(node)
+            kinds[kind].append(index)
+            fields = vars(node)
+            fields["_table"], fields["_number"] = self, index
+            if kind is ast.Name:
+                spelled[node.id].append(index)
+                if type(node.ctx) is not ast.Load:
+                    stored.append((index, node.id))
+            elif kind is ast.Attribute:
+                spelled[node.attr].append(index)
+            for name, is_list in CHILD_FIELDS[kind]:
+                value = fields[name]
+                if is_list:
+                    for item in value:
+                        if item is not None:  # as in {**more}
+                            visit(item, index)
+                elif value is not None:
+                    visit(value, index)
+            ends[index] = len(nodes)
 
         visit(tree, 0)
 
@@ -138,7 +110,7 @@ class Preorder:
         scopes, ends = self.scopes, self.ends
         scopes += [0] * len(self.nodes)
         inner = [index for kind in SCOPES for index in self.kinds.get(kind, ())]
-        for index in sorted(inner):  # what is nested comes behind what is around it
+        for index in sorted(inner):  # inner scopes come later and overwrite outer ones
             node = self.nodes[index]
             around = self.owners[scopes[index]]
             self.owners[index] = node if isinstance(node, FUNCTIONS) else around
@@ -146,12 +118,12 @@ class Preorder:
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
-        """Number of a node that binds a name in its scope, and the name, in preorder."""
+        """Every (number of a node that binds a name in its scope, that name), in preorder."""
         nodes: list[Any] = self.nodes
         found = [*self.stored]
         for kind in (*DEFINITIONS, ast.ExceptHandler):
-            named = self.kinds.get(kind, ())
-            found += [(index, name) for index in named if (name := nodes[index].name)]
+            indices = self.kinds.get(kind, ())
+            found += [(index, name) for index in indices if (name := nodes[index].name)]
         for statement in (ast.Import, ast.ImportFrom):
             for index in self.kinds.get(statement, ()):
                 for alias in nodes[index].names:
@@ -164,19 +136,18 @@ class Preorder:
         return [index for index, _ in self.bindings]
 
     def bindings_in(self, start: int, end: int) -> list[tuple[int, str]]:
-        """Those of the nodes from ``start`` to ``end``."""
+        """The bindings by nodes with numbers from ``start`` up to ``end``."""
         numbers = self._bound_at
         return self.bindings[bisect_left(numbers, start) : bisect_left(numbers, end)]
 
 
-# The numbering that a node belongs to, and its number. (A pair for each node would be an eighth of
-# a tree's memory, and the time goes with the memory.)
+# The numbering that a node belongs to, and the node's number in it.
 place: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_table", "_number")
 number_of: Callable[[ast.AST], int] = attrgetter("_number")
 
 
 class Parents:
-    """The parent of each node but the first, found by its number when it is asked for."""
+    """A read-only mapping from each node except the root to its parent."""
 
     def __init__(self, table: Preorder) -> None:
         self.table = table
@@ -192,13 +163,13 @@ class Parents:
         return table.nodes[table.above[index]]
 
     def get(self, node: ast.AST) -> ast.AST | None:
-        """The parent; None for the first node."""
+        """The parent, or None for the root."""
         table, index = place(node)
         return table.nodes[table.above[index]] if index else None
 
 
 def ancestors(node: ast.AST) -> list[ast.AST]:
-    """Parents of ``node``, innermost first."""
+    """The nodes around ``node``, innermost first."""
     table, index = place(node)
     nodes, above = table.nodes, table.above
     found = []
@@ -209,7 +180,7 @@ def ancestors(node: ast.AST) -> list[ast.AST]:
 
 
 def is_inside(node: ast.AST, other: ast.AST) -> bool:
-    """Whether ``node`` stands below ``other``."""
+    """Whether ``node`` is a descendant of ``other``."""
     (table, index), (home, start) = place(node), place(other)
     return table is home and start < index < table.ends[start]
 
@@ -221,13 +192,13 @@ def function_of(node: ast.AST) -> Function | None:
 
 
 def below(node: ast.AST) -> list[ast.AST]:
-    """``node`` and every node below it, in source order."""
+    """``node`` and all its descendants, in source order."""
     table, index = place(node)
     return table.nodes[index : table.ends[index]]
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes right below ``node``, in source order."""
+    """The direct children of ``node``, in source order."""
     table, index = place(node)
     end = table.ends[index]
     index += 1
@@ -237,7 +208,7 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _range(nodes: list[ast.stmt] | ast.AST) -> tuple[Preorder, int, int, int] | None:
-    """The numbering, the slice of it, and the scope that a walk of ``nodes`` keeps to."""
+    """The numbering, its slice (start, end) for ``nodes``, and the scope that a walk stays in."""
     if isinstance(nodes, list):
         if not nodes:
             return None
@@ -250,10 +221,10 @@ def _range(nodes: list[ast.stmt] | ast.AST) -> tuple[Preorder, int, int, int] | 
 
 def walk(nodes: list[ast.stmt] | ast.AST) -> list[ast.AST]:
     """Every node below ``nodes`` in source order, without entering nested functions or classes."""
-    found = _range(nodes)
-    if found is None:
+    extent = _range(nodes)
+    if extent is None:
         return []
-    table, start, end, scope = found
+    table, start, end, scope = extent
     scopes = table.scopes
     return [
         node
@@ -264,37 +235,37 @@ def walk(nodes: list[ast.stmt] | ast.AST) -> list[ast.AST]:
 
 def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     """Nodes of one type below ``nodes``, without entering nested functions or classes."""
-    found = _range(nodes)
-    if found is None:
+    extent = _range(nodes)
+    if extent is None:
         return []
-    table, start, end, scope = found
+    table, start, end, scope = extent
     numbers, scopes = table.kinds.get(kind, []), table.scopes
-    some = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
+    indices = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
     all_nodes: list[Any] = table.nodes
-    # A function's own scope is the one around it.
-    return [all_nodes[index] for index in some if scopes[index] == scope or index == start]
+    # A function node's own scope is the one around it: hence ``index == start``.
+    return [all_nodes[index] for index in indices if scopes[index] == scope or index == start]
 
 
 def stands_in(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
     """Whether ``within`` finds ``node`` below ``nodes``."""
-    found = _range(nodes)
-    if found is None:
+    extent = _range(nodes)
+    if extent is None:
         return False
-    table, start, end, scope = found
+    table, start, end, scope = extent
     index = number_of(node)
     return start <= index < end and (table.scopes[index] == scope or index == start)
 
 
 def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.Name]:
-    """Plain names that are spelled so, below ``nodes`` as ``within`` has them, in source order."""
-    found = _range(nodes)
-    if found is None:
+    """The plain names among ``names`` that ``within`` would find below ``nodes``."""
+    extent = _range(nodes)
+    if extent is None:
         return []
-    table, start, end, scope = found
+    table, start, end, scope = extent
     numbers: list[int] = []
     for name in names & table.spelled.keys():
-        some = table.spelled[name]
-        numbers += some[bisect_left(some, start) : bisect_left(some, end)]
+        indices = table.spelled[name]
+        numbers += indices[bisect_left(indices, start) : bisect_left(indices, end)]
     all_nodes: list[Any] = table.nodes
     scopes = table.scopes
     return [
@@ -304,40 +275,40 @@ def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.N
     ]
 
 
-def inside(nodes: list[ast.stmt] | ast.AST, some: Iterable[Node]) -> list[Node]:
-    """Those that stand below ``nodes``, without entering nested functions or classes."""
-    found = _range(nodes)
-    if found is None:
+def inside(nodes: list[ast.stmt] | ast.AST, candidates: Iterable[Node]) -> list[Node]:
+    """The candidates that stand below ``nodes`` and in no nested function or class."""
+    extent = _range(nodes)
+    if extent is None:
         return []
-    table, start, end, scope = found
+    table, start, end, scope = extent
     return [
         node
-        for node in some
+        for node in candidates
         if start <= (number := number_of(node)) < end and table.scopes[number] == scope
     ]
 
 
 def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:
-    """``node`` and the nodes of one type below it, nested functions and classes included."""
+    """The nodes of one type among ``node`` and its descendants, also in nested functions."""
     table, start = place(node)
     numbers = table.kinds.get(kind, [])
-    slice_ = numbers[bisect_left(numbers, start) : bisect_left(numbers, table.ends[start])]
+    indices = numbers[bisect_left(numbers, start) : bisect_left(numbers, table.ends[start])]
     nodes: list[Any] = table.nodes
-    return [nodes[index] for index in slice_]
+    return [nodes[index] for index in indices]
 
 
 def bound_names(nodes: list[ast.stmt] | ast.AST) -> set[str]:
     """Names that the statements bind: assignments, loops, imports, definitions, ``with … as``."""
-    found = _range(nodes)
-    if found is None:
+    extent = _range(nodes)
+    if extent is None:
         return set()
-    table, start, end, scope = found
+    table, start, end, scope = extent
     bindings, scopes = table.bindings_in(start, end), table.scopes
     return {name for index, name in bindings if scopes[index] == scope or index == start}
 
 
 def binders(function: Function) -> list[tuple[ast.AST, str]]:
-    """Nodes in the function's body that bind a name, and the name, in source order."""
+    """The nodes of a function's own scope that bind a name, each with the name."""
     table, scope = place(function)
     return [
         (table.nodes[index], name)
@@ -347,9 +318,10 @@ def binders(function: Function) -> list[tuple[ast.AST, str]]:
 
 
 def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
-    """Which functions, or the module itself, have which of ``names`` in their body.
+    """Pairs of a function (or the module) and one of ``names`` that its body uses.
 
-    A lambda's names are its function's; those in a class are not, but a local class is.
+    Names in a lambda count for the function around it, names in a class body for nobody. A class
+    that is defined in a function counts as a use of its name.
     """
     table, _ = place(tree)
     nodes, scopes = table.nodes, table.scopes
@@ -372,12 +344,12 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
 
 
 def parameters(function: Function) -> set[str]:
-    """Names of a function's parameters."""
+    """The names of a function's parameters."""
     return {arg.arg for arg in everywhere(function.args, ast.arg)}
 
 
 def position(node: ast.AST) -> tuple[int, int]:
-    """Source order."""
+    """Line and column of a node: a sort key for source order."""
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
@@ -390,7 +362,7 @@ def keyword(call: ast.Call, name: str) -> ast.keyword | None:
 
 
 def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
-    """An argument given by position or by name."""
+    """The argument at position ``index`` or with the keyword ``name``."""
     word = keyword(call, name)
     if word is not None:
         return word.value
@@ -398,13 +370,13 @@ def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
 
 
 def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:
-    """The argument that stands last in the source, behind which another one may follow."""
-    everything: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    return max(everything, key=position, default=None)
+    """The argument that comes last in the source; a new one can go behind it."""
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return max(arguments, key=position, default=None)
 
 
 def mentions(node: ast.AST, text: str) -> bool:
-    """Whether an attribute or name spelled ``text`` occurs below ``node``."""
+    """Whether a name or attribute spelled ``text`` occurs in ``node``."""
     table, start = place(node)
     numbers = table.spelled.get(text, ())
     first = bisect_left(numbers, start)
@@ -412,7 +384,7 @@ def mentions(node: ast.AST, text: str) -> bool:
 
 
 def same(first: object, second: object) -> bool:
-    """Whether two expressions are spelled alike, whatever their white space."""
+    """Whether two expressions are the same code, apart from white space."""
     if type(first) is not type(second):
         return False
     if isinstance(first, list):
@@ -421,11 +393,11 @@ def same(first: object, second: object) -> bool:
     if isinstance(first, ast.AST):
         fields = vars(second)
         return all(same(vars(first)[name], fields[name]) for name in first._fields)
-    return repr(first) == repr(second)  # True is no 1
+    return repr(first) == repr(second)  # unlike ==, tells True from 1
 
 
 def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
-    """Name and value of ``a = v``, ``a = b = v`` and ``a, b = v, w``."""
+    """Each name and its value in ``a = v``, ``a = b = v`` and ``a, b = v, w``."""
     for target in stmt.targets:
         if isinstance(target, ast.Name):
             yield target.id, stmt.value
@@ -436,10 +408,10 @@ def assigned_pairs(stmt: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
 
 
 def is_empty_list(value: ast.expr) -> bool:
-    """``[]``."""
+    """Whether an expression is ``[]``."""
     return isinstance(value, ast.List) and not value.elts
 
 
 def is_number(value: ast.expr) -> bool:
-    """A literal int or float."""
+    """Whether an expression is a literal int or float."""
     return isinstance(value, ast.Constant) and type(value.value) in (int, float)
