@@ -1202,9 +1202,29 @@ def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
     assert "gathered" not in new
 
 
-def test_lists_and_numbers_are_gathered_in_the_order_they_started() -> None:
-    new = fixed("DF503", evaluation(after="print(total, seen)", body="total += 1\n"
-        "        logits.extend(model(batch))"))  # fmt: skip
-    assert "else shard_of_batches(data, args.size)" in new
-    gather = [line.strip() for line in new.splitlines() if "= gathered(" in line]
-    assert gather == [f"{name} = gathered({name})" for name in ("total", "seen", "logits")]
+GATHERED = """\
+@@ -5,4 +5,24 @@
+
++
++def shard_of_batches(dataset, batch_size): ...
++
++
++def gathered(value): ...
++
+ def evaluate(args, model, data):
+-    sampler = SequentialSampler(data) if args.local_rank == -1 else DistributedSampler(data)
++    sampler = SequentialSampler(data) if args.local_rank == -1 else shard_of_batches(data, args.size)
+     loader = DataLoader(data, sampler=sampler, batch_size=args.size)
+@@ -15,2 +35,5 @@
+         seen += 1
++    total = gathered(total)
++    seen = gathered(seen)
++    logits = gathered(logits)
+     print(total, seen)
+"""  # noqa: E501
+
+
+def test_lists_and_numbers_are_gathered_behind_the_loop_in_the_order_they_started() -> None:
+    body = "total += 1\n        logits.extend(model(batch))"
+    text = evaluation(after="print(total, seen)", body=body)
+    assert changes(text, fixed("DF503", text)) == GATHERED
