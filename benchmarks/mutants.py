@@ -24,6 +24,7 @@ mutant survives.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import os
@@ -36,7 +37,7 @@ import time
 import tomllib
 import xml.etree.ElementTree
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,37 +112,41 @@ def run(copy: Path, words: Sequence[str], limit: float | None, **variables: str)
 
 
 def measure(folder: Path, tests: Sequence[str]) -> None:
-    """Write down which tests run which line, and how long each takes."""
-    import coverage
-
-    copy = copied(folder)
-    times: dict[str, float] = defaultdict(float)
-    lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for test in tests or sorted(
-        p.relative_to(copy).as_posix() for p in copy.glob("tests/test_*.py")
-    ):
-        data, report = folder / "coverage", folder / "report.xml"
+    """Write down which tests of these files run which line, and how long each takes."""
+    copy, kept = copied(folder), folder / "measured.json"
+    measured = json.loads(kept.read_text()) if kept.exists() else {}
+    every = sorted(path.relative_to(copy).as_posix() for path in copy.glob("tests/test_*.py"))
+    for test in tests or every:
         for old in folder.glob("coverage*"):
             old.unlink()
-        settings = folder / "settings.ini"
+        settings, report = folder / "settings.ini", folder / "report.xml"
+        data = folder / "coverage"
         settings.write_text(SETTINGS.format(data=data, context=test, root=copy))
-        status = run(
-            copy, [test, f"--junitxml={report}"], None, COVERAGE_PROCESS_START=str(settings)
-        )
+        words = [test, f"--junitxml={report}"]
+        status = run(copy, words, None, COVERAGE_PROCESS_START=str(settings))
         print(f"{test}: status {status}", file=sys.stderr, flush=True)
+        times: dict[str, float] = defaultdict(float)
         for case in xml.etree.ElementTree.parse(report).iter("testcase"):
-            name = f"{test}::{case.get('name', '').partition('[')[0]}"
-            times[name] += float(case.get("time", 0))
-            times[test] += float(case.get("time", 0))
-        for path in folder.glob("coverage.*"):
-            part = coverage.CoverageData(str(path))
+            for name in (test, f"{test}::{case.get('name', '').partition('[')[0]}"):
+                times[name] += float(case.get("time", 0))
+        measured[test] = {"times": times, "lines": lines_run(copy, folder.glob("coverage.*"), test)}
+        kept.write_text(json.dumps(measured))
+
+
+def lines_run(copy: Path, parts: Iterable[Path], test: str) -> dict[str, dict[int, list[str]]]:
+    """Which tests run which line of which file."""
+    import coverage
+
+    found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in parts:
+        part = coverage.CoverageData(str(path))
+        with contextlib.suppress(coverage.exceptions.DataError):  # of a process that was killed
             part.read()
             for file in part.measured_files():
-                for line, contexts in part.contexts_by_lineno(file).items():
-                    name = Path(file).relative_to(copy).as_posix()
-                    lines[name][line] |= {who(test, context) for context in contexts}
-    plain = {file: {n: sorted(by) for n, by in rows.items()} for file, rows in lines.items()}
-    (folder / "measured.json").write_text(json.dumps({"times": times, "lines": plain}))
+                name = Path(file).relative_to(copy).as_posix()
+                for line, some in part.contexts_by_lineno(file).items():
+                    found[name][line] |= {who(test, context) for context in some}
+    return {name: {n: sorted(by) for n, by in rows.items()} for name, rows in found.items()}
 
 
 def who(test: str, context: str) -> str:
@@ -152,10 +157,12 @@ def who(test: str, context: str) -> str:
 
 def tests_of(measured: dict[str, Any], mutant: Mutant) -> list[str]:
     """The tests that run the line, the quickest first, whole files behind them."""
-    lines = {int(line): tests for line, tests in measured["lines"].get(mutant.file, {}).items()}
-    line = max((line for line in lines if line <= mutant.line), default=0)  # of its statement
-    times = measured["times"]
-    return sorted(lines.get(line, []), key=lambda name: ("::" not in name, times.get(name, 0)))
+    found: dict[str, float] = {}
+    for one in measured.values():
+        lines = {int(number): names for number, names in one["lines"].get(mutant.file, {}).items()}
+        first = max((n for n in lines if n <= mutant.line), default=0)  # of its statement
+        found |= {name: one["times"].get(name, 0.0) for name in lines.get(first, ())}
+    return sorted(found, key=lambda name: ("::" not in name, found[name]))
 
 
 def tried(folder: Path, copy: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
