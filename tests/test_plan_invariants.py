@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,8 +141,9 @@ def test_the_horizon_is_all_examples_in_whole_optimizer_steps(every: list[Case])
         counted += 1
         plan = found.plan
         # A rank's share, in micro-batches, in steps: the last of each may be short.
-        micro_batches = -(-(-(-horizon.examples // plan.world)) // plan.per_device)
-        assert horizon.steps_per_epoch == -(-micro_batches // plan.accumulation), case.name
+        share = math.ceil(horizon.examples / plan.world)
+        steps = math.ceil(math.ceil(share / plan.per_device) / plan.accumulation)
+        assert horizon.steps_per_epoch == steps, case.name
         assert horizon.steps == horizon.epochs * horizon.steps_per_epoch, case.name
     assert counted > 100
 
