@@ -182,8 +182,10 @@ def tried(folder: Path, copy: Path, mutant: Mutant, limit: float) -> tuple[str, 
 
 def diff(copy: Path, mutant: Mutant) -> str:
     source = Source(copy, mutant.file)
-    texts = [text.decode().splitlines() for text in (source.content, source.applied(mutant))]
-    return "\n".join([*difflib.unified_diff(*texts, lineterm="", n=1)][2:])
+    before, after = (
+        text.decode().splitlines() for text in (source.content, source.applied(mutant))
+    )
+    return "\n".join([*difflib.unified_diff(before, after, lineterm="", n=1)][2:])
 
 
 def main() -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from cases import changes, fixed, found
+from cases import RULES, changes, fixed, found
 from near_misses import data, evaluations, files, ranks, steps
+from near_misses.evidence import EVIDENCE
 
 TABLES = (ranks, data, evaluations, files, steps)
 UNTOUCHED = [row for table in TABLES for row in table.UNTOUCHED]
@@ -44,3 +45,15 @@ def test_what_just_passes_is_repaired_exactly_like_this(code: str, text: str, di
     new = fixed(code, text)
     assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert [finding for finding in found(code, new) if finding.edits] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "line", "severity", "because"),
+    [pytest.param(c, t, *rest, id=f"{c} {name}") for c, name, t, *rest in EVIDENCE],
+)
+def test_a_finding_names_its_line_and_its_evidence(
+    code: str, text: str, line: int, severity: str, because: str
+) -> None:
+    (finding,) = found(code, text)
+    assert (finding.line, finding.because) == (line, because)
+    assert (finding.severity or RULES[code].severity).value == severity

@@ -41,8 +41,26 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             sampler.set_epoch(epoch)
             train(model, batches)
         """),
+    ("DF402", "a loader that deals to nobody, and no epochs", """
+        import torch
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """),
+    ("DF402", "an unknown loader, and no sampler", """
+        for batch in batches:
+            model(batch).backward()
+        """),
     ("DF403", "no training and no evaluation", """
         lines = lines[args.local_rank::torch.distributed.get_world_size()]
+        """),
+    ("DF403", "nothing is dealt", """
+        import torch
+        for batch in torch.utils.data.DataLoader(data):
+            if args.local_rank == -1:
+                x = 1
+            else:
+                x = 2
+            model(batch).backward()
         """),
     ("DF404", "rank 0 alone", """
         import random

@@ -94,6 +94,30 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             for batch in torch.utils.data.DataLoader(data, batch_sampler=s):
                 model(batch)
         """),
+    ("DF505", "one of two samplers", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        from torch.utils.data import DataLoader, SequentialSampler
+        def evaluate(model, data):
+            sampler = SequentialSampler(data) if args.x else Mine(data)
+            model.eval()
+            for batch in DataLoader(data, sampler=sampler):
+                model(batch)
+        """),
+    ("DF505", "trained on too", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        from torch.utils.data import DataLoader
+        def run(model, data):
+            loader = DataLoader(data)
+            for batch in loader:
+                model(batch).backward()
+            model.eval()
+            for batch in loader:
+                print(model(batch))
+        """),
     ("DF506", "a test of rank 0 in a program that makes no group", """
         import torch
         def train(args, model):
@@ -119,6 +143,21 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         def main(args):
             if args.local_rank in [-1, 0]:
                 gather(1)
+        """),
+    ("DF506", "a rank for which nobody waits", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            torch.distributed.init_process_group('gloo')
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+            global_step = 0
+            for epoch in range(9):
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+                    global_step += 1
+                    if args.rank == 0 and global_step > 9:
+                        print()
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
@@ -318,6 +357,59 @@ REPORTED: list[tuple[str, str, str]] = [
             if args.local_rank in [-1, 0]:
                 outer(1)
         """),
+    ("DF506", "an exit of rank 0 with its evaluation", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            torch.distributed.init_process_group('gloo')
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+            global_step = 0
+            for epoch in range(9):
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+                    global_step += 1
+                    if args.rank == 0 and global_step > 9:
+                        evaluate(model)
+                        break
+
+        def evaluate(model):
+            model.eval()
+            for batch in DataLoader(dev):
+                model(batch)
+        """),
+    ("DF506", "an exit in the middle of its block", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            torch.distributed.init_process_group('gloo')
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+            global_step = 0
+            for epoch in range(9):
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+                    global_step += 1
+                    if args.rank == 0 and global_step > 9:
+                        if global_step > 10:
+                            break
+                        save(model)
+        """),
+    ("DF506", "an exit with a walrus", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            torch.distributed.init_process_group('gloo')
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+            global_step = 0
+            for epoch in range(9):
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+                    global_step += 1
+                    if args.rank == 0 and (n := global_step):
+                        break
+        """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
     ("DF501", "two ranks' tests in one", """
@@ -424,6 +516,20 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         -            out = self.model(batch), other.model(batch), model
         +            out = eval_model(batch), other.model(batch), model
         """),
+    ("DF504", "the name for the bare model is taken already by this very line", """
+        import torch
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        model(x).backward()
+        eval_model = getattr(model, 'module', model)
+        model.eval()
+        for batch in torch.utils.data.DataLoader(data):
+            out = model(batch)
+        """, """
+        @@ -6,2 +6,2 @@
+         for batch in torch.utils.data.DataLoader(data):
+        -    out = model(batch)
+        +    out = eval_model(batch)
+        """),
     ("DF505", "no sampler, and a list", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
@@ -453,4 +559,25 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         +    logits = gathered(logits)
              return logits
         """),  # noqa: E501
+    ("DF506", "an exit behind other statements of its block", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            torch.distributed.init_process_group('gloo')
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=4)
+            global_step = 0
+            for epoch in range(9):
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+                    global_step += 1
+                    if args.rank == 0 and global_step > 9:
+                        save(model)
+                        break
+        """, """
+        @@ -13,2 +13,3 @@
+                         save(model)
+        +            if torch.distributed.is_initialized() and global_step > 9:
+                         break
+        """),
 ]  # fmt: skip

@@ -14,6 +14,13 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             if args.local_rank in [-1, 0]:
                 model.save_pretrained(p)
         """),
+    ("DF601", "a folder that nobody else enters", """
+        import torch
+        def f(args, model):
+            if args.local_rank > 0:
+                return
+            model.save_pretrained(p)
+        """),
     ("DF602", "folders of somebody's own", """
         mine.makedirs(folder)
         """),
@@ -58,6 +65,16 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         def main(args):
             torch.distributed.init_process_group('gloo')
             logging.FileHandler()
+        """),
+    ("DF602", "in an evaluation that rank 0 alone enters by its own test", """
+        import torch
+        def evaluate(args, model, data):
+            model.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+            if args.local_rank in [-1, 0]:
+                with open(path, "w") as file:
+                    file.write("x")
         """),
     ("DF604", "somebody's own load", """
         import json
@@ -125,6 +142,14 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             for folder in args.folders:
                 Model.from_pretrained(name)
         """),
+    ("DF604", "saved under another name of the function", """
+        import torch
+        def save_on_main(m, p):
+            torch.save(m, p)
+        def f(p):
+            x = 1
+            torch.load(p, map_location='cpu')
+        """),
     ("DF606", "somebody's own load", """
         import json
         json.load(path)
@@ -156,6 +181,22 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         args.path = mine.join(last, 'pytorch_model.bin')
         model.from_pretrained(args.path)
         """),
+    ("DF606", "nothing is known of it, and of what it is used for", """
+        import torch
+        x = torch.load(path)
+        print(x)
+        y, z = torch.load(path)
+        w = f(torch.load(path))
+        self.x = torch.load(path)
+        """),
+    ("DF606", "used before, or by another name", """
+        import torch
+        DataLoader(x)
+        x.eval()
+        x = torch.load(path)
+        y.eval()
+        DataLoader(y, x)
+        """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
     ("DF601", "arguments by name", """
@@ -165,6 +206,45 @@ REPORTED: list[tuple[str, str, str]] = [
     ("DF601", "more arguments", """
         import torch
         torch.save(model, path, pickle)
+        """),
+    ("DF602", "read again in a loop over what a function gives", """
+        import os
+        def f(args):
+            for part in parts(args):
+                with open(os.path.join(args.folder, "a.b"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "a.b"))
+        """),
+    ("DF602", "read again in a loop over a list that grows by what is found", """
+        import os
+        def f(args):
+            files = []
+            files.append(found())
+            for part in files:
+                with open(os.path.join(args.folder, "a.b"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "a.b"))
+        """),
+    ("DF602", "read again in a loop over a list that one rank makes longer", """
+        import os
+        def f(args):
+            files = []
+            if args.local_rank == 0:
+                files.append(args.dev)
+            for part in files:
+                with open(os.path.join(args.folder, "a.b"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "a.b"))
+        """),
+    ("DF602", "read again in a loop over a list of each rank's own", """
+        import os
+        def f(args):
+            files = []
+            files.append(args.local_rank)
+            for part in files:
+                with open(os.path.join(args.folder, "a.b"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "a.b"))
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
@@ -338,6 +418,81 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         +    file = open(args.path if is_main_process() else os.devnull, 'w')
              file.write('x')
         """),
+    ("DF602", "in an evaluation that rank 0 alone enters as yet", """
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+
+        def evaluate(args, model, data):
+            model.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+            with open(path, "w") as file:
+                file.write("x")
+        if args.local_rank in [-1, 0]:
+            evaluate(args, model, data)
+        """, """
+        @@ -9,4 +9,5 @@
+                 model(batch)
+        -    with open(path, "w") as file:
+        -        file.write("x")
+        +    if is_main_process():
+        +        with open(path, "w") as file:
+        +            file.write("x")
+         if args.local_rank in [-1, 0]:
+        """),
+    ("DF602", "read again in a loop over a list, though others grow", """
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+
+        def f(args):
+            others = []
+            files = ["a"]
+            files.append("b")
+            others.append(found())
+            for part in range(len(files)):
+                with open(os.path.join(args.folder, "a.b"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "a.b"))
+        """, """
+        @@ -11,4 +11,7 @@
+             for part in range(len(files)):
+        -        with open(os.path.join(args.folder, "a.b"), "w") as file:
+        -            file.write("x")
+        +        if is_main_process():
+        +            with open(os.path.join(args.folder, "a.b"), "w") as file:
+        +                file.write("x")
+        +        if torch.distributed.is_initialized():
+        +            torch.distributed.barrier()  # rank 0 may still be writing
+                 score(os.path.join(args.folder, "a.b"))
+        """),
+    ("DF602", "read again in the training loop", """
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+
+        def f(args, model):
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+                with open(os.path.join(args.folder, "a.b"), "w") as file:
+                    file.write("x")
+                score(os.path.join(args.folder, "a.b"))
+        """, """
+        @@ -8,4 +8,7 @@
+                 model(batch).backward()
+        -        with open(os.path.join(args.folder, "a.b"), "w") as file:
+        -            file.write("x")
+        +        if is_main_process():
+        +            with open(os.path.join(args.folder, "a.b"), "w") as file:
+        +                file.write("x")
+        +        if torch.distributed.is_initialized():
+        +            torch.distributed.barrier()  # rank 0 may still be writing
+                 score(os.path.join(args.folder, "a.b"))
+        """),
     ("DF604", "a barrier before the save", """
         import torch
         def main(args, model, path):
@@ -452,5 +607,28 @@ REPAIRED: list[tuple[str, str, str, str]] = [
          torch.save(model, path)
         -model = torch.load(path)
         +model = torch.load(path, weights_only=False)
+        """),
+    ("DF606", "data of a class, an array, and a list in a dict", """
+        import numpy as np
+        import torch
+        class Lines(Dataset): pass
+        a = Lines()
+        torch.save(a, "a.bin")
+        x = torch.load("a.bin")
+        torch.save({"x": np.zeros(3)}, "b.bin")
+        y = torch.load("b.bin")
+        torch.save([z], "c.bin")
+        w = torch.load("c.bin")
+        """, """
+        @@ -5,6 +5,6 @@
+         torch.save(a, "a.bin")
+        -x = torch.load("a.bin")
+        +x = torch.load("a.bin", weights_only=False)
+         torch.save({"x": np.zeros(3)}, "b.bin")
+        -y = torch.load("b.bin")
+        +y = torch.load("b.bin", weights_only=False)
+         torch.save([z], "c.bin")
+        -w = torch.load("c.bin")
+        +w = torch.load("c.bin", weights_only=False)
         """),
 ]  # fmt: skip

@@ -99,6 +99,13 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         if check(args.local_rank == 0):
             write(path)
         """),
+    ("DF104", "a name of a parameter", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def f(local_rank, rank):
+            if local_rank == 0:
+                write(rank)
+        """),
     ("DF202", "no group", """
         x = torch.cuda.FloatTensor(1)
         """),
@@ -160,6 +167,9 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF101", "asked of an object that comes from nowhere", """
+        print(args.local_rank)
+        """),
     ("DF103", "a lone process renumbers too", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
@@ -326,6 +336,66 @@ REPORTED: list[tuple[str, str, str]] = [
         from apex.parallel import DistributedDataParallel
         torch.distributed.init_process_group('gloo')
         model = DistributedDataParallel(model, 100)
+        for b in torch.utils.data.DataLoader(data):
+            model(b).backward()
+        """),
+    ("DF301", "a wrapper that nothing reaches, another model's, and one of an evaluation", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def evaluate(model, data):
+            model = torch.nn.DataParallel(model)
+            model.eval()
+            for b in torch.utils.data.DataLoader(data):
+                model(b)
+        def train(model, data):
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        evaluate(model, d)
+        train(model, d)
+        """),
+    ("DF301", "moved by nobody who calls", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, model, data):
+            print(model)
+            other = Model().to(args.device)
+            model = net.half()
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        """),
+    ("DF301", "moved by hand over itself for ever", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, model, data):
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+            train(args, model, data)
+        """),
+    ("DF301", "apex's wrapper of another package", """
+        import torch
+        from mine.parallel import convert
+        from apex.parallel import DistributedDataParallel
+        import apex.parallel
+        torch.distributed.init_process_group('gloo')
+        model = apex.parallel.DistributedDataParallel(model)
+        for b in torch.utils.data.DataLoader(data):
+            model(b).backward()
+        """),
+    ("DF301", "apex's wrapper, tried to the end", """
+        import torch
+        try:
+            from apex.parallel import DistributedDataParallel as DDP
+        finally:
+            done()
+        torch.distributed.init_process_group('gloo')
+        model = DDP(model)
         for b in torch.utils.data.DataLoader(data):
             model(b).backward()
         """),

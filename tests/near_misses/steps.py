@@ -149,6 +149,79 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         def other(loader):
             get_schedule(o, len(loader))
         """),
+    ("DF702", "examples times something else", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = len(data) * args.epochs
+            for batch in loader:
+                model(batch).backward()
+        """),  # noqa: E501
+    ("DF702", "another length times the ranks", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = len(dev) * world
+            m = size(data) * world
+            k = data * world
+            for batch in loader:
+                model(batch).backward()
+        """),  # noqa: E501
+    ("DF702", "examples times the ranks, where nothing deals", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = len(data) * world
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("DF702", "examples by the batch, where the last one is not dropped", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = len(data) // args.size
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("DF702", "examples by something else", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = len(data) // args.epochs
+            m = len(dev) // args.size
+            k = len(dev) * world // 3
+            j = len(data) / args.size
+            for batch in loader:
+                model(batch).backward()
+        """),  # noqa: E501
+    ("DF702", "a batch that the ranks share, under a name", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = 3
+            per = args.size * world
+            m = n // per
+            for batch in loader:
+                model(batch).backward()
+        """),  # noqa: E501
     ("DF703", "no accumulation", """
         import torch
         def train(args, data, model):
@@ -180,6 +253,50 @@ UNTOUCHED: list[tuple[str, str, str]] = [
                 if last_micro_step:
                     optimizer.step()
 
+        """),
+    ("DF703", "a quotient that does not go back", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            pass
+            for step, batch in enumerate(loader):
+                last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
+                loss = model(batch)
+                mean = loss / args.n
+                half = loss / 2
+                rest = args.n / loss
+                loss.backward()
+                if last_micro_step:
+                    optimizer.step()
+
+        """),
+    ("DF703", "quotients of two names at once", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            pass
+            for step, batch in enumerate(loader):
+                last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
+                loss = total = model(batch) / args.n
+                loss.backward()
+                if last_micro_step:
+                    optimizer.step()
+
+        """),
+    ("DF703", "two wrappers of other functions", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            pass
+            for step, batch in enumerate(loader):
+                last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
+                model(batch).backward()
+                if last_micro_step:
+                    optimizer.step()
+
+        def other(m):
+            model = torch.nn.parallel.DistributedDataParallel(m)
+            self.model = torch.nn.parallel.DistributedDataParallel(m)
         """),
     ("DF704", "a rank", """
         parser.add_argument('--local_rank')
@@ -249,6 +366,26 @@ UNTOUCHED: list[tuple[str, str, str]] = [
                 loss = loss.mean(0)
                 loss.backward()
         """),
+    ("DF706", "another call than the model's", """
+        from torch.utils.data import DataLoader
+        def evaluate(model, data):
+            model.eval()
+            for batch in DataLoader(data):
+                model(batch)
+        def train(model, data):
+            for batch in DataLoader(data):
+                net(batch).backward()
+                evaluate(model, data)
+        """),
+    ("DF706", "an evaluation in place, behind the training", """
+        from torch.utils.data import DataLoader
+        def train(model, data):
+            for batch in DataLoader(data):
+                model(batch).backward()
+            model.eval()
+            for batch in DataLoader(dev):
+                model(batch)
+        """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
     ("DF703", "an endless loop that counts twice", """
@@ -313,6 +450,85 @@ REPORTED: list[tuple[str, str, str]] = [
                 if (done + 1) % args.accumulation == 0:
                     optimizer.step()
 
+        """),
+    ("DF703", "a cycle that is asked for more than its next", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            loader = cycle(loader)
+            for step in range(args.steps):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                print(len(loader))
+        """),
+    ("DF703", "a cycle of a range that begins elsewhere", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            loader = cycle(loader)
+            for step in range(3, args.steps):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
+        """),
+    ("DF703", "a cycle that is numbered by enumerate", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            loader = cycle(loader)
+            for step, _ in enumerate(range(args.steps)):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
+        """),
+    ("DF703", "a cycle of what has no name", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            loader = cycle(torch.utils.data.DataLoader(data))
+            for step in range(args.steps):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
+        """),
+    ("DF703", "a cycle in an object", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            args.loader = cycle(loader)
+            for step in range(args.steps):
+                batch = next(args.loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
+        """),
+    ("DF703", "a cycle of an endless loop", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            loader = cycle(loader)
+            while True:
+                step = 1
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
         """),
     ("DF704", "in a function that a test defines", """
         parser.add_argument('--x')
@@ -433,6 +649,67 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         +    steps_per_epoch = -(-len(again) // args.accumulation)  # optimizer steps
         +    args.max_steps = steps_per_epoch
              for step, batch in enumerate(loader):
+        """),
+    ("DF702", "examples by the batch, where the last one is dropped", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size, drop_last=True)
+            world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+            n = len(data) // args.size
+            for batch in loader:
+                model(batch).backward()
+        """,  # noqa: E501
+     """
+        @@ -6,3 +6,3 @@
+             world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+        -    n = len(data) // args.size
+        +    n = len(loader)
+             for batch in loader:
+        """),
+    ("DF702", "a step counter in a schedule of another method", """
+        import torch
+        class Trainer:
+            def plan(self):
+                total = len(self.loader) * 3
+                self.schedule = get_schedule(self.o, total)
+            def fit(self):
+                self.loader = torch.utils.data.DataLoader(d)
+                for step, batch in enumerate(self.loader):
+                    self.model(batch).backward()
+                    if (step + 1) % self.args.n == 0:
+                        self.o.step()
+        """, """
+        @@ -3,3 +3,4 @@
+             def plan(self):
+        -        total = len(self.loader) * 3
+        +        steps_per_epoch = -(-len(self.loader) // self.args.n)  # optimizer steps
+        +        total = steps_per_epoch * 3
+                 self.schedule = get_schedule(self.o, total)
+        """),
+    ("DF702", "a loader that is made behind what counts it in a loop", """
+        import torch
+        def train(args, data, model):
+            loader = None
+            for part in args.parts:
+                if loader:
+                    args.max_steps = len(loader)
+                loader = torch.utils.data.DataLoader(data, batch_size=4)
+                for step, batch in enumerate(loader):
+                    model(batch).backward()
+                    if (step + 1) % args.n == 0:
+                        optimizer.step()
+                        global_step += 1
+                        if global_step > args.max_steps:
+                            break
+        """, """
+        @@ -5,3 +5,4 @@
+                 if loader:
+        -            args.max_steps = len(loader)
+        +            steps_per_epoch = -(-len(loader) // args.n)  # optimizer steps
+        +            args.max_steps = steps_per_epoch
+                 loader = torch.utils.data.DataLoader(data, batch_size=4)
         """),
     ("DF703", "clipped under a test of its own", """
         import torch
@@ -595,5 +872,95 @@ REPAIRED: list[tuple[str, str, str, str]] = [
                  last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
         +        net.require_backward_grad_sync = last_micro_step
                  net(batch).backward()
+        """),
+    ("DF703", "a cycle of another name than its loader", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            batches = cycle(loader)
+            for step in range(args.steps):
+                batch = next(batches)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
+        """, """
+        @@ -2,2 +2,8 @@
+         from itertools import cycle
+        +
+        +
+        +def micro_steps(optimizer_steps, loader, accumulation): ...
+         def train(args, data, model):
+        @@ -5,6 +11,8 @@
+             batches = cycle(loader)
+        -    for step in range(args.steps):
+        +    for step in range(micro_steps(args.steps, loader, args.accumulation)):
+        +        micro_step = step % len(loader)
+        +        last_micro_step = (micro_step + 1) % args.accumulation == 0 or micro_step + 1 == len(loader)
+                 batch = next(batches)
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),  # noqa: E501
+    ("DF703", "a cycle of a bar", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            loader = cycle(loader)
+            for step in tqdm(range(args.steps)):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                pass
+        """, """
+        @@ -2,9 +2,17 @@
+         from itertools import cycle
+        +
+        +
+        +def micro_steps(optimizer_steps, loader, accumulation): ...
+         def train(args, data, model):
+             loader = torch.utils.data.DataLoader(data, batch_size=4)
+        -    loader = cycle(loader)
+        -    for step in tqdm(range(args.steps)):
+        -        batch = next(loader)
+        +    batches = cycle(loader)
+        +    for step in tqdm(range(micro_steps(args.steps, loader, args.accumulation))):
+        +        micro_step = step % len(loader)
+        +        last_micro_step = (micro_step + 1) % args.accumulation == 0 or micro_step + 1 == len(loader)
+        +        batch = next(batches)
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),  # noqa: E501
+    ("DF703", "a loss that a line of its own divides", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            pass
+            for step, batch in enumerate(loader):
+                last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
+                loss = model(batch)
+                loss = loss / args.n
+                loss.backward()
+                if last_micro_step:
+                    optimizer.step()
+
+        """, """
+        @@ -1,2 +1,11 @@
+         import torch
+        +
+        +
+        +def loss_share(step, loader, accumulation): ...
+         def train(args, data, model):
+        @@ -7,3 +16,3 @@
+                 loss = model(batch)
+        -        loss = loss / args.n
+        +        loss = loss * loss_share(step, loader, args.n)
+                 loss.backward()
         """),
 ]  # fmt: skip
