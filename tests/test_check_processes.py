@@ -17,7 +17,7 @@ from ddpfix.patcher.processes import shared_out
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
-def test_every_part_is_done_once(processes: int) -> None:
+def test_every_share_of_a_check_is_done_once(processes: int) -> None:
     shares = [range(number, 12, processes) for number in range(processes)]
     done = shared_out(lambda number: (number, "x" * 100_000), shares)
     assert sorted(done) == list(range(12))

@@ -119,7 +119,7 @@ def test_only_so_many_modules_are_kept(tmp_path: Path, parsed: list[str]) -> Non
     assert len(parsed) == most + 2
 
 
-def test_real_places(tmp_path: Path) -> None:
+def test_real_places_are_those_of_the_operating_system(tmp_path: Path) -> None:
     here = tmp_path / "here" / "deep"
     here.mkdir(parents=True)
     (here / "a.py").touch()

@@ -57,7 +57,9 @@ def lines(found: list[Comment]) -> list[int]:
 
 
 @pytest.mark.parametrize(("text", "expected"), TOLD)
-def test_the_tree_tells(text: str, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tree_tells_in_which_lines_comments_stand(
+    text: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert comments_with(module(text), "x") == having(text, "x")
     monkeypatch.delattr(comments, "comments")
     assert lines(comments_with(module(text), "x")) == expected

@@ -194,7 +194,7 @@ NOOP = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
 )
-def test_left_alone(code: str, text: str) -> None:
+def test_each_rule_leaves_this_alone(code: str, text: str) -> None:
     assert [finding.because for finding in found(code, text)] == []
 
 
@@ -1108,7 +1108,7 @@ REPORTED = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in REPORTED]
 )
-def test_reported_and_not_touched(code: str, text: str) -> None:
+def test_each_rule_reports_this_and_touches_nothing(code: str, text: str) -> None:
     findings = found(code, text)
     assert findings
     assert not any(finding.edits for finding in findings)

@@ -75,7 +75,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_torchs_own_mixed_precision_is_left_alone(text: str) -> None:
     assert found("DF801", textwrap.dedent(text)) == []
 
 
@@ -298,7 +298,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_reported_and_not_touched(text: str) -> None:
+def test_apex_in_another_shape_is_reported_and_not_touched(text: str) -> None:
     assert text != SCRIPT
     findings = found("DF801", text)
     assert [(f.edits, f.severity) for f in findings] == [((), Severity.DEGRADED)]

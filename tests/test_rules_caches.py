@@ -73,7 +73,7 @@ def main(args):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_cache_that_nobody_reads_half_written_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF406", text)] == []
 
 
@@ -154,7 +154,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_not_touched(text: str) -> None:
+def test_a_cache_that_is_written_in_another_way_is_not_touched(text: str) -> None:
     assert not any(finding.edits for finding in found("DF406", text))
 
 

@@ -101,7 +101,7 @@ def mean(x):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_what_all_ranks_do_alike_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF506", text)] == []
 
 
@@ -248,7 +248,7 @@ def score(data):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_reported_and_not_touched(text: str) -> None:
+def test_what_cannot_be_made_alike_is_reported_and_not_touched(text: str) -> None:
     findings = found("DF506", text)
     assert findings
     assert not any(finding.edits for finding in findings)

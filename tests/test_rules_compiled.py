@@ -91,7 +91,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_an_order_that_a_script_takes_off_rightly_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF309", text)] == []
 
 
@@ -106,7 +106,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_reported(text: str) -> None:
+def test_an_order_with_more_in_between_is_reported(text: str) -> None:
     (finding,) = found("DF309", text)
     assert finding.edits == ()
     assert "takes module off, and never _orig_mod" in finding.because

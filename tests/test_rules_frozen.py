@@ -138,7 +138,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_what_is_not_both_frozen_and_thawed_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF308", text)] == []
 
 

@@ -88,7 +88,7 @@ NOOP = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
 )
-def test_left_alone(code: str, text: str) -> None:
+def test_names_that_libraries_still_have_are_left_alone(code: str, text: str) -> None:
     assert [finding.because for finding in found(code, text)] == []
 
 
@@ -243,7 +243,9 @@ REPORTED = [
     ("code", "severity", "text"),
     [pytest.param(c, s, t, id=f"{c} {name}") for c, name, s, t in REPORTED],
 )
-def test_reported_and_not_touched(code: str, severity: str, text: str) -> None:
+def test_names_without_a_successor_are_reported_and_not_touched(
+    code: str, severity: str, text: str
+) -> None:
     findings = found(code, text)
     assert [finding.severity and finding.severity.value for finding in findings] == [severity]
     assert not any(finding.edits for finding in findings)

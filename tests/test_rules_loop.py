@@ -70,7 +70,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_loop_that_reads_and_trains_rightly_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF706", text)] == []
 
 

@@ -67,7 +67,7 @@ def evaluate(text, code):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_scores_without_negatives_of_the_batch_are_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF307", text)] == []
 
 
@@ -223,12 +223,12 @@ class Model:
         ),
     ],
 )
-def test_noted_and_not_touched(text: str) -> None:
+def test_scores_that_cannot_be_gathered_are_noted_and_not_touched(text: str) -> None:
     (finding,) = found("DF307", text)
     assert finding.edits == ()
 
 
-def test_it_is_a_note() -> None:
+def test_negatives_of_one_rank_are_a_note() -> None:
     (finding,) = found("DF307", training("scores = text @ code.t()", LOSS))
     assert finding.severity is Severity.NOTE
     assert finding.safety is Safety.UNSAFE

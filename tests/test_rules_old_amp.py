@@ -25,7 +25,7 @@ NEW_NAMES = [
 @pytest.mark.parametrize(
     ("old", "new"), [pytest.param(old, new, id=name) for name, old, new in NEW_NAMES]
 )
-def test_new_names(old: str, new: str) -> None:
+def test_old_names_of_mixed_precision_give_way_to_new_ones(old: str, new: str) -> None:
     for text in ("import torch\nx = {}\n", "import torch\nwith {}:\n    pass\n"):
         assert fixed("DF802", text.format(old)) == text.format(new)
         assert found("DF802", text.format(new)) == []

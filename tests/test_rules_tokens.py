@@ -131,7 +131,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_mean_that_is_not_over_tokens_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF310", text)] == []
 
 
@@ -152,7 +152,7 @@ def test_left_alone(text: str) -> None:
         ),
     ],
 )
-def test_told_and_not_touched(text: str) -> None:
+def test_a_mean_in_an_unknown_place_is_not_touched(text: str) -> None:
     assert [finding.edits for finding in found("DF310", text) if finding.edits] == []
 
 

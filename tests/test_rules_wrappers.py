@@ -43,7 +43,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_model_that_is_asked_with_or_without_wrapper_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF305", text)] == []
 
 
