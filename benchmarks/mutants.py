@@ -215,6 +215,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="beginnings of files' names")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one mutant")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that tests end, too
     folder: Path = asked.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if asked.measure:

@@ -138,16 +138,17 @@ def insertion(source: Source, node: ast.AST) -> Iterator[Change | None]:
         if ast.unparse(node.func).endswith("Insert") and len(node.args) == 2 and not node.keywords:
             end = source.span(node.args[1])[1]
             yield end, end, ', "after"'
-    elif isinstance(node, ast.Tuple | ast.List) and all(map(is_made, node.elts)):
+    elif isinstance(node, ast.Tuple | ast.List) and is_edits(node.elts):
         for first, second in itertools.pairwise(node.elts):
             yield swapped(source, first, second)
 
 
-def is_made(node: ast.expr) -> bool:
-    """Whether it is an object of a class, or several."""
-    if isinstance(node, ast.Starred):
-        return True
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2][:1].isupper()
+def is_edits(elements: Sequence[ast.expr]) -> bool:
+    """Whether they are objects made on the spot, or several of those, as the edits of a rule."""
+    made = [isinstance(one, ast.Call) and ast.unparse(one.func)[:1].isupper() for one in elements]
+    return any(made) and all(
+        ok or isinstance(one, ast.Starred) for ok, one in zip(made, elements, strict=True)
+    )
 
 
 def swapped(source: Source, first: ast.expr, second: ast.expr) -> Change | None:

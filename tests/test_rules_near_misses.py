@@ -9,10 +9,10 @@ import textwrap
 
 import pytest
 from cases import RULES, changes, fixed, found
-from near_misses import data, evaluations, files, ranks, steps
+from near_misses import data, evaluations, files, libraries, ranks, steps, wrappers
 from near_misses.evidence import EVIDENCE
 
-TABLES = (ranks, data, evaluations, files, steps)
+TABLES = (ranks, wrappers, data, evaluations, files, steps, libraries)
 UNTOUCHED = [row for table in TABLES for row in table.UNTOUCHED]
 REPORTED = [row for table in TABLES for row in table.REPORTED]
 REPAIRED = [row for table in TABLES for row in table.REPAIRED]

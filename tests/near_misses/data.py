@@ -81,6 +81,47 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         from mine import Pool
         pool = Pool(8)
         """),
+    ("DF406", "another path, another function, and looked for behind it", """
+        import pickle
+        def a(path):
+            pickle.load(open(other, 'rb'))
+            pickle.dump(x, open(path, 'wb'))
+            pickle.load(open(path, 'rb'))
+        def b(path):
+            pickle.load(open(path, 'rb'))
+        """),
+    ("DF406", "opened to be written, both times", """
+        import pickle
+        def a(path):
+            open(path, 'w')
+            open(path, 'ab')
+            pickle.dump(x, open(path, 'wb'))
+        """),
+    ("DF406", "looked for by rank 0 alone", """
+        import pickle
+        def a(path):
+            if args.local_rank in [-1, 0]:
+                pickle.load(open(path, 'rb'))
+            pickle.dump(x, open(path, 'wb'))
+        """),
+    ("DF406", "appended, or opened by others, or with a result", """
+        import gzip, pickle
+        def a(path):
+            pickle.load(open(path, 'rb'))
+            pickle.dump(x, open(path, 'ab'))
+            pickle.dump(x, gzip.open(path, 'wb'))
+            pickle.dump(x, open(path))
+            y = pickle.dump(x, open(path, 'wb'))
+            pickle.dump(x)
+        """),
+    ("DF406", "a checkpoint with options, or somebody's own", """
+        import torch
+        def a(path):
+            torch.load(path)
+            torch.save(x, path, pickle_protocol=4)
+            mine.save(x, path)
+            torch.save(x)
+        """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
     ("DF401", "a random sampler with replacement", """
@@ -157,6 +198,18 @@ REPORTED: list[tuple[str, str, str]] = [
         import multiprocessing
         pool = multiprocessing.Pool(8)
         pool.imap_unordered(f, x)
+        """),
+    ("DF406", "the file by its keyword, or a name that is in the way", """
+        import pickle
+        def a(path):
+            pickle.load(open(path, 'rb'))
+            pickle.dump(x, file=open(path, 'wb'))
+        """),
+    ("DF406", "a name that is in the way", """
+        import pickle
+        def a(path, file):
+            pickle.load(open(path, 'rb'))
+            pickle.dump(file, open(path, 'wb'))
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
@@ -237,5 +290,99 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         -pool = Pool(processes=args.cores)
         +import os
         +pool = Pool(processes=max(1, args.cores // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))
+        """),
+    ("DF406", "a path's own open", """
+        import os
+        import pickle
+        import torch
+        def a(path):
+            path.read_bytes()
+            pickle.dump(x, open(path, 'wb'))
+        """, """
+        @@ -3,4 +3,18 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def a(path):
+             path.read_bytes()
+        -    pickle.dump(x, open(path, 'wb'))
+        +    write_on_main(path, 'wb', lambda file: pickle.dump(x, file))
+        """),
+    ("DF406", "rank 0 waits, and not the others", """
+        import os
+        import pickle, torch
+        def a(args, path):
+            if args.local_rank == 0:
+                torch.distributed.barrier()
+            pickle.load(open(path, 'rb'))
+            pickle.dump(x, open(path, 'wb'))
+        """, """
+        @@ -2,2 +2,16 @@
+         import pickle, torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def a(args, path):
+        @@ -6,2 +20,2 @@
+             pickle.load(open(path, 'rb'))
+        -    pickle.dump(x, open(path, 'wb'))
+        +    write_on_main(path, 'wb', lambda file: pickle.dump(x, file))
+        """),
+    ("DF406", "the others wait behind it", """
+        import os
+        import pickle, torch
+        def a(args, path):
+            pickle.load(open(path, 'rb'))
+            if args.local_rank > 0:
+                torch.distributed.barrier()
+            pickle.dump(x, open(path, 'wb'))
+        """, """
+        @@ -2,2 +2,16 @@
+         import pickle, torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def a(args, path):
+        @@ -6,2 +20,2 @@
+                 torch.distributed.barrier()
+        -    pickle.dump(x, open(path, 'wb'))
+        +    write_on_main(path, 'wb', lambda file: pickle.dump(x, file))
+        """),
+    ("DF406", "the others wait in one of two callers", """
+        import os
+        import pickle, torch
+        def a(path):
+            pickle.load(open(path, 'rb'))
+            pickle.dump(x, open(path, 'wb'))
+        def b(args):
+            if args.local_rank > 0:
+                torch.distributed.barrier()
+            a("x")
+        def c(args):
+            a("y")
+        """, """
+        @@ -2,5 +2,19 @@
+         import pickle, torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def a(path):
+             pickle.load(open(path, 'rb'))
+        -    pickle.dump(x, open(path, 'wb'))
+        +    write_on_main(path, 'wb', lambda file: pickle.dump(x, file))
+         def b(args):
         """),
 ]  # fmt: skip
