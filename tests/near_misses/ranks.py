@@ -318,6 +318,122 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         +    if is_main_process():
                  write(args)
         """),
+    ("DF201", "a device, and no count of cards in the arguments", """
+        import torch
+        args = parser.parse_args()
+        args.device = torch.device('cuda')
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,3 +1,11 @@
+         import torch
+        +import datetime
+        +import os
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+         args.device = torch.device('cuda')
+        """),  # noqa: E501
+    ("DF201", "a count of cards in the arguments, and no device", """
+        import torch
+        args = parser.parse_args()
+        args.n_gpu = torch.cuda.device_count()
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,4 +1,14 @@
+         import torch
+        +import datetime
+        +import os
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+         args.n_gpu = torch.cuda.device_count()
+        +if torch.distributed.is_initialized():
+        +    args.n_gpu = 1
+         model = torch.nn.DataParallel(net)
+        """),  # noqa: E501
+    ("DF201", "a device that is none of torch's, and a count of something else", """
+        import torch
+        args = parser.parse_args()
+        args.device = mine.device('cuda')
+        args.place = args.name
+        args.n_gpu = len(args.gpus)
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,3 +1,11 @@
+         import torch
+        +import datetime
+        +import os
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+         args.device = mine.device('cuda')
+        """),  # noqa: E501
+    ("DF201", "the first of two that parse", """
+        import torch
+        args = parser.parse_args()
+        more = other.parse_args()
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        if __name__ == '__main__':
+            pass
+        """, """
+        @@ -1,3 +1,11 @@
+         import torch
+        +import datetime
+        +import os
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+         more = other.parse_args()
+        """),  # noqa: E501
+    ("DF201", "another test than the one where the program starts", """
+        import torch
+        if args.x:
+            print()
+        if __name__ == '__main__':
+            pass
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,2 +1,4 @@
+         import torch
+        +import datetime
+        +import os
+         if args.x:
+        @@ -4,2 +6,8 @@
+         if __name__ == '__main__':
+        +    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +        use_cuda = torch.cuda.is_available()
+        +        if use_cuda:
+        +            torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                             timeout=datetime.timedelta(hours=1))
+             pass
+        """),  # noqa: E501
     ("DF202", "a group is not skipped without a card", """
         import torch
         def main(args):
