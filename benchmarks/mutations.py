@@ -138,17 +138,19 @@ def insertion(source: Source, node: ast.AST) -> Iterator[Change | None]:
         if ast.unparse(node.func).endswith("Insert") and len(node.args) == 2 and not node.keywords:
             end = source.span(node.args[1])[1]
             yield end, end, ', "after"'
-    elif isinstance(node, ast.Tuple | ast.List) and is_edits(node.elts):
+    elif isinstance(node, ast.Tuple | ast.List):
         for first, second in itertools.pairwise(node.elts):
-            yield swapped(source, first, second)
+            if meet(first, second):
+                yield swapped(source, first, second)
 
 
-def is_edits(elements: Sequence[ast.expr]) -> bool:
-    """Whether they are objects made on the spot, or several of those, as the edits of a rule."""
-    made = [isinstance(one, ast.Call) and ast.unparse(one.func)[:1].isupper() for one in elements]
-    return any(made) and all(
-        ok or isinstance(one, ast.Starred) for ok, one in zip(made, elements, strict=True)
-    )
+def meet(first: ast.expr, second: ast.expr) -> bool:
+    """Whether they look like edits beside one statement: to others, the order is nothing."""
+    made = [one for one in (first, second) if isinstance(one, ast.Call) and one.args]
+    capital = all(ast.unparse(one.func)[:1].isupper() for one in made)
+    if len(made) == 2:
+        return capital and ast.dump(made[0].args[0]) == ast.dump(made[1].args[0])
+    return len(made) == 1 and capital and any(isinstance(x, ast.Starred) for x in (first, second))
 
 
 def swapped(source: Source, first: ast.expr, second: ast.expr) -> Change | None:
