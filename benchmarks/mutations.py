@@ -145,12 +145,14 @@ def insertion(source: Source, node: ast.AST) -> Iterator[Change | None]:
 
 
 def meet(first: ast.expr, second: ast.expr) -> bool:
-    """Whether they look like edits beside one statement: to others, the order is nothing."""
-    made = [one for one in (first, second) if isinstance(one, ast.Call) and one.args]
-    capital = all(ast.unparse(one.func)[:1].isupper() for one in made)
-    if len(made) == 2:
-        return capital and ast.dump(made[0].args[0]) == ast.dump(made[1].args[0])
-    return len(made) == 1 and capital and any(isinstance(x, ast.Starred) for x in (first, second))
+    """Whether they look like two insertions at one place: the order of others is nothing."""
+    places = []
+    for one in (first, second):
+        if not isinstance(one, ast.Call) or not ast.unparse(one.func).endswith("Insert"):
+            return False
+        rest = [*one.args[2:], *(keyword.value for keyword in one.keywords)]
+        places.append([ast.dump(part) for part in (*one.args[:1], *rest)])
+    return places[0] == places[1]
 
 
 def swapped(source: Source, first: ast.expr, second: ast.expr) -> Change | None:
