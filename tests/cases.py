@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import json
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.editing import helper_code as inserts
 from ddpfix.patcher.engine.rounds import one_round
 from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.rules import all_rules
@@ -20,6 +23,22 @@ RULES = {rule.code: rule for rule in all_rules()}
 
 def module(text: str) -> Module:
     return Module(Source("script.py", textwrap.dedent(text).lstrip("\n"), "utf-8", False))
+
+
+def changes(before: str, after: str) -> str:
+    """What a patch changes, as a unified diff with one line around each change.
+
+    A function or class of ours that it adds is one line with its name and three dots, if it is
+    added to the letter.
+    """
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
+    text = "".join(f"{'' if line == ' ' else line}\n" for line in list(lines)[2:])
+    for thing in vars(inserts).values():
+        if getattr(thing, "__module__", "") == inserts.__name__:
+            head, *body = inspect.getsource(thing).splitlines()
+            whole = "".join(f"+{line}\n" for line in (head, *body))
+            text = text.replace(whole, f"+{head} ...\n")
+    return text
 
 
 def found(code: str, text: str) -> list[Finding]:

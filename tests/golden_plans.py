@@ -70,7 +70,7 @@ def _cores(pid: int) -> set[int]:
 
 def _launched(recipe: Recipe, inventory: str, folder: Path) -> tuple[list[str], list[str]]:
     """The command's words and the plan's sentences, or no words and why there is no plan."""
-    script = _laid_out(recipe, folder)
+    script = laid_out(recipe, folder)
     options = ["--script", script, "--gpus", inventory, "--output", folder / "run", "--no-learned"]
     unset = dict.fromkeys(("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", *command.STALE))
     done = CliRunner().invoke(
@@ -86,7 +86,7 @@ def _launched(recipe: Recipe, inventory: str, folder: Path) -> tuple[list[str], 
     return _neutral(shlex.split(done.stdout), folder), plan.removeprefix("Plan: ").split("; ")
 
 
-def _laid_out(recipe: Recipe, folder: Path) -> Path:
+def laid_out(recipe: Recipe, folder: Path) -> Path:
     """The script, with all that patching can add, and its data where the recipe expects them."""
     script = folder / "code" / recipe.script
     if not script.exists():

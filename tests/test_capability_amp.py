@@ -430,7 +430,7 @@ def test_the_model_is_still_what_it_was(under_autocast: Any) -> None:
         under_autocast(Model(2, 2), "fp8")
 
 
-def test_what_it_returns_is_rounded_and_float32(under_autocast: Any) -> None:
+def test_what_a_model_under_autocast_returns_is_rounded_and_float32(under_autocast: Any) -> None:
     model, x = under_autocast(Model(2, 2), "bf16"), torch.randn(1, 2)
     logits = model(x, scale=2)["logits"]
     assert logits.dtype == torch.float32

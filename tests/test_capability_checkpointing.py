@@ -145,7 +145,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("before", "after"), PLACES.values(), ids=list(PLACES))
-def test_it_is_enabled_behind_what_makes_the_model(before: str, after: str) -> None:
+def test_checkpointing_is_enabled_behind_what_makes_the_model(before: str, after: str) -> None:
     assert added(CAPABILITY, HEAD.format(flag="") + before) == HEAD.format(flag=FLAG) + after
 
 

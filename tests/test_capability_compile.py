@@ -135,7 +135,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("before", "after"), PLACES.values(), ids=list(PLACES))
-def test_it_is_compiled_behind_its_wrapping_on_every_way(before: str, after: str) -> None:
+def test_a_model_is_compiled_behind_its_wrapping_on_every_way(before: str, after: str) -> None:
     assert added(CAPABILITY, SCRIPT.format(before)) == SCRIPT.format(after)
 
 

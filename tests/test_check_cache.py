@@ -103,7 +103,7 @@ CHANGES: list[object] = [
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
 @pytest.mark.parametrize("settled", [0, cache.SETTLED])
-def test_a_change_is_seen(
+def test_a_change_of_any_part_of_the_program_is_checked_anew(
     program: Path,
     change: Callable[[Path], object],
     expected: str,

@@ -100,7 +100,9 @@ def test_a_script_nested_too_deeply_does_not_stop_the_others(tmp_path: Path) -> 
         (["a/b/c/x.py", "a/b/d", "a/b/c/e/y.py"], "a/b"),
     ],
 )
-def test_the_folder_of_all_paths(tmp_path: Path, paths: list[str], expected: str) -> None:
+def test_the_common_folder_of_paths_holds_them_all(
+    tmp_path: Path, paths: list[str], expected: str
+) -> None:
     for path in paths:
         place = tmp_path / path
         (place.parent if place.suffix else place).mkdir(parents=True, exist_ok=True)

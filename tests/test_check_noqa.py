@@ -42,7 +42,7 @@ LOUD = [
 
 
 @pytest.mark.parametrize("text", SILENT)
-def test_silenced(tmp_path: Path, text: str) -> None:
+def test_a_noqa_of_its_code_silences_a_finding(tmp_path: Path, text: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(HEAD + text)
     assert codes("--select", "DF203", script) == []
@@ -53,7 +53,7 @@ def test_silenced(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOUD)
-def test_not_silenced(tmp_path: Path, text: str) -> None:
+def test_a_noqa_elsewhere_or_of_another_code_silences_nothing(tmp_path: Path, text: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(HEAD + text)
     assert codes("--select", "DF203", script) == ["DF203"]
@@ -78,7 +78,7 @@ USED = [
 
 
 @pytest.mark.parametrize(("text", "because"), UNUSED)
-def test_unused_codes_are_noted(tmp_path: Path, text: str, because: str) -> None:
+def test_a_noqa_that_silences_nothing_is_noted(tmp_path: Path, text: str, because: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(HEAD + text + GUARD)
     rows = json.loads(run("check", "--notes", "--output-format", "json", script).stdout)

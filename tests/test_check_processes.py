@@ -85,7 +85,7 @@ def examine(path, *_):
         os.kill(os.getppid(), signal.SIGINT)
     time.sleep(0.05)
     print(os.getpid(), flush=True)
-    return check_files.Record('', (), (), '')
+    return check_files.NOTHING
 
 check_files.examine = examine
 try:

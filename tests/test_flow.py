@@ -167,5 +167,7 @@ def reads(body: str) -> list[tuple[str, Role]]:
         ),
     ],
 )
-def test_reads(body: str, expected: list[tuple[str, Role]]) -> None:
+def test_names_are_read_unbound_by_the_roles_that_skip_their_binding(
+    body: str, expected: list[tuple[str, Role]]
+) -> None:
     assert reads(body) == expected

@@ -236,7 +236,9 @@ JOINED = {
 
 
 @pytest.mark.parametrize(("cards", "expected"), JOINED.values(), ids=JOINED.keys())
-def test_cards_are_joined(cards: str, expected: dict[str, str], look: Asker) -> None:
+def test_links_tell_how_each_two_cards_are_joined(
+    cards: str, expected: dict[str, str], look: Asker
+) -> None:
     links = look(f"{cards}\n")["links"]
     assert {f"{one['first']}-{one['second']}": one["path"] for one in links} == expected
 
@@ -269,7 +271,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("before", "after", "word"), CHANGES.values(), ids=CHANGES.keys())
-def test_it_is_seen_at_the_next_look_that_a_card(
+def test_a_card_that_changed_is_seen_at_the_next_look(
     before: str, after: str, word: str, look: Asker
 ) -> None:
     assert usable(look(f"count = 1\n{before}\n")) == ([] if before == "0.error = 16" else [0])
@@ -480,7 +482,7 @@ MISNAMED = {
 
 
 @pytest.mark.parametrize("names", MISNAMED, ids=lambda names: f"as {names}")
-def test_cards_cannot_be_named(names: str, machine: Machine) -> None:
+def test_names_that_fit_no_card_are_refused_in_one_line(names: str, machine: Machine) -> None:
     done = run(machine(FOUR), "--gpus", names)
     assert (done.returncode, done.stdout) == (2, "")
     [complaint] = done.stderr.splitlines()
@@ -531,7 +533,7 @@ NO_PLAN = {
 
 
 @pytest.mark.parametrize(("cards", "options", "words"), NO_PLAN.values(), ids=NO_PLAN.keys())
-def test_there_is_no_plan_when(
+def test_a_plan_on_cards_that_cannot_be_had_is_refused_in_one_line(
     cards: str, options: tuple[str, ...], words: str, machine: Machine
 ) -> None:
     done = plan(machine(cards), *options)

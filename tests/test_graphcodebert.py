@@ -66,7 +66,9 @@ FLOWS = {
 
 
 @pytest.mark.parametrize(("code", "expected"), FLOWS.values(), ids=FLOWS)
-def test_the_data_flow_of(code: str, expected: list[str], own: ModuleType) -> None:
+def test_data_flows_between_the_variables_of_a_function(
+    code: str, expected: list[str], own: ModuleType
+) -> None:
     words, edges = own.extract_dataflow(code)
     found = [
         f"{name}{token}"

@@ -256,7 +256,9 @@ Root Cause (first observed failure):
         ),
     ],
 )
-def test_the_first_failure(output: str, rank: int | None, sentence: str) -> None:
+def test_what_failed_first_is_told_from_what_followed_it(
+    output: str, rank: int | None, sentence: str
+) -> None:
     failure = first_failure(output.encode())
     assert (failure.rank, failure.sentence) == (rank, sentence)
     assert failure.out_of_memory == (MEMORY in output)
@@ -271,7 +273,9 @@ def test_the_first_failure(output: str, rank: int | None, sentence: str) -> None
         ('File "/v/site-packages/torch/x.py", line 3, in validate', False),
     ],
 )
-def test_where_memory_ran_out(frame: str, is_evaluation: bool) -> None:
+def test_memory_that_ran_out_in_evaluation_is_told_from_training(
+    frame: str, is_evaluation: bool
+) -> None:
     output = OOM.replace('File "/x/run.py", line 3, in main', frame)
     assert first_failure(output.encode()).in_evaluation == is_evaluation
 

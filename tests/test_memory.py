@@ -189,7 +189,7 @@ def test_what_does_not_matter_to_the_trace_is_not_in_its_name(name: str) -> None
     assert name_of(essence(SAME[name])) == name_of(essence(STEP))
 
 
-def test_what_matters_is() -> None:
+def test_what_matters_to_the_trace_is_in_its_name() -> None:
     names = {name_of(essence(step)) for step in (STEP, *OTHER.values())}
     assert len(names) == 1 + len(OTHER)
 

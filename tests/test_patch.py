@@ -126,15 +126,43 @@ def test_family_a_is_patched_clean_stable_and_self_contained(family: Path) -> No
     assert compile(text, "run.py", "exec")
 
 
+# Lines that a rewrite of the whole file would tidy up; they stand between functions.
+UNTIDY = (b"x = 1   \n", b"\t\n", b"   \n", b"y = {'a':1 ,'b' : 2}\n", b"# \xc3\xbc \n")
+
+
 def test_lines_that_no_hunk_announces_are_the_same_bytes(family: Path) -> None:
-    before = family.read_bytes().splitlines(keepends=True)
-    (change,) = patch(family).changes
-    hunks = [line for line in change.diff().splitlines() if line[:1] in "+-"][2:]
-    removed = sum(line.startswith("-") for line in hunks)
-    after = change.text.encode().splitlines(keepends=True)
-    kept = [line for line in after if line in before]
-    assert len(kept) >= len(before) - removed
-    assert removed < 0.12 * len(before)
+    before = family.read_bytes()
+    for odd, place in zip(UNTIDY, (4, 3, 2, 1, 0), strict=True):
+        functions = before.split(b"\ndef ")
+        functions[place] += b"\n" + odd
+        before = b"\ndef ".join(functions)
+    family.write_bytes(before)
+    result = patch(family)
+    diff = result.diff()
+    result.write()
+    after = family.read_bytes()
+    assert applied(before.decode(), diff).encode() == after
+    assert [after.count(odd) for odd in UNTIDY] == [before.count(odd) for odd in UNTIDY]
+    removed = [line for line in diff.splitlines()[2:] if line.startswith("-")]
+    assert 0 < len(removed) < 0.12 * len(before.splitlines())
+
+
+def applied(text: str, diff: str) -> str:
+    """A text after a unified diff, read by the numbers of its hunks."""
+    lines, found, place = text.split("\n"), [], 0
+    for line in diff.rstrip("\n").split("\n")[2:]:
+        if line.startswith("@@"):
+            start = -int(line.split()[1].split(",")[0]) - 1
+            assert start >= place
+            found += lines[place:start]
+            place = start
+        elif line.startswith("+"):
+            found.append(line[1:])
+        else:
+            assert lines[place] == line[1:], "what a hunk shows is there"
+            found += [line[1:]] if line[0] == " " else []
+            place += 1
+    return "\n".join(found + lines[place:])
 
 
 def test_windows_newlines_stay_in_the_whole_family(family: Path) -> None:

@@ -164,7 +164,9 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("given_", "expected"), KNOWN.values(), ids=KNOWN.keys())
-def test_the_reference_plan_of(given_: tuple[int, int, int], expected: tuple[int, ...]) -> None:
+def test_plans_for_the_reference_batches_are_these(
+    given_: tuple[int, int, int], expected: tuple[int, ...]
+) -> None:
     plan = solve(*given_)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == expected
 

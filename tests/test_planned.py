@@ -100,7 +100,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(("given_", "expected_"), TAKEN.values(), ids=TAKEN.keys())
-def test_the_plan_takes(
+def test_a_plan_takes_the_largest_batch_that_leaves_the_margin(
     given_: tuple[str, int, int],
     expected_: tuple[int, int],
     predictions: dict[str, Curve],

@@ -57,7 +57,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["plan", "--recipe", "own.toml", "--cpu"]
 
 
-def test_its_steps_are_timed_kept_and_used_by_the_next_plan(
+def test_a_probes_steps_are_timed_kept_and_used_by_the_next_plan(
     words: list[str], tmp_path: Path
 ) -> None:
     before = json.loads(run(*words, "--json").stdout)
@@ -86,7 +86,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("extra", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_it_says_why_it_tells_nothing_where(
+def test_a_probe_that_tells_nothing_says_why(
     extra: tuple[str, ...], said: str, words: list[str], tmp_path: Path
 ) -> None:
     done = run(*words, "--processes", 1, "--probe", 3, "--", *extra)
@@ -95,7 +95,7 @@ def test_it_says_why_it_tells_nothing_where(
     assert not (tmp_path / "state").exists()
 
 
-def test_it_needs_something_to_run_on(words: list[str]) -> None:
+def test_a_probe_needs_something_to_run_on(words: list[str]) -> None:
     for options, said in (
         (("plan", "--gpus", "2x T4"), "nothing can run on simulated cards"),
         (("launch", "--cpu", "--dry-run"), "--probe runs the script here and now"),

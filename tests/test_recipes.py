@@ -238,7 +238,9 @@ def test_a_misspelt_name_is_answered_with_the_nearest_and_all_known() -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["that is missing", "not in UTF-8"])
-def test_a_file_cannot_be_read(content: bytes | None, tmp_path: Path) -> None:
+def test_a_recipe_that_cannot_be_read_is_refused_in_one_line(
+    content: bytes | None, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.toml"
     if content is not None:
         path.write_bytes(content)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 
 import pytest
-from cases import RULES, fixed, found
+from cases import RULES, changes, fixed, found
 from ddpfix.patcher.rules import SECTIONS, Rule
 
 
@@ -195,71 +194,70 @@ NOOP = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
 )
-def test_left_alone(code: str, text: str) -> None:
+def test_each_rule_leaves_this_alone(code: str, text: str) -> None:
     assert [finding.because for finding in found(code, text)] == []
 
 
-def added_and_removed(before: str, after: str) -> list[str]:
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    return [f"{line[0]}{line[1:].strip()}" for line in lines if line[0] in "+-"]
-
-
-HELPER = [
-    "+import torch",
-    "+",
-    "+",
-    "+def is_main_process():",
-    '+"""Tell whether this process is rank 0, or the only one."""',
-    "+return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0",
-]
 FIX = [
     ("DF101", "the rank is taken from the environment", """
         import os
         parser.add_argument("--local_rank", type=int, default=-1)
         args = parser.parse_args()
-        """, [
-        '-parser.add_argument("--local_rank", type=int, default=-1)',
-        "+parser.add_argument(\"--local_rank\", '--local-rank', type=int, default=-1)",
-        "+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:"
-        "  # torchrun, accelerate launch",
-        "+args.local_rank = int(os.environ['LOCAL_RANK'])",
-    ]),
+        """, """
+        @@ -1,3 +1,5 @@
+         import os
+        -parser.add_argument("--local_rank", type=int, default=-1)
+        +parser.add_argument("--local_rank", '--local-rank', type=int, default=-1)
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    args.local_rank = int(os.environ['LOCAL_RANK'])
+        """),  # noqa: E501
     ("DF101", "the arguments come from a function that parses them", """
         import os
         def get_args():
             parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)
             return parser.parse_args()
         args = get_args()
-        """, [
-        "+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:"
-        "  # torchrun, accelerate launch",
-        "+args.local_rank = int(os.environ['LOCAL_RANK'])"]),
+        """, """
+        @@ -5 +5,3 @@
+         args = get_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    args.local_rank = int(os.environ['LOCAL_RANK'])
+        """),  # noqa: E501
     ("DF101", "the arguments are one of several objects, or a configuration", """
         import os
         shape, args = parser.parse_args_into_dataclasses()
         if args.local_rank == -1:
             print(shape)
-        """, [
-        "+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:"
-        "  # torchrun, accelerate launch",
-        "+args.local_rank = int(os.environ['LOCAL_RANK'])"]),
+        """, """
+        @@ -2,2 +2,4 @@
+         shape, args = parser.parse_args_into_dataclasses()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    args.local_rank = int(os.environ['LOCAL_RANK'])
+         if args.local_rank == -1:
+        """),  # noqa: E501
     ("DF103", "the launcher's local rank instead of a modulo", """
         import os
         import torch
         torch.distributed.init_process_group('gloo')
         device = torch.distributed.get_rank() % args.gpu_per_node
-        """, [
-        "-device = torch.distributed.get_rank() % args.gpu_per_node",
-        "+device = int(os.environ.get('LOCAL_RANK', "
-        "torch.distributed.get_rank() % args.gpu_per_node))"]),
+        """, """
+        @@ -3,2 +3,2 @@
+         torch.distributed.init_process_group('gloo')
+        -device = torch.distributed.get_rank() % args.gpu_per_node
+        +device = int(os.environ.get('LOCAL_RANK', torch.distributed.get_rank() % args.gpu_per_node))
+        """),  # noqa: E501
     ("DF103", "the group's own rank instead of the node's number", """
         import torch.distributed as dist
         def main(args):
             dist.init_process_group('gloo')
             args.global_rank = local_rank + args.node_index * args.gpu_per_node
-        """, [
-        "-args.global_rank = local_rank + args.node_index * args.gpu_per_node",
-        "+args.global_rank = dist.get_rank()"]),
+        """, """
+        @@ -3,2 +3,2 @@
+             dist.init_process_group('gloo')
+        -    args.global_rank = local_rank + args.node_index * args.gpu_per_node
+        +    args.global_rank = dist.get_rank()
+        """),
     ("DF103", "the renumbering of a rank goes, and the modulo that undid it", """
         import torch
         def main(args):
@@ -267,19 +265,24 @@ FIX = [
                 torch.distributed.init_process_group('gloo')
                 args.local_rank += args.node_index * args.gpu_per_node
                 card = args.local_rank % args.gpu_per_node
-        """, [
-        "-args.local_rank += args.node_index * args.gpu_per_node",
-        "-card = args.local_rank % args.gpu_per_node",
-        "+card = args.local_rank"]),
+        """, """
+        @@ -4,3 +4,2 @@
+                 torch.distributed.init_process_group('gloo')
+        -        args.local_rank += args.node_index * args.gpu_per_node
+        -        card = args.local_rank % args.gpu_per_node
+        +        card = args.local_rank
+        """),
     ("DF401", "a loader that shuffles by itself", "import torch\n"
         "from torch.utils.data.distributed import DistributedSampler\n"
         "torch.distributed.init_process_group('gloo')\n"
         "for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):\n"
-        "    model(batch).backward()", [
-        "-for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):",
-        "+for batch in torch.utils.data.DataLoader(data, batch_size=4, "
-        "shuffle=not torch.distributed.is_initialized(), sampler=None "
-        "if not torch.distributed.is_initialized() else DistributedSampler(data)):"]),
+        "    model(batch).backward()", """
+        @@ -3,3 +3,3 @@
+         torch.distributed.init_process_group('gloo')
+        -for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):
+        +for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=not torch.distributed.is_initialized(), sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data)):
+             model(batch).backward()
+        """),  # noqa: E501
     ("DF403", "the branch of a lone process stays", """
         import torch
         class Lines(torch.utils.data.Dataset):
@@ -293,10 +296,19 @@ FIX = [
                 self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
         for batch in torch.utils.data.DataLoader(Lines(args, lines)):
             model(batch).backward()
-        """, [
-        "-if args.local_rank == -1:", "-rank = 0", "-world_size = 1", "-else:",
-        "-rank = args.local_rank", "-world_size = torch.distributed.get_world_size()",
-        "+rank = 0", "+world_size = 1"]),
+        """, """
+        @@ -3,8 +3,4 @@
+             def __init__(self, args, lines):
+        -        if args.local_rank == -1:
+        -            rank = 0
+        -            world_size = 1
+        -        else:
+        -            rank = args.local_rank
+        -            world_size = torch.distributed.get_world_size()
+        +        rank = 0
+        +        world_size = 1
+                 self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        """),
     ("DF702", "examples counted once per rank, in a loader that drops its last batch", """
         import torch
         from torch.utils.data import DataLoader, RandomSampler
@@ -310,9 +322,16 @@ FIX = [
             steps = examples // per_step * args.epochs
             for batch in loader:
                 model(batch).backward()
-        """, [
-        "-examples = len(data) * world", "+examples = len(data)",
-        "-steps = examples // per_step * args.epochs", "+steps = len(loader) * args.epochs"]),
+        """, """
+        @@ -7,5 +7,5 @@
+             world = torch.distributed.get_world_size() if args.local_rank != -1 else 1
+        -    examples = len(data) * world
+        +    examples = len(data)
+             per_step = args.size * world
+        -    steps = examples // per_step * args.epochs
+        +    steps = len(loader) * args.epochs
+             for batch in loader:
+        """),
     ("DF703", "a loader that drops its last batch drops a step that is not whole", """
         import torch
         def train(args, data, model):
@@ -321,13 +340,22 @@ FIX = [
                 model(batch).backward()
                 if (step + 1) % args.accumulation == 0:
                     optimizer.step()
-        """, [
-        "+if step >= len(loader) // args.accumulation * args.accumulation:",
-        "+break  # too few are left for an optimizer step: drop_last",
-        "+last_micro_step = (step + 1) % args.accumulation == 0",
-        "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
-    ("DF203", "no division by zero", "x = a // args.n_gpu", [
-        "-x = a // args.n_gpu", "+x = a // max(1, args.n_gpu)"]),
+        """, """
+        @@ -4,4 +4,7 @@
+             for step, batch in enumerate(loader):
+        +        if step >= len(loader) // args.accumulation * args.accumulation:
+        +            break  # too few are left for an optimizer step: drop_last
+        +        last_micro_step = (step + 1) % args.accumulation == 0
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),
+    ("DF203", "no division by zero", "x = a // args.n_gpu", """
+        @@ -1 +1 @@
+        -x = a // args.n_gpu
+        +x = a // max(1, args.n_gpu)
+        """),
     ("DF202", "the card's tensors only where there is a card", """
         import torch
         torch.distributed.destroy_process_group(torch.distributed.init_process_group(timeout=t))
@@ -335,11 +363,15 @@ FIX = [
         zero = torch.cuda.LongTensor(1).fill_(0)
         if torch.cuda.is_available():
             one = torch.cuda.LongTensor(1)
-        """, [
-        "-tt = torch.cuda",
-        "-zero = torch.cuda.LongTensor(1).fill_(0)",
-        "+tt = torch.cuda if torch.cuda.is_available() else torch",
-        "+zero = (torch.cuda if torch.cuda.is_available() else torch).LongTensor(1).fill_(0)"]),
+        """, """
+        @@ -2,4 +2,4 @@
+         torch.distributed.destroy_process_group(torch.distributed.init_process_group(timeout=t))
+        -tt = torch.cuda
+        -zero = torch.cuda.LongTensor(1).fill_(0)
+        +tt = torch.cuda if torch.cuda.is_available() else torch
+        +zero = (torch.cuda if torch.cuda.is_available() else torch).LongTensor(1).fill_(0)
+         if torch.cuda.is_available():
+        """),
     ("DF202", "an evaluation on the card of its own model", """
         import torch
         torch.distributed.destroy_process_group(torch.distributed.init_process_group(timeout=t))
@@ -348,7 +380,13 @@ FIX = [
             model.eval()
             for batch in torch.utils.data.DataLoader(data):
                 model(batch.to(card))
-        """, ["-card = 0", "+card = next(model.parameters()).device"]),
+        """, """
+        @@ -3,3 +3,3 @@
+         def evaluate(model, data):
+        -    card = 0
+        +    card = next(model.parameters()).device
+             model.eval()
+        """),
     ("DF703", "what asks again whether a step was taken, asks it of the same name", """
         import torch
         def train(args, data, model):
@@ -360,9 +398,13 @@ FIX = [
                     optimizer.step()
                 if global_step > 9 and (step + 1) % args.n == 0:
                     save()
-        """, [
-        "-if global_step > 9 and (step + 1) % args.n == 0:",
-        "+if global_step > 9 and last_micro_step:"]),
+        """, """
+        @@ -8,3 +8,3 @@
+                     optimizer.step()
+        -        if global_step > 9 and (step + 1) % args.n == 0:
+        +        if global_step > 9 and last_micro_step:
+                     save()
+        """),
     ("DF301", "an object's model, on this rank's card", """
         import torch
         torch.distributed.init_process_group('gloo')
@@ -376,11 +418,13 @@ FIX = [
                 for batch in self.loader:
                     self.model(batch).backward()
         Trainer(net, 2).train()
-        """, [
-        "+if torch.distributed.is_initialized():",
-        "+self.model = torch.nn.parallel.DistributedDataParallel(self.model, "
-        "device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, "
-        "find_unused_parameters=True)"]),
+        """, """
+        @@ -8,2 +8,4 @@
+                     self.model = torch.nn.DataParallel(self.model)
+        +        if torch.distributed.is_initialized():
+        +            self.model = torch.nn.parallel.DistributedDataParallel(self.model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             def train(self):
+        """),  # noqa: E501
     ("DF402", "the epoch loop stands around the call of the function that trains", """
         import torch
         from torch.utils.data import DataLoader
@@ -392,9 +436,13 @@ FIX = [
             batches = DataLoader(data, sampler=DistributedSampler(data))
             for epoch, _ in enumerate(range(args.epochs)):
                 train(model, batches)
-        """, [
-        "+if isinstance(batches.sampler, DistributedSampler):",
-        "+batches.sampler.set_epoch(epoch)"]),
+        """, """
+        @@ -9,2 +9,4 @@
+             for epoch, _ in enumerate(range(args.epochs)):
+        +        if isinstance(batches.sampler, DistributedSampler):
+        +            batches.sampler.set_epoch(epoch)
+                 train(model, batches)
+        """),
     ("DF402", "a loader that is made within the epoch", """
         import torch
         from torch.utils.data import DataLoader
@@ -404,19 +452,30 @@ FIX = [
                 loader = DataLoader(path, sampler=DistributedSampler(path))
                 for batch in loader:
                     model(batch).backward()
-        """, [
-        "+if isinstance(loader.sampler, DistributedSampler):",
-        "+loader.sampler.set_epoch(epoch)"]),
-    ("DF402", "the epoch reaches the sampler", training(inside="pass"), [
-        "+if isinstance(loader.sampler, DistributedSampler):",
-        "+loader.sampler.set_epoch(epoch)"]),
+        """, """
+        @@ -6,2 +6,4 @@
+                 loader = DataLoader(path, sampler=DistributedSampler(path))
+        +        if isinstance(loader.sampler, DistributedSampler):
+        +            loader.sampler.set_epoch(epoch)
+                 for batch in loader:
+        """),
+    ("DF402", "the epoch reaches the sampler", training(inside="pass"), """
+        @@ -10,2 +10,4 @@
+             for epoch in range(2):
+        +        if isinstance(loader.sampler, DistributedSampler):
+        +            loader.sampler.set_epoch(epoch)
+                 pass
+        """),
     ("DF405", "workers are shared out", """
         import os
         import multiprocessing
         pool = multiprocessing.Pool(16)
-        """, [
-        "-pool = multiprocessing.Pool(16)",
-        "+pool = multiprocessing.Pool(max(1, 16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))"]),
+        """, """
+        @@ -2,2 +2,2 @@
+         import multiprocessing
+        -pool = multiprocessing.Pool(16)
+        +pool = multiprocessing.Pool(max(1, 16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))
+        """),
     ("DF602", "what a block fills is needed by all: only the file goes to nowhere", """
         import os
         import torch
@@ -429,9 +488,13 @@ FIX = [
                     rows.append(name)
                     file.write(name)
             return rows
-        """, [
-        '-with open(args.path, "w") as file:',
-        '+with open(args.path if is_main_process() else os.devnull, "w") as file:']),
+        """, """
+        @@ -6,3 +6,3 @@
+             rows = []
+        -    with open(args.path, "w") as file:
+        +    with open(args.path if is_main_process() else os.devnull, "w") as file:
+                 for name in names:
+        """),
     ("DF602", "a file with an encoding of its own", """
         import codecs
         import os
@@ -441,10 +504,15 @@ FIX = [
         def f(args, names):
             with codecs.open(args.path, "w", "utf-8") as file:
                 file.write("x")
-        """, [
-        '-with codecs.open(args.path, "w", "utf-8") as file:', '-file.write("x")',
-        "+if is_main_process():",
-        '+with codecs.open(args.path, "w", "utf-8") as file:', '+file.write("x")']),
+        """, """
+        @@ -6,3 +6,4 @@
+         def f(args, names):
+        -    with codecs.open(args.path, "w", "utf-8") as file:
+        -        file.write("x")
+        +    if is_main_process():
+        +        with codecs.open(args.path, "w", "utf-8") as file:
+        +            file.write("x")
+        """),
     ("DF602", "a log file of every rank", """
         import logging
         import os
@@ -455,9 +523,13 @@ FIX = [
             torch.distributed.init_process_group("gloo")
             handler = logging.FileHandler(args.log_file)
             logging.getLogger().addHandler(handler)
-        """, [
-        "-handler = logging.FileHandler(args.log_file)",
-        "+handler = logging.FileHandler(args.log_file if is_main_process() else os.devnull)"]),
+        """, """
+        @@ -7,3 +7,3 @@
+             torch.distributed.init_process_group("gloo")
+        -    handler = logging.FileHandler(args.log_file)
+        +    handler = logging.FileHandler(args.log_file if is_main_process() else os.devnull)
+             logging.getLogger().addHandler(handler)
+        """),
     ("DF602", "a file that is read again in a loop over options", """
         import os
         import torch
@@ -471,19 +543,27 @@ FIX = [
                 with open(os.path.join(args.folder, "dev.gold"), "w") as f:
                     f.write("x")
                 score(os.path.join(args.folder, "dev.gold"))
-        """, [
-        '-with open(os.path.join(args.folder, "dev.gold"), "w") as f:',
-        '-f.write("x")',
-        "+if is_main_process():",
-        '+with open(os.path.join(args.folder, "dev.gold"), "w") as f:',
-        '+f.write("x")',
-        "+if torch.distributed.is_initialized():",
-        "+torch.distributed.barrier()  # rank 0 may still be writing"]),
+        """, """
+        @@ -9,4 +9,7 @@
+             for i, file in enumerate(files):
+        -        with open(os.path.join(args.folder, "dev.gold"), "w") as f:
+        -            f.write("x")
+        +        if is_main_process():
+        +            with open(os.path.join(args.folder, "dev.gold"), "w") as f:
+        +                f.write("x")
+        +        if torch.distributed.is_initialized():
+        +            torch.distributed.barrier()  # rank 0 may still be writing
+                 score(os.path.join(args.folder, "dev.gold"))
+        """),
     ("DF702", "a schedule made of the loader's length itself",
-        training(before="schedule = get_linear_schedule_with_warmup(o, 0, len(loader) * 2)"), [
-        "-schedule = get_linear_schedule_with_warmup(o, 0, len(loader) * 2)",
-        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
-        "+schedule = get_linear_schedule_with_warmup(o, 0, steps_per_epoch * 2)"]),
+        training(before="schedule = get_linear_schedule_with_warmup(o, 0, len(loader) * 2)"), """
+        @@ -7,3 +7,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    schedule = get_linear_schedule_with_warmup(o, 0, len(loader) * 2)
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +    schedule = get_linear_schedule_with_warmup(o, 0, steps_per_epoch * 2)
+             model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
     ("DF703", "a loop without a number gets one", """
         import torch
         def train(args, data, model):
@@ -494,12 +574,18 @@ FIX = [
                 done += 1
                 if (done + 1) % args.accumulation == 0:
                     optimizer.step()
-        """, [
-        "-for x, y in tqdm(loader):",
-        "+for step, (x, y) in enumerate(tqdm(loader)):",
-        "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
-        "-if (done + 1) % args.accumulation == 0:",
-        "+if last_micro_step:"]),
+        """, """
+        @@ -4,6 +4,7 @@
+             done = 0
+        -    for x, y in tqdm(loader):
+        +    for step, (x, y) in enumerate(tqdm(loader)):
+        +        last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                 model(x, y).backward()
+                 done += 1
+        -        if (done + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),
     ("DF703", "a loop that counts from one", """
         import torch
         def train(args, data, model):
@@ -508,10 +594,15 @@ FIX = [
                 model(batch).backward()
                 if step % args.accumulation == 0:
                     optimizer.step()
-        """, [
-        "+last_micro_step = step % args.accumulation == 0 or step == len(loader)",
-        "-if step % args.accumulation == 0:",
-        "+if last_micro_step:"]),
+        """, """
+        @@ -4,4 +4,5 @@
+             for step, batch in enumerate(loader, 1):
+        +        last_micro_step = step % args.accumulation == 0 or step == len(loader)
+                 model(batch).backward()
+        -        if step % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),
     ("DF703", "a cycle's batches are counted within their epoch", """
         import torch
         from itertools import cycle
@@ -526,18 +617,23 @@ FIX = [
                 model(batch).backward()
                 if (step + 1) % args.accumulation == 0:
                     optimizer.step()
-        """, [
-        "-bar = range(args.steps)",
-        "-loader = cycle(loader)",
-        "+bar = range(micro_steps(args.steps, loader, args.accumulation))",
-        "+batches = cycle(loader)",
-        "-batch = next(loader)",
-        "+micro_step = step % len(loader)",
-        "+last_micro_step = (micro_step + 1) % args.accumulation == 0"
-        " or micro_step + 1 == len(loader)",
-        "+batch = next(batches)",
-        "-if (step + 1) % args.accumulation == 0:",
-        "+if last_micro_step:"]),
+        """, """
+        @@ -6,8 +6,10 @@
+             loader = torch.utils.data.DataLoader(data, batch_size=4)
+        -    bar = range(args.steps)
+        -    loader = cycle(loader)
+        +    bar = range(micro_steps(args.steps, loader, args.accumulation))
+        +    batches = cycle(loader)
+             for step in bar:
+        -        batch = next(loader)
+        +        micro_step = step % len(loader)
+        +        last_micro_step = (micro_step + 1) % args.accumulation == 0 or micro_step + 1 == len(loader)
+        +        batch = next(batches)
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),  # noqa: E501
     ("DF703", "a counter that is one off, over loaders taken at random", """
         def train(args, loaders, model):
             step = 0
@@ -547,9 +643,13 @@ FIX = [
                 model(batch).backward()
                 if (step + 1) % args.accumulation == 0:
                     optimizer.step()
-        """, [
-        "-if (step + 1) % args.accumulation == 0:",
-        "+if step % args.accumulation == 0:"]),
+        """, """
+        @@ -6,3 +6,3 @@
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if step % args.accumulation == 0:
+                     optimizer.step()
+        """),
     ("DF503", "an evaluation of which nobody says so: nothing but no_grad", """
         import torch
         from torch.utils.data import DataLoader
@@ -559,10 +659,13 @@ FIX = [
             for batch in loader:
                 with torch.no_grad():
                     print(model(batch))
-        """, [
-        "-loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=2)",
-        "+loader = DataLoader(data, sampler=torch.utils.data.SequentialSampler(data), "
-        "batch_size=2)"]),
+        """, """
+        @@ -4,3 +4,3 @@
+         def test(args, model, data):
+        -    loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=2)
+        +    loader = DataLoader(data, sampler=torch.utils.data.SequentialSampler(data), batch_size=2)
+             for batch in loader:
+        """),  # noqa: E501
     ("DF604", "a checkpoint that the same function wrote", """
         import torch
         def main(model, path):
@@ -571,25 +674,43 @@ FIX = [
             if path:
                 for each in (path, path):
                     model.load_state_dict(torch.load(each, map_location='cpu'))
-        """, [
-        "+if torch.distributed.is_initialized():",
-        "+torch.distributed.barrier()  # rank 0 may still be writing"]),
+        """, """
+        @@ -5,2 +5,4 @@
+             if path:
+        +        if torch.distributed.is_initialized():
+        +            torch.distributed.barrier()  # rank 0 may still be writing
+                 for each in (path, path):
+        """),
     ("DF604", "a folder that save_pretrained wrote", """
         import torch
         def main(args, model):
             model.save_pretrained(args.folder)
             model = Model.from_pretrained(args.folder)
-        """, [
-        "+if torch.distributed.is_initialized():",
-        "+torch.distributed.barrier()  # rank 0 may still be writing"]),
+        """, """
+        @@ -3,2 +3,4 @@
+             model.save_pretrained(args.folder)
+        +    if torch.distributed.is_initialized():
+        +        torch.distributed.barrier()  # rank 0 may still be writing
+             model = Model.from_pretrained(args.folder)
+        """),
     ("DF501", "a gate that is only a rank test goes, its body stays",
         evaluation() + "def main(args, m, d):\n    if args.local_rank in [-1, 0]:\n"
-        "        evaluate(args, m, d)\n", [
-        "-if args.local_rank in [-1, 0]:", "-evaluate(args, m, d)", "+evaluate(args, m, d)"]),
+        "        evaluate(args, m, d)\n", """
+        @@ -17,3 +17,2 @@
+         def main(args, m, d):
+        -    if args.local_rank in [-1, 0]:
+        -        evaluate(args, m, d)
+        +    evaluate(args, m, d)
+        """),
     ("DF501", "the rank part of a test goes",
         evaluation() + "def main(args, m, d):\n    if args.do_eval and args.local_rank == -1:\n"
-        "        evaluate(args, m, d)\n", [
-        "-if args.do_eval and args.local_rank == -1:", "+if args.do_eval:"]),
+        "        evaluate(args, m, d)\n", """
+        @@ -17,3 +17,3 @@
+         def main(args, m, d):
+        -    if args.do_eval and args.local_rank == -1:
+        +    if args.do_eval:
+                 evaluate(args, m, d)
+        """),
     ("DF504", "an evaluation among the training statements names the bare module", """
         import torch
         model = torch.nn.parallel.DistributedDataParallel(net)
@@ -599,10 +720,17 @@ FIX = [
             out = model(batch)
             out += model.generate(batch)
         model.train()
-        """, [
-        "-out = model(batch)", "-out += model.generate(batch)",
-        "+eval_model = getattr(model, 'module', model)",
-        "+out = eval_model(batch)", "+out += eval_model.generate(batch)"]),
+        """, """
+        @@ -4,5 +4,6 @@
+         model.eval()
+        +eval_model = getattr(model, 'module', model)
+         for batch in torch.utils.data.DataLoader(data):
+        -    out = model(batch)
+        -    out += model.generate(batch)
+        +    out = eval_model(batch)
+        +    out += eval_model.generate(batch)
+         model.train()
+        """),
     ("DF505", "an evaluation among the training statements is shared out", """
         import torch
         from torch.utils.data import DataLoader, SequentialSampler
@@ -621,11 +749,18 @@ FIX = [
                 scores.append(logits)
                 seen += 1
             print(sum(scores) / seen)
-        """, [
-        "-dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)",
-        "+dev = DataLoader(data, sampler=SequentialSampler(data) "
-        "if not torch.distributed.is_initialized() else shard_of_batches(data, 2), batch_size=2)",
-        "+scores = gathered(scores)", "+seen = gathered(seen)"]),
+        """, """
+        @@ -11,3 +11,3 @@
+             scores, seen = [], 0
+        -    dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)
+        +    dev = DataLoader(data, sampler=SequentialSampler(data) if not torch.distributed.is_initialized() else shard_of_batches(data, 2), batch_size=2)
+             for batch in dev:
+        @@ -16,2 +16,4 @@
+                 seen += 1
+        +    scores = gathered(scores)
+        +    seen = gathered(seen)
+             print(sum(scores) / seen)
+        """),  # noqa: E501
     ("DF501", "an evaluation among the training statements, kept to rank 0", """
         import torch
         def main(args, model, data):
@@ -634,116 +769,228 @@ FIX = [
                 model.eval()
                 for batch in torch.utils.data.DataLoader(data):
                     model(batch)
-        """, [
-        "-if args.local_rank in [-1, 0] and args.do_eval:", "+if args.do_eval:"]),
+        """, """
+        @@ -3,3 +3,3 @@
+             model(data).backward()
+        -    if args.local_rank in [-1, 0] and args.do_eval:
+        +    if args.do_eval:
+                 model.eval()
+        """),
     ("DF504", "the module is taken out of its wrapper",
-        evaluation() + "model = torch.nn.parallel.DistributedDataParallel(model)\n", [
-        "+model = getattr(model, 'module', model)"]),
+        evaluation() + "model = torch.nn.parallel.DistributedDataParallel(model)\n", """
+        @@ -9,2 +9,3 @@
+             total, seen = 0.0, 0
+        +    model = getattr(model, 'module', model)
+             model.eval()
+        """),
     ("DF601", "rank 0 alone saves the model's folder",
-        "import torch\ndef f(args, model):\n    model.save_pretrained(args.folder)\n", [
-        "-model.save_pretrained(args.folder)", "+if is_main_process():",
-        "+model.save_pretrained(args.folder)", *HELPER[1:]]),
+        "import torch\ndef f(args, model):\n    model.save_pretrained(args.folder)\n", """
+        @@ -1,3 +1,9 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         def f(args, model):
+        -    model.save_pretrained(args.folder)
+        +    if is_main_process():
+        +        model.save_pretrained(args.folder)
+        """),
     ("DF602", "a file that a call writes",
-        "import torch\ndef f(args):\n    json.dump(1, open(args.path, 'w'))\n", [
-        "-json.dump(1, open(args.path, 'w'))", "+if is_main_process():",
-        "+json.dump(1, open(args.path, 'w'))", *HELPER[1:]]),
-    ("DF602", "a folder may be made by another rank", "import os\nos.makedirs(folder)", [
-        "-os.makedirs(folder)", "+os.makedirs(folder, exist_ok=True)"]),
+        "import torch\ndef f(args):\n    json.dump(1, open(args.path, 'w'))\n", """
+        @@ -1,3 +1,9 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         def f(args):
+        -    json.dump(1, open(args.path, 'w'))
+        +    if is_main_process():
+        +        json.dump(1, open(args.path, 'w'))
+        """),
+    ("DF602", "a folder may be made by another rank", "import os\nos.makedirs(folder)", """
+        @@ -1,2 +1,2 @@
+         import os
+        -os.makedirs(folder)
+        +os.makedirs(folder, exist_ok=True)
+        """),
     ("DF602", "rank 0 alone writes",
-        "def f(args):\n    with open(args.p, 'w') as g:\n        g.write('x')\n", [
-        "-with open(args.p, 'w') as g:", "-g.write('x')",
-        "+if is_main_process():", "+with open(args.p, 'w') as g:", "+g.write('x')",
-        *HELPER]),
+        "def f(args):\n    with open(args.p, 'w') as g:\n        g.write('x')\n", """
+        @@ -1,3 +1,10 @@
+        +import torch
+        +
+        +
+        +def is_main_process(): ...
+         def f(args):
+        -    with open(args.p, 'w') as g:
+        -        g.write('x')
+        +    if is_main_process():
+        +        with open(args.p, 'w') as g:
+        +            g.write('x')
+        """),
     ("DF602", "rank 0 writes, the others wait to read", """
         def f(args):
             name = args.folder + "/dev.gold"
             with open(name, "w") as g:
                 g.write("x")
             return score(name)
-        """, [
-        '-with open(name, "w") as g:', '-g.write("x")',
-        "+if is_main_process():", '+with open(name, "w") as g:', '+g.write("x")',
-        "+if torch.distributed.is_initialized():",
-        "+torch.distributed.barrier()  # rank 0 may still be writing",
-        *HELPER]),
-    ("DF604", "loaded to the CPU", "import torch\nm.load_state_dict(torch.load(path))", [
-        "-m.load_state_dict(torch.load(path))",
-        "+m.load_state_dict(torch.load(path, map_location='cpu'))"]),
+        """, """
+        @@ -1,5 +1,14 @@
+        +import torch
+        +
+        +
+        +def is_main_process(): ...
+         def f(args):
+             name = args.folder + "/dev.gold"
+        -    with open(name, "w") as g:
+        -        g.write("x")
+        +    if is_main_process():
+        +        with open(name, "w") as g:
+        +            g.write("x")
+        +    if torch.distributed.is_initialized():
+        +        torch.distributed.barrier()  # rank 0 may still be writing
+             return score(name)
+        """),
+    ("DF604", "loaded to the CPU", "import torch\nm.load_state_dict(torch.load(path))", """
+        @@ -1,2 +1,2 @@
+         import torch
+        -m.load_state_dict(torch.load(path))
+        +m.load_state_dict(torch.load(path, map_location='cpu'))
+        """),
     ("DF606", "the folder instead of the file", """
         import os
         args.path = os.path.join(last, 'pytorch_model.bin')
         model.from_pretrained(args.path)
-        """, ["-args.path = os.path.join(last, 'pytorch_model.bin')", "+args.path = last"]),
+        """, """
+        @@ -1,3 +1,3 @@
+         import os
+        -args.path = os.path.join(last, 'pytorch_model.bin')
+        +args.path = last
+         model.from_pretrained(args.path)
+        """),
     ("DF702", "the horizon counts optimizer steps",
-        training(before="args.max_steps = 3 * len(loader)"), [
-        "-args.max_steps = 3 * len(loader)",
-        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
-        "+args.max_steps = 3 * steps_per_epoch"]),
+        training(before="args.max_steps = 3 * len(loader)"), """
+        @@ -7,3 +7,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    args.max_steps = 3 * len(loader)
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +    args.max_steps = 3 * steps_per_epoch
+             model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
     ("DF702", "a horizon that leaves out the last, short step",
-        training(before="args.max_steps = 3 * (len(loader) // args.accumulation)"), [
-        "-args.max_steps = 3 * (len(loader) // args.accumulation)",
-        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
-        "+args.max_steps = 3 * (steps_per_epoch)"]),
+        training(before="args.max_steps = 3 * (len(loader) // args.accumulation)"), """
+        @@ -7,3 +7,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    args.max_steps = 3 * (len(loader) // args.accumulation)
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +    args.max_steps = 3 * (steps_per_epoch)
+             model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
     ("DF202", "a script of the module's own statements ends with its last one", """
         import torch
         torch.distributed.init_process_group(backend=chosen, timeout=t)
         for x in range(3):
             work(x)
-        """, [
-        "+if torch.distributed.is_initialized():",
-        "+torch.distributed.destroy_process_group()"]),
+        """, """
+        @@ -4 +4,3 @@
+             work(x)
+        +if torch.distributed.is_initialized():
+        +    torch.distributed.destroy_process_group()
+        """),
     ("DF702", "a horizon that rounds down once for all epochs",
-        training(before="args.max_steps = args.epochs * len(loader) // args.accumulation"), [
-        "-args.max_steps = args.epochs * len(loader) // args.accumulation",
-        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
-        "+args.max_steps = args.epochs * steps_per_epoch"]),
+        training(before="args.max_steps = args.epochs * len(loader) // args.accumulation"), """
+        @@ -7,3 +7,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    args.max_steps = args.epochs * len(loader) // args.accumulation
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +    args.max_steps = args.epochs * steps_per_epoch
+             model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
     ("DF702", "a sum among its factors stays one",
-        training(before="args.max_steps = (a + 1) * len(loader) // args.accumulation"), [
-        "-args.max_steps = (a + 1) * len(loader) // args.accumulation",
-        "+steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps",
-        "+args.max_steps = (a + 1) * steps_per_epoch"]),
+        training(before="args.max_steps = (a + 1) * len(loader) // args.accumulation"), """
+        @@ -7,3 +7,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    args.max_steps = (a + 1) * len(loader) // args.accumulation
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +    args.max_steps = (a + 1) * steps_per_epoch
+             model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
     ("DF703", "the tail steps",
-        training(test="(step + 1) % args.accumulation == 0", head="pass"), [
-        "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
-        "-if (step + 1) % args.accumulation == 0:", "+if last_micro_step:"]),
-    ("DF703", "the last micro-batch alone is synchronised", training(), [
-        "+model.require_backward_grad_sync = last_micro_step"]),
+        training(test="(step + 1) % args.accumulation == 0", head="pass"), """
+        @@ -12,2 +12,3 @@
+                 for step, batch in enumerate(loader):
+        +            last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                     loss = model(batch)
+        @@ -17,3 +18,3 @@
+                     pass
+        -            if (step + 1) % args.accumulation == 0:
+        +            if last_micro_step:
+                         optimizer.step()
+        """),  # noqa: E501
+    ("DF703", "the last micro-batch alone is synchronised", training(), """
+        @@ -13,2 +13,3 @@
+                     last_micro_step = (step + 1) % args.accumulation == 0
+        +            model.require_backward_grad_sync = last_micro_step
+                     loss = model(batch)
+        """),
     ("DF703", "clipped once a step",
         training(
             test="(step + 1) % args.accumulation == 0",
             clip="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
             head="pass",
-        ), [
-        "+last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
-        "-torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-        "-if (step + 1) % args.accumulation == 0:",
-        "+if last_micro_step:",
-        "+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-        "+if last_micro_step:"]),
-    ("DF706", "a line that can only raise goes", training(close="train_iterator.close()"), [
-        "-train_iterator.close()"]),
+        ), """
+        @@ -12,2 +12,3 @@
+                 for step, batch in enumerate(loader):
+        +            last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                     loss = model(batch)
+        @@ -16,4 +17,5 @@
+                     loss.backward()
+        -            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        -            if (step + 1) % args.accumulation == 0:
+        +            if last_micro_step:
+        +                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        +            if last_micro_step:
+                         optimizer.step()
+        """),  # noqa: E501
+    ("DF706", "a line that can only raise goes", training(close="train_iterator.close()"), """
+        @@ -22,3 +22,2 @@
+                         if global_step > args.max_steps:
+        -                    train_iterator.close()
+                             break
+        """),
     ("DF901", "the first of several names, with the old defaults spelled out",
-        "from transformers import AdamW, BertModel\nopt = AdamW(p, lr=1)", [
-        "-from transformers import AdamW, BertModel", "-opt = AdamW(p, lr=1)",
-        "+from transformers import BertModel", "+from torch.optim import AdamW",
-        "+opt = AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)"]),
+        "from transformers import AdamW, BertModel\nopt = AdamW(p, lr=1)", """
+        @@ -1,2 +1,3 @@
+        -from transformers import AdamW, BertModel
+        -opt = AdamW(p, lr=1)
+        +from transformers import BertModel
+        +from torch.optim import AdamW
+        +opt = AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)
+        """),
     ("DF901", "the last of several names, under another name",
-        "from transformers import BertModel, AdamW as A\nopt = A(p, eps=1, weight_decay=0)", [
-        "-from transformers import BertModel, AdamW as A",
-        "+from transformers import BertModel", "+from torch.optim import AdamW as A"]),
+        "from transformers import BertModel, AdamW as A\nopt = A(p, eps=1, weight_decay=0)", """
+        @@ -1,2 +1,3 @@
+        -from transformers import BertModel, AdamW as A
+        +from transformers import BertModel
+        +from torch.optim import AdamW as A
+         opt = A(p, eps=1, weight_decay=0)
+        """),
     ("DF901", "the only name",
-        "from transformers import AdamW\nopt = AdamW(p, eps=1, weight_decay=0)", [
-        "-from transformers import AdamW", "+from torch.optim import AdamW"]),
+        "from transformers import AdamW\nopt = AdamW(p, eps=1, weight_decay=0)", """
+        @@ -1,2 +1,2 @@
+        -from transformers import AdamW
+        +from torch.optim import AdamW
+         opt = AdamW(p, eps=1, weight_decay=0)
+        """),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
 )
-def test_repaired(code: str, text: str, diff: list[str]) -> None:
+def test_each_rule_repairs_exactly_this(code: str, text: str, diff: str) -> None:
     text = textwrap.dedent(text).lstrip("\n")
     new = fixed(code, text)
-    assert sorted(added_and_removed(text, new)) == sorted(diff)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert [f for f in found(code, new) if f.edits] == []
 
 
@@ -861,7 +1108,7 @@ REPORTED = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in REPORTED]
 )
-def test_reported_and_not_touched(code: str, text: str) -> None:
+def test_each_rule_reports_this_and_touches_nothing(code: str, text: str) -> None:
     findings = found(code, text)
     assert findings
     assert not any(finding.edits for finding in findings)
@@ -955,9 +1202,29 @@ def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
     assert "gathered" not in new
 
 
-def test_lists_and_numbers_are_gathered_in_the_order_they_started() -> None:
-    new = fixed("DF503", evaluation(after="print(total, seen)", body="total += 1\n"
-        "        logits.extend(model(batch))"))  # fmt: skip
-    assert "else shard_of_batches(data, args.size)" in new
-    gather = [line.strip() for line in new.splitlines() if "= gathered(" in line]
-    assert gather == [f"{name} = gathered({name})" for name in ("total", "seen", "logits")]
+GATHERED = """\
+@@ -5,4 +5,24 @@
+
++
++def shard_of_batches(dataset, batch_size): ...
++
++
++def gathered(value): ...
++
+ def evaluate(args, model, data):
+-    sampler = SequentialSampler(data) if args.local_rank == -1 else DistributedSampler(data)
++    sampler = SequentialSampler(data) if args.local_rank == -1 else shard_of_batches(data, args.size)
+     loader = DataLoader(data, sampler=sampler, batch_size=args.size)
+@@ -15,2 +35,5 @@
+         seen += 1
++    total = gathered(total)
++    seen = gathered(seen)
++    logits = gathered(logits)
+     print(total, seen)
+"""  # noqa: E501
+
+
+def test_lists_and_numbers_are_gathered_behind_the_loop_in_the_order_they_started() -> None:
+    body = "total += 1\n        logits.extend(model(batch))"
+    text = evaluation(after="print(total, seen)", body=body)
+    assert changes(text, fixed("DF503", text)) == GATHERED

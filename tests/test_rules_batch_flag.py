@@ -27,7 +27,7 @@ NOOP = [
 @pytest.mark.parametrize(
     ("size", "before"), [pytest.param(s, b, id=name) for name, s, b in NOOP]
 )  # fmt: skip
-def test_left_alone(size: str, before: str) -> None:
+def test_a_batch_that_no_flag_counts_is_left_alone(size: str, before: str) -> None:
     assert found("DF701", SCRIPT.format(size=size, before=before)) == []
 
 
@@ -56,7 +56,9 @@ def test_left_alone(size: str, before: str) -> None:
         ),
     ],
 )
-def test_noted_with_its_numbers(size: str, before: str, what: str) -> None:
+def test_what_a_batch_flag_counts_is_noted_with_its_numbers(
+    size: str, before: str, what: str
+) -> None:
     (finding,) = found("DF701", SCRIPT.format(size=size, before=before))
     assert finding.severity is Severity.NOTE
     assert finding.because == f"--train_batch_size counts {what} by default, 64 on 4 ranks"

@@ -7,9 +7,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import changes, fixed, found
 from forked import Forge, Job
-from test_rules import HELPER, added_and_removed
 
 CACHE = """\
 import os, pickle
@@ -74,43 +73,68 @@ def main(args):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_cache_that_nobody_reads_half_written_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF406", text)] == []
 
 
-WRITER = [
-    *HELPER[1:],
-    "+",
-    "+",
-    "+def write_on_main(path, mode, write):",
-    '+"""Let write fill a file on rank 0 alone; it appears whole or not at all."""',
-    "+if is_main_process():",
-    '+partial = f"{path}.partial"',
-    "+with open(partial, mode) as file:",
-    "+write(file)",
-    "+os.replace(partial, path)",
-]
 FIX = [
-    ("into a file that the call opens", cache(DUMP), [
-        f"-{DUMP}", "+write_on_main(path, 'wb', lambda file: pickle.dump(made, file))", *WRITER]),
+    ("into a file that the call opens", cache(DUMP), """
+        @@ -2,2 +2,16 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def features(args, path):
+        @@ -7,3 +21,3 @@
+                 made = make(args)
+        -        pickle.dump(made, open(path, 'wb'))
+        +        write_on_main(path, 'wb', lambda file: pickle.dump(made, file))
+             return made
+        """),
     ("in a block of its own", cache("""with open(path, 'wb') as handle:
-            pickle.dump({'x': made}, handle, protocol=pickle.HIGHEST_PROTOCOL)"""), [
-        "-with open(path, 'wb') as handle:",
-        "-pickle.dump({'x': made}, handle, protocol=pickle.HIGHEST_PROTOCOL)",
-        "+write_on_main(path, 'wb', lambda file: pickle.dump({'x': made}, file, "
-        "protocol=pickle.HIGHEST_PROTOCOL))", *WRITER]),
-    ("text", cache("json.dump(made, open(path, 'w'))", "json.load(open(path))"), [
-        "-json.dump(made, open(path, 'w'))",
-        "+write_on_main(path, 'w', lambda file: json.dump(made, file))", *WRITER]),
+            pickle.dump({'x': made}, handle, protocol=pickle.HIGHEST_PROTOCOL)"""), """
+        @@ -2,2 +2,16 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def features(args, path):
+        @@ -7,4 +21,3 @@
+                 made = make(args)
+        -        with open(path, 'wb') as handle:
+        -            pickle.dump({'x': made}, handle, protocol=pickle.HIGHEST_PROTOCOL)
+        +        write_on_main(path, 'wb', lambda file: pickle.dump({'x': made}, file, protocol=pickle.HIGHEST_PROTOCOL))
+             return made
+        """),  # noqa: E501
+    ("text", cache("json.dump(made, open(path, 'w'))", "json.load(open(path))"), """
+        @@ -2,2 +2,16 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def write_on_main(path, mode, write): ...
+         def features(args, path):
+        @@ -7,3 +21,3 @@
+                 made = make(args)
+        -        json.dump(made, open(path, 'w'))
+        +        write_on_main(path, 'w', lambda file: json.dump(made, file))
+             return made
+        """),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
-def test_repaired(text: str, diff: list[str]) -> None:
+def test_a_cache_is_written_by_rank_0_exactly_like_this(text: str, diff: str) -> None:
     new = fixed("DF406", text)
-    assert sorted(line for line in added_and_removed(text, new) if line != "+") == sorted(
-        line for line in diff if line != "+"
-    )
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF406", new) == []
 
 
@@ -130,7 +154,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_not_touched(text: str) -> None:
+def test_a_cache_that_is_written_in_another_way_is_not_touched(text: str) -> None:
     assert not any(finding.edits for finding in found("DF406", text))
 
 

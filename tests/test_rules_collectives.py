@@ -6,10 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import changes, fixed, found
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
-from test_rules import added_and_removed
 
 LOOP = """\
 import math
@@ -102,62 +101,91 @@ def mean(x):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_what_all_ranks_do_alike_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF506", text)] == []
 
 
-MEAN = [
-    "+def mean_of_ranks(value):",
-    '+"""The mean of a number over all ranks, the same on each of them."""',
-    "+if not torch.distributed.is_initialized():",
-    "+return value",
-    "+values = [None] * torch.distributed.get_world_size()",
-    "+torch.distributed.all_gather_object(values, float(value))",
-    "+return sum(values) / len(values)",
-    "+",
-    "+",
-]
-ANY = [
-    "+def on_any_rank(test):",
-    '+"""Whether a test holds on at least one rank: the same answer on each of them."""',
-    "+if not torch.distributed.is_initialized():",
-    "+return test",
-    "+answers = [None] * torch.distributed.get_world_size()",
-    "+torch.distributed.all_gather_object(answers, bool(test))",
-    "+return any(answers)",
-    "+",
-    "+",
-]
 FIX = [
-    ("ranks stop by the mean of their losses", stopping(), [
-        *MEAN, "+total = mean_of_ranks(total)"]),
+    ("ranks stop by the mean of their losses", stopping(), """
+        @@ -4,2 +4,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def mean_of_ranks(value): ...
+
+        @@ -22,2 +31,3 @@
+                 pass
+        +        total = mean_of_ranks(total)
+                 if best is None or total < best:
+        """),
     ("all ranks skip a batch that one cannot use",
-        loop(inside="if math.isnan(loss):\n                continue"), [
-        *ANY, "-if math.isnan(loss):", "+if on_any_rank(math.isnan(loss)):"]),
+        loop(inside="if math.isnan(loss):\n                continue"), """
+        @@ -4,2 +4,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def on_any_rank(test): ...
+
+        @@ -15,3 +24,3 @@
+                     loss = model(batch)
+        -            if math.isnan(loss):
+        +            if on_any_rank(math.isnan(loss)):
+                         continue
+        """),
     ("all leave when one does, where the loss itself is still to go backward",
-        loop(inside="if loss > 10: return"), [
-        *ANY, "-if loss > 10: return", "+if on_any_rank(loss > 10): return"]),
+        loop(inside="if loss > 10: return"), """
+        @@ -4,2 +4,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def on_any_rank(test): ...
+
+        @@ -15,3 +24,3 @@
+                     loss = model(batch)
+        -            if loss > 10: return
+        +            if on_any_rank(loss > 10): return
+                     loss.backward()
+        """),
     ("the others leave with rank 0", loop(behind="""
             if args.rank == 0 and global_step == args.max_steps:
                 save(model)
                 return
-"""[13:]), [
-        "+if torch.distributed.is_initialized() and global_step == args.max_steps:"]),
+"""[13:]), """
+        @@ -22,2 +22,3 @@
+                         save(model)
+        +            if torch.distributed.is_initialized() and global_step == args.max_steps:
+                         return
+        """),
     ("a lone process leaves as before", loop(behind="""
             if args.rank in [-1, 0] and global_step == args.max_steps:
                 save(model)
                 break
-"""[13:]), ["+if global_step == args.max_steps:"]),
+"""[13:]), """
+        @@ -22,2 +22,3 @@
+                         save(model)
+        +            if global_step == args.max_steps:
+                         break
+        """),
     ("an exit that rank 0 takes without more ado",
-        loop(behind="if args.rank == 0 and global_step == args.max_steps: break"), [
-        "-if args.rank == 0 and global_step == args.max_steps: break",
-        "+if torch.distributed.is_initialized() and global_step == args.max_steps: break"]),
+        loop(behind="if args.rank == 0 and global_step == args.max_steps: break"), """
+        @@ -20,3 +20,3 @@
+                     global_step += 1
+        -            if args.rank == 0 and global_step == args.max_steps: break
+        +            if torch.distributed.is_initialized() and global_step == args.max_steps: break
+                 pass
+        """),
     ("a barrier for rank 0 alone is for all", """
         import torch
         def main(args):
             if args.local_rank == 0:
                 torch.distributed.barrier()
-        """, ["-if args.local_rank == 0:", "+if torch.distributed.is_initialized():"]),
+        """, """
+        @@ -2,3 +2,3 @@
+         def main(args):
+        -    if args.local_rank == 0:
+        +    if torch.distributed.is_initialized():
+                 torch.distributed.barrier()
+        """),
     ("the barrier that is left over, not those that meet", """
         import torch.distributed as dist
         def main(args):
@@ -170,15 +198,21 @@ FIX = [
                 if args.local_rank not in [-1, 0]:
                     dist.barrier()
                 read()
-        """, ["-if args.local_rank not in [-1, 0]:", "+if dist.is_initialized():"]),
+        """, """
+        @@ -8,3 +8,3 @@
+             if args.do_train:
+        -        if args.local_rank not in [-1, 0]:
+        +        if dist.is_initialized():
+                     dist.barrier()
+        """),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
-def test_repaired(text: str, diff: list[str]) -> None:
+def test_every_rank_takes_the_way_out_exactly_like_this(text: str, diff: str) -> None:
     text = textwrap.dedent(text).lstrip("\n")
     new = fixed("DF506", text)
-    assert sorted(added_and_removed(text, new)) == sorted(diff)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF506", new) == []
 
 
@@ -214,7 +248,7 @@ def score(data):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_reported_and_not_touched(text: str) -> None:
+def test_what_cannot_be_made_alike_is_reported_and_not_touched(text: str) -> None:
     findings = found("DF506", text)
     assert findings
     assert not any(finding.edits for finding in findings)

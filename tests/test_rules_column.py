@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found, written
+from cases import changes, fixed, found, written
 from forked import Forge, Job
 
 HEAD = "torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1), torch.nn.Sigmoid())"
@@ -29,19 +30,48 @@ class Model(torch.nn.Module):
 """
 
 
-SHAPED = "labels.float().view_as(logits))\n"
 FIX = [
-    ("a loss made beforehand", forward(*COMPUTED), SHAPED),
+    ("a loss made beforehand", forward(*COMPUTED), """
+        @@ -10,3 +10,3 @@
+                 logits = self.mlp(x)
+        -        loss = self.loss(logits, labels.float())
+        +        loss = self.loss(logits, labels.float().view_as(logits))
+                 return loss
+        """),
     ("a loss made where it is used",
-        forward(COMPUTED[0], "loss = torch.nn.BCELoss()(logits, labels.float())"), SHAPED),
+        forward(COMPUTED[0], "loss = torch.nn.BCELoss()(logits, labels.float())"), """
+        @@ -10,3 +10,3 @@
+                 logits = self.mlp(x)
+        -        loss = torch.nn.BCELoss()(logits, labels.float())
+        +        loss = torch.nn.BCELoss()(logits, labels.float().view_as(logits))
+                 return loss
+        """),
     ("a function, and labels by name",
         forward(COMPUTED[0],
             "loss = torch.nn.functional.binary_cross_entropy(logits, target=labels.float())"),
-        SHAPED),
+        """
+        @@ -10,3 +10,3 @@
+                 logits = self.mlp(x)
+        -        loss = torch.nn.functional.binary_cross_entropy(logits, target=labels.float())
+        +        loss = torch.nn.functional.binary_cross_entropy(logits, target=labels.float().view_as(logits))
+                 return loss
+        """),  # noqa: E501
     ("scores where they are used",
         forward("loss = self.loss(self.mlp(x), labels.to(x.dtype))"),
-        "labels.to(x.dtype).view_as(self.mlp(x)))\n"),
-    ("one layer alone", forward(*COMPUTED, head="torch.nn.Linear(4, out_features=1)"), SHAPED),
+        """
+        @@ -9,3 +9,3 @@
+             def forward(self, x, labels):
+        -        loss = self.loss(self.mlp(x), labels.to(x.dtype))
+        +        loss = self.loss(self.mlp(x), labels.to(x.dtype).view_as(self.mlp(x)))
+                 return loss
+        """),
+    ("one layer alone", forward(*COMPUTED, head="torch.nn.Linear(4, out_features=1)"), """
+        @@ -10,3 +10,3 @@
+                 logits = self.mlp(x)
+        -        loss = self.loss(logits, labels.float())
+        +        loss = self.loss(logits, labels.float().view_as(logits))
+                 return loss
+        """),
 ]  # fmt: skip
 
 NOOP = [
@@ -58,10 +88,10 @@ NOOP = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line"), [p[1:] for p in FIX], ids=[p[0] for p in FIX])
-def test_labels_take_the_shape_of_a_column(text: str, line: str) -> None:
+@pytest.mark.parametrize(("text", "diff"), [p[1:] for p in FIX], ids=[p[0] for p in FIX])
+def test_labels_take_the_shape_of_a_column(text: str, diff: str) -> None:
     after = fixed("DF906", text)
-    assert line in after
+    assert changes(text, after) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF906", after) == []
 
 

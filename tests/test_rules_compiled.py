@@ -18,6 +18,7 @@ def train(args, model):
         optimizer.step()
 {kept}
 """
+MOVED = "    model.to(args.device)\n"
 RANKS = """\
     # one model on all ranks
     if args.local_rank != -1:
@@ -44,6 +45,12 @@ def script(wrapped: str, kept: str) -> str:
     return TRAIN.format(wrapped=wrapped.rstrip("\n"), kept=kept + SAVE)
 
 
+def bare(text: str) -> str:
+    """A script without the line above its wrappers, and without comments."""
+    lines = text.replace(MOVED, "").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
 FIX = [
     ("a wrapper alone is taken off", script(RANKS + COMPILE, WRAPPER),
         script(COMPILE + RANKS, WRAPPER)),
@@ -53,6 +60,8 @@ FIX = [
         script(RANKS + COMPILE, COMPILED + THEN_WRAPPER)),
     ("or by its attribute", script(COMPILE + RANKS, "    m = model._orig_mod.module\n"),
         script(RANKS + COMPILE, "    m = model._orig_mod.module\n")),
+    ("nothing stands above either", bare(script(COMPILE + RANKS, COMPILED + THEN_WRAPPER)),
+        bare(script(RANKS + COMPILE, COMPILED + THEN_WRAPPER))),
     ("what one process wraps stays between", script(COMPILE + ONE + RANKS, COMPILED),
         script(RANKS + COMPILE + ONE, COMPILED)),
 ]  # fmt: skip
@@ -91,7 +100,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_an_order_that_a_script_takes_off_rightly_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF309", text)] == []
 
 
@@ -106,7 +115,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in REPORTED])
-def test_reported(text: str) -> None:
+def test_an_order_with_more_in_between_is_reported(text: str) -> None:
     (finding,) = found("DF309", text)
     assert finding.edits == ()
     assert "takes module off, and never _orig_mod" in finding.because

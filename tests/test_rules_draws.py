@@ -31,7 +31,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_draws_that_need_not_be_the_same_on_all_ranks_are_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF404", textwrap.dedent(text))] == []
 
 
@@ -60,7 +60,7 @@ NOTED = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOTED])
-def test_noted(text: str) -> None:
+def test_draws_that_are_the_same_under_one_seed_alone_are_noted(text: str) -> None:
     (finding,) = found("DF404", textwrap.dedent(text))
     assert finding.severity is Severity.NOTE
     assert "same on all ranks" in finding.because

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found, written
+from cases import changes, fixed, found, written
 from forked import Forge
-from test_rules import added_and_removed
 
 TRAIN = """\
 import torch
@@ -31,37 +31,94 @@ def script(
     return TRAIN.format(first=first, second=second, inside=inside, options=options)
 
 
-THAWED = [
-    "+frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]",
-    "+for parameter in frozen:",
-    "+parameter.requires_grad_(True)  # else ranks would never synchronise them",
-    "+parameter.requires_grad_(False)",
-]
-WRAP = "model = torch.nn.parallel.DistributedDataParallel(model"
 FIX = [
     ("a loop over parameters", script(f"{LOOP}False", inside=f"{LOOP}True", options=LOOKS),
-        THAWED),
+        """
+        @@ -3,3 +3,8 @@
+             for p in model.encoder.parameters(): p.requires_grad = False
+        +    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
+             model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(False)
+             pass
+        """),
     ("a part of the model at once", script("model.encoder.requires_grad_(False)",
-        inside="model.module.encoder.requires_grad_()", options=LOOKS), THAWED),
+        inside="model.module.encoder.requires_grad_()", options=LOOKS), """
+        @@ -3,3 +3,8 @@
+             model.encoder.requires_grad_(False)
+        +    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
+             model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(False)
+             pass
+        """),
     ("a function that is told which", script("switch(model, False)",
         inside="switch(model, epoch > 2)", options=LOOKS)
-        + f"def switch(model, on):\n    {LOOP}on\n", THAWED),
+        + f"def switch(model, on):\n    {LOOP}on\n", """
+        @@ -3,3 +3,8 @@
+             switch(model, False)
+        +    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
+             model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(False)
+             pass
+        """),
     ("unused parameters are not looked for", script(second=f"{LOOP}epoch > 1",
-        inside=f"{LOOP}epoch > 1"), [f"-{WRAP})", f"+{WRAP}{LOOKS})"]),
+        inside=f"{LOOP}epoch > 1"), """
+        @@ -3,3 +3,8 @@
+             pass
+        -    model = torch.nn.parallel.DistributedDataParallel(model)
+        +    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
+        +    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(False)
+             for p in model.encoder.parameters(): p.requires_grad = epoch > 1
+        """),
     ("a graph that is called static", script(inside=f"{LOOP}epoch > 1",
-        options=", static_graph=True"), [f"-{WRAP}, static_graph=True)", f"+{WRAP}{LOOKS})"]),
+        options=", static_graph=True"), """
+        @@ -3,3 +3,3 @@
+             pass
+        -    model = torch.nn.parallel.DistributedDataParallel(model, static_graph=True)
+        +    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+             pass
+        """),
     ("unused parameters are ruled out", script(inside=f"{LOOP}epoch > 1",
-        options=", find_unused_parameters=False"), [f"+{WRAP}{LOOKS})"]),
+        options=", find_unused_parameters=False"), """
+        @@ -3,3 +3,3 @@
+             pass
+        -    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=False)
+        +    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+             pass
+        """),
     ("the name is taken", script(f"frozen = 3\n    {LOOP}False", inside=f"{LOOP}True",
-        options=LOOKS), ["+for parameter in frozen_parameters:"]),
+        options=LOOKS), """
+        @@ -4,3 +4,8 @@
+             for p in model.encoder.parameters(): p.requires_grad = False
+        +    frozen_parameters = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        +    for parameter in frozen_parameters:
+        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
+             model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        +    for parameter in frozen_parameters:
+        +        parameter.requires_grad_(False)
+             pass
+        """),  # noqa: E501
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
-def test_repaired(text: str, diff: list[str]) -> None:
+def test_what_is_frozen_is_thawed_around_the_wrapper_exactly_like_this(
+    text: str, diff: str
+) -> None:
     after = fixed("DF308", text)
-    lines = added_and_removed(text, after)
-    assert [line for line in diff if line not in lines] == []
+    assert changes(text, after) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF308", after) == []
 
 
@@ -81,7 +138,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_what_is_not_both_frozen_and_thawed_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF308", text)] == []
 
 

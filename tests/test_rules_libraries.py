@@ -8,10 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import fixed, found
+from cases import changes, fixed, found
 from ddpfix.patcher.rules import df901_names_gone_from_transformers as df901
 from ddpfix.patcher.rules import df905_tokenizer_calls_gone as df905
-from test_rules import added_and_removed
 
 NOOP = [
     ("DF901", "tried, with another way", """
@@ -89,7 +88,7 @@ NOOP = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
 )
-def test_left_alone(code: str, text: str) -> None:
+def test_names_that_libraries_still_have_are_left_alone(code: str, text: str) -> None:
     assert [finding.because for finding in found(code, text)] == []
 
 
@@ -97,87 +96,120 @@ FIX = [
     ("DF902", "past= under its name of today, where a cache is passed on", """
         import transformers
         out = model(ids, past=cache)
-        """, ["-out = model(ids, past=cache)", "+out = model(ids, past_key_values=cache)"]),
+        """, """
+        @@ -1,2 +1,2 @@
+         import transformers
+        -out = model(ids, past=cache)
+        +out = model(ids, past_key_values=cache)
+        """),
     ("DF902", "past= with tensors of the script's own", """
         import transformers
         kept = [x.data.index_select(1, beam) for x in past]
         out = model(ids, past=kept)
-        """, ["-out = model(ids, past=kept)",
-        "+out = model(ids, past_key_values=DynamicCache(kept))",
-        "+from transformers import DynamicCache"]),
+        """, """
+        @@ -1,3 +1,4 @@
+         import transformers
+        +from transformers import DynamicCache
+         kept = [x.data.index_select(1, beam) for x in past]
+        -out = model(ids, past=kept)
+        +out = model(ids, past_key_values=DynamicCache(kept))
+        """),
     ("DF902", "a layer of a cache has a third part", """
         import transformers
         whole = model(ids).past_key_values
         kept = tuple(tuple(x[:1] for x in layer) for layer in whole)
-        """, [
-        "-kept = tuple(tuple(x[:1] for x in layer) for layer in whole)",
-        "+kept = tuple(tuple(x[:1] for x in layer[:2]) for layer in whole)"]),
+        """, """
+        @@ -2,2 +2,2 @@
+         whole = model(ids).past_key_values
+        -kept = tuple(tuple(x[:1] for x in layer) for layer in whole)
+        +kept = tuple(tuple(x[:1] for x in layer[:2]) for layer in whole)
+        """),
     ("DF901", "two names side by side and one apart", """
         from transformers import (BertModel, AdamW, TruncationStrategy,
                                   BertConfig, PaddingStrategy)
-        """, [
-        "-from transformers import (BertModel, AdamW, TruncationStrategy,",
-        "-BertConfig, PaddingStrategy)",
-        "+from transformers import (BertModel, BertConfig)",
-        "+from torch.optim import AdamW",
-        "+from transformers.tokenization_utils_base import TruncationStrategy",
-        "+from transformers.utils import PaddingStrategy"]),
+        """, """
+        @@ -1,2 +1,4 @@
+        -from transformers import (BertModel, AdamW, TruncationStrategy,
+        -                          BertConfig, PaddingStrategy)
+        +from transformers import (BertModel, BertConfig)
+        +from torch.optim import AdamW
+        +from transformers.tokenization_utils_base import TruncationStrategy
+        +from transformers.utils import PaddingStrategy
+        """),
     ("DF901", "a layer norm under its old name",
-        "import torch\nfrom transformers.modeling_bert import BertLayerNorm", [
-        "-from transformers.modeling_bert import BertLayerNorm",
-        "+from torch.nn import LayerNorm as BertLayerNorm"]),
+        "import torch\nfrom transformers.modeling_bert import BertLayerNorm", """
+        @@ -1,2 +1,2 @@
+         import torch
+        -from transformers.modeling_bert import BertLayerNorm
+        +from torch.nn import LayerNorm as BertLayerNorm
+        """),
     ("DF901", "one model's module",
-        "from transformers.modeling_roberta import RobertaLMHead as H", [
-        "-from transformers.modeling_roberta import RobertaLMHead as H",
-        "+from transformers.models.roberta.modeling_roberta import RobertaLMHead as H"]),
+        "from transformers.modeling_roberta import RobertaLMHead as H", """
+        @@ -1 +1 @@
+        -from transformers.modeling_roberta import RobertaLMHead as H
+        +from transformers.models.roberta.modeling_roberta import RobertaLMHead as H
+        """),
     ("DF905", "a call in the place of encode_plus, padded as it was", """
         import transformers
         x = tokenizer.encode_plus(a, b, max_length=9, pad_to_max_length=True)
         y = self.tokenizer.batch_encode_plus(batch_text_or_text_pairs=texts, truncation=True,
                                              pad_to_max_length=args.pad)
-        """, [
-        "-x = tokenizer.encode_plus(a, b, max_length=9, pad_to_max_length=True)",
-        "+x = tokenizer(a, b, max_length=9, padding='max_length', truncation=True)",
-        "-y = self.tokenizer.batch_encode_plus(batch_text_or_text_pairs=texts, truncation=True,",
-        "+y = self.tokenizer(text=texts, truncation=True,",
-        "-pad_to_max_length=args.pad)",
-        "+padding='max_length' if args.pad else False)"]),
+        """, """
+        @@ -1,4 +1,4 @@
+         import transformers
+        -x = tokenizer.encode_plus(a, b, max_length=9, pad_to_max_length=True)
+        -y = self.tokenizer.batch_encode_plus(batch_text_or_text_pairs=texts, truncation=True,
+        -                                     pad_to_max_length=args.pad)
+        +x = tokenizer(a, b, max_length=9, padding='max_length', truncation=True)
+        +y = self.tokenizer(text=texts, truncation=True,
+        +                                     padding='max_length' if args.pad else False)
+        """),
     ("DF905", "padding that was ignored", """
         import transformers
         x = tokenizer.encode(a, max_length=9, pad_to_max_length=True)
-        """, [
-        "-x = tokenizer.encode(a, max_length=9, pad_to_max_length=True)",
-        "+x = tokenizer.encode(a, max_length=9, padding='max_length', truncation=True)"]),
+        """, """
+        @@ -1,2 +1,2 @@
+         import transformers
+        -x = tokenizer.encode(a, max_length=9, pad_to_max_length=True)
+        +x = tokenizer.encode(a, max_length=9, padding='max_length', truncation=True)
+        """),
     ("DF905", "other names of the same", """
         import transformers
         n = tokenizer.max_len
         a, b = tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids
         w = {tokenizer.encoder[word]: tokenizer.decoder[7] for word in words}
         v = len(tokenizer.encoder), tokenizer._convert_token_to_id('x')
-        """, [
-        "-n = tokenizer.max_len", "+n = tokenizer.model_max_length",
-        "-a, b = tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids",
-        "+a, b = tokenizer.extra_special_tokens, "
-        "tokenizer.convert_tokens_to_ids(tokenizer.extra_special_tokens)",
-        "-w = {tokenizer.encoder[word]: tokenizer.decoder[7] for word in words}",
-        "+w = {tokenizer.convert_tokens_to_ids(word): tokenizer.convert_ids_to_tokens(7) "
-        "for word in words}",
-        "-v = len(tokenizer.encoder), tokenizer._convert_token_to_id('x')",
-        "+v = len(tokenizer.get_vocab()), tokenizer.convert_tokens_to_ids('x')"]),
+        """, """
+        @@ -1,5 +1,5 @@
+         import transformers
+        -n = tokenizer.max_len
+        -a, b = tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids
+        -w = {tokenizer.encoder[word]: tokenizer.decoder[7] for word in words}
+        -v = len(tokenizer.encoder), tokenizer._convert_token_to_id('x')
+        +n = tokenizer.model_max_length
+        +a, b = tokenizer.extra_special_tokens, tokenizer.convert_tokens_to_ids(tokenizer.extra_special_tokens)
+        +w = {tokenizer.convert_tokens_to_ids(word): tokenizer.convert_ids_to_tokens(7) for word in words}
+        +v = len(tokenizer.get_vocab()), tokenizer.convert_tokens_to_ids('x')
+        """),  # noqa: E501
     ("DF901", "a class asked of the package",
-        "import torch\nimport transformers\nopt = transformers.AdamW(p, lr=1)", [
-        "-opt = transformers.AdamW(p, lr=1)",
-        "+opt = torch.optim.AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)"]),
+        "import torch\nimport transformers\nopt = transformers.AdamW(p, lr=1)", """
+        @@ -2,2 +2,2 @@
+         import transformers
+        -opt = transformers.AdamW(p, lr=1)
+        +opt = torch.optim.AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)
+        """),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
 )
-def test_repaired(code: str, text: str, diff: list[str]) -> None:
+def test_each_name_of_a_library_is_replaced_exactly_like_this(
+    code: str, text: str, diff: str
+) -> None:
     text = textwrap.dedent(text).lstrip("\n")
     new = fixed(code, text)
-    assert sorted(added_and_removed(text, new)) == sorted(diff)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert [f for f in found(code, new) if f.edits] == []
 
 
@@ -211,7 +243,9 @@ REPORTED = [
     ("code", "severity", "text"),
     [pytest.param(c, s, t, id=f"{c} {name}") for c, name, s, t in REPORTED],
 )
-def test_reported_and_not_touched(code: str, severity: str, text: str) -> None:
+def test_names_without_a_successor_are_reported_and_not_touched(
+    code: str, severity: str, text: str
+) -> None:
     findings = found(code, text)
     assert [finding.severity and finding.severity.value for finding in findings] == [severity]
     assert not any(finding.edits for finding in findings)

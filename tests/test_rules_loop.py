@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
-from cases import fixed, found
+from cases import changes, fixed, found
 from ddpfix.patcher.findings import Safety, Severity
-from test_rules import added_and_removed
 
 LOSS = """\
 def train(model, loader, several):
@@ -70,7 +70,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_loop_that_reads_and_trains_rightly_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF706", text)] == []
 
 
@@ -79,7 +79,7 @@ def test_a_loss_is_joined_before_it_is_read() -> None:
 
     text = LOSS.format(first="seen = loss.item()", second="pass")
     new = fixed("DF706", text)
-    assert added_and_removed(text, new) == ["-seen = loss.item()", "+seen = loss.mean().item()"]
+    assert new == text.replace("seen = loss.item()", "seen = loss.mean().item()") != text
     assert found("DF706", new) == []
     functions: list[dict[str, Any]] = [{}, {}]
     for code, names in zip((text, new), functions, strict=True):
@@ -96,19 +96,34 @@ def test_a_loss_is_joined_before_it_is_read() -> None:
         )
 
 
+WITHIN_EPOCHS = """
+        @@ -19,2 +19,3 @@
+                         evaluate(model, data)
+        +                model.train()
+                         pass
+        """
+LEFT_IN_EVAL_MODE = [
+    ("before all epochs only", modes(before="model.train()"), WITHIN_EPOCHS),
+    ("at the head of an epoch only", modes(head="model.train()"), WITHIN_EPOCHS),
+    ("between epochs", modes(before="model.train()", between="evaluate(model, data)"), """
+        @@ -19,4 +19,6 @@
+                         evaluate(model, data)
+        +                model.train()
+                         pass
+                 evaluate(model, data)
+        +        model.train()
+                 pass
+        """),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        pytest.param(modes(before="model.train()"), 1, id="before all epochs only"),
-        pytest.param(modes(head="model.train()"), 1, id="at the head of an epoch only"),
-        pytest.param(
-            modes(before="model.train()", between="evaluate(model, data)"), 2, id="between epochs"
-        ),
-    ],
+    ("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in LEFT_IN_EVAL_MODE]
 )
-def test_a_model_left_in_eval_mode_is_noted_and_put_back_on_demand(text: str, lines: int) -> None:
+def test_a_model_left_in_eval_mode_is_noted_and_put_back_on_demand(text: str, diff: str) -> None:
     findings = found("DF706", text)
-    assert [(f.severity, f.safety) for f in findings] == [(Severity.NOTE, Safety.UNSAFE)] * lines
+    assert {(f.severity, f.safety) for f in findings} == {(Severity.NOTE, Safety.UNSAFE)}
+    assert len(findings) == diff.count("+ ")
     new = fixed("DF706", text)
-    assert added_and_removed(text, new) == ["+model.train()"] * lines
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF706", new) == []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found, written
+from cases import changes, fixed, found, written
 from ddpfix.patcher.findings import Safety, Severity
 from forked import Forge
 
@@ -41,7 +42,6 @@ class Contrast(torch.nn.Module):
 """
 
 
-BOTH = "        labels = with_other_ranks(x, labels)\n        x = WithOtherRanks.apply(x)\n"
 ENTROPY = "cross_entropy(scores, torch.arange(len(scores))) + entropy(scores.t(), labels)"
 LABELS = "torch.arange(text.size(0), device=scores.device)"
 LOSS = f"loss = loss_fct(scores, {LABELS})"
@@ -67,7 +67,7 @@ def evaluate(text, code):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_scores_without_negatives_of_the_batch_are_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF307", text)] == []
 
 
@@ -84,31 +84,104 @@ FIX = [
 @pytest.mark.parametrize(
     ("old", "new"), [pytest.param(old, new, id=name) for name, old, new in FIX]
 )
-def test_gathered(old: str, new: str) -> None:
-    inline = training(f"loss = loss_fct({old}, torch.arange(4))")
-    assert f"loss_fct({new}, torch.arange(4))" in fixed("DF307", inline)
+def test_the_others_vectors_are_gathered_where_scores_are_made(old: str, new: str) -> None:
+    inline, gathered = (training(f"loss = loss_fct({x}, torch.arange(4))") for x in (old, new))
+    assert rest_of(fixed("DF307", inline)) == rest_of(gathered)
     if old != FIX[1][1]:
-        named = training(f"scores = {old}", LOSS)
-        assert f"scores = {new}\n" in fixed("DF307", named)
+        named, gathered = (training(f"scores = {x}", LOSS) for x in (old, new))
+        assert rest_of(fixed("DF307", named)) == rest_of(gathered)
+
+
+def rest_of(script: str) -> str:
+    """A script from its function on, behind what it imports and defines."""
+    return script[script.index("def train(") :]
 
 
 WHOLE = [
     ("both directions", loss_of("a, b, t=0.1", "scores = a @ b.t() / t", f"return {ENTROPY}"),
-        "    a = WithOtherRanks.apply(a)\n    b = WithOtherRanks.apply(b)\n    scores = a"),
+        """
+        @@ -1,2 +1,25 @@
+         import torch
+        +
+        +
+        +class WithOtherRanks(torch.autograd.Function): ...
+         def train(args, model):
+        @@ -8,2 +31,4 @@
+         def contrast(a, b, t=0.1):
+        +    a = WithOtherRanks.apply(a)
+        +    b = WithOtherRanks.apply(b)
+             scores = a @ b.t() / t
+        """),
     ("normalised vectors", loss_of("a, b", "pass", "x = b / b.norm(dim=1, keepdim=True)",
-        "scores = a @ x.t()", f"return {ENTROPY}"), "    pass\n    a = WithOtherRanks.apply(a)\n"
-        "    b = WithOtherRanks.apply(b)\n    x = "),
+        "scores = a @ x.t()", f"return {ENTROPY}"), """
+        @@ -1,2 +1,25 @@
+         import torch
+        +
+        +
+        +class WithOtherRanks(torch.autograd.Function): ...
+         def train(args, model):
+        @@ -9,2 +32,4 @@
+             pass
+        +    a = WithOtherRanks.apply(a)
+        +    b = WithOtherRanks.apply(b)
+             x = b / b.norm(dim=1, keepdim=True)
+        """),
     ("a mask by torch.eq", masked("torch.eq(labels, labels.T)", "labels = labels.view(-1, 1)"),
-        BOTH + "        labels = labels.view(-1, 1)\n"),
-    ("a mask by unsqueeze", masked("labels.unsqueeze(0) == labels.unsqueeze(1)"), BOTH),
-    ("a mask by None", masked("labels[None, :].eq(labels[:, None])"), BOTH),
+        """
+        @@ -1,2 +1,35 @@
+         import torch
+        +
+        +
+        +class WithOtherRanks(torch.autograd.Function): ...
+        +
+        +
+        +def with_other_ranks(vectors, rows): ...
+         def train(args, model):
+        @@ -10,2 +43,4 @@
+             def forward(self, x, labels):
+        +        labels = with_other_ranks(x, labels)
+        +        x = WithOtherRanks.apply(x)
+                 labels = labels.view(-1, 1)
+        """),
+    ("a mask by unsqueeze", masked("labels.unsqueeze(0) == labels.unsqueeze(1)"), """
+        @@ -1,2 +1,35 @@
+         import torch
+        +
+        +
+        +class WithOtherRanks(torch.autograd.Function): ...
+        +
+        +
+        +def with_other_ranks(vectors, rows): ...
+         def train(args, model):
+        @@ -10,2 +43,4 @@
+             def forward(self, x, labels):
+        +        labels = with_other_ranks(x, labels)
+        +        x = WithOtherRanks.apply(x)
+                 same = labels.unsqueeze(0) == labels.unsqueeze(1)
+        """),
+    ("a mask by None", masked("labels[None, :].eq(labels[:, None])"), """
+        @@ -1,2 +1,35 @@
+         import torch
+        +
+        +
+        +class WithOtherRanks(torch.autograd.Function): ...
+        +
+        +
+        +def with_other_ranks(vectors, rows): ...
+         def train(args, model):
+        @@ -10,2 +43,4 @@
+             def forward(self, x, labels):
+        +        labels = with_other_ranks(x, labels)
+        +        x = WithOtherRanks.apply(x)
+                 same = labels[None, :].eq(labels[:, None])
+        """),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "new"), [pytest.param(t, n, id=name) for name, t, n in WHOLE])
-def test_a_loss_of_its_own_is_given_the_whole_batch(text: str, new: str) -> None:
+@pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in WHOLE])
+def test_a_loss_of_its_own_is_given_the_whole_batch(text: str, diff: str) -> None:
     after = fixed("DF307", text)
-    assert new in after
+    assert changes(text, after) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF307", after) == []
 
 
@@ -150,12 +223,12 @@ class Model:
         ),
     ],
 )
-def test_noted_and_not_touched(text: str) -> None:
+def test_scores_that_cannot_be_gathered_are_noted_and_not_touched(text: str) -> None:
     (finding,) = found("DF307", text)
     assert finding.edits == ()
 
 
-def test_it_is_a_note() -> None:
+def test_negatives_of_one_rank_are_a_note() -> None:
     (finding,) = found("DF307", training("scores = text @ code.t()", LOSS))
     assert finding.severity is Severity.NOTE
     assert finding.safety is Safety.UNSAFE

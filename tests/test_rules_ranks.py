@@ -6,8 +6,7 @@ import itertools
 import textwrap
 
 import pytest
-from cases import fixed, found
-from test_rules import HELPER, added_and_removed
+from cases import changes, fixed, found
 
 GROUP = "import torch\ntorch.distributed.init_process_group('gloo')\n"
 
@@ -71,7 +70,7 @@ def main(args, model):
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_tests_that_may_hold_on_every_node_are_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF104", text)] == []
 
 
@@ -79,37 +78,88 @@ FIX = [
     ("one writer of all nodes", GROUP + """
 if args.local_rank in [-1, 0] and step % 10 == 0:
     write(path)
-""", ["-if args.local_rank in [-1, 0] and step % 10 == 0:",
-      "+if is_main_process() and step % 10 == 0:", *HELPER[1:]]),
+""", """
+        @@ -1,5 +1,10 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         torch.distributed.init_process_group('gloo')
+
+        -if args.local_rank in [-1, 0] and step % 10 == 0:
+        +if is_main_process() and step % 10 == 0:
+             write(path)
+        """),
     ("the others are all but one", GROUP + """
 def main(args):
     if args.local_rank not in [-1, 0]:
         return
     write(path)
-""", ["-if args.local_rank not in [-1, 0]:", "+if not is_main_process():", *HELPER[1:]]),
+""", """
+        @@ -3,4 +3,9 @@
+
+        +
+        +def is_main_process(): ...
+        +
+         def main(args):
+        -    if args.local_rank not in [-1, 0]:
+        +    if not is_main_process():
+                 return
+        """),
     ("a lone process still fails the test", GROUP + """
 if args.local_rank == 0:
     write(path)
-""", ["-if args.local_rank == 0:", "+if args.local_rank != -1 and is_main_process():",
-      *HELPER[1:]]),
+""", """
+        @@ -1,5 +1,10 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         torch.distributed.init_process_group('gloo')
+
+        -if args.local_rank == 0:
+        +if args.local_rank != -1 and is_main_process():
+             write(path)
+        """),
     ("a lone process still passes it, in brackets where it stands among others", GROUP + """
 if args.late and args.local_rank != 0:
     write(path)
-""", ["-if args.late and args.local_rank != 0:",
-      "+if args.late and (args.local_rank == -1 or not is_main_process()):", *HELPER[1:]]),
+""", """
+        @@ -1,5 +1,10 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         torch.distributed.init_process_group('gloo')
+
+        -if args.late and args.local_rank != 0:
+        +if args.late and (args.local_rank == -1 or not is_main_process()):
+             write(path)
+        """),
     ("a name for it", GROUP + """
 def main(args):
     main_process = args.local_rank <= 0
     if main_process:
         write(path)
-""", ["-main_process = args.local_rank <= 0", "+main_process = is_main_process()", *HELPER[1:]]),
+""", """
+        @@ -3,4 +3,9 @@
+
+        +
+        +def is_main_process(): ...
+        +
+         def main(args):
+        -    main_process = args.local_rank <= 0
+        +    main_process = is_main_process()
+             if main_process:
+        """),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
-def test_repaired(text: str, diff: list[str]) -> None:
-    new = fixed("DF104", textwrap.dedent(text))
-    assert sorted(added_and_removed(text, new)) == sorted(diff)
+def test_a_local_rank_gives_way_to_the_groups_exactly_like_this(text: str, diff: str) -> None:
+    text = textwrap.dedent(text)
+    new = fixed("DF104", text)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF104", new) == []
 
 

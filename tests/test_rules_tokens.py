@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found, written
+from cases import changes, fixed, found, written
 from forked import Forge
 
 PICKED = "loss = loss_fct(logits[active], labels.view(-1)[active])"
@@ -53,21 +54,65 @@ def train(args, model):
 WHOLE = "loss = loss_fct(logits, labels)"
 FIX = [
     ("tokens picked by a mask", inline(PICKED),
-        f"        loss = weighed_by_tokens(loss, {COUNT})\n        loss.backward()"),
+        """
+        @@ -1,2 +1,11 @@
+         import torch
+        +
+        +
+        +def weighed_by_tokens(loss, tokens): ...
+         def train(args, model):
+        @@ -6,2 +15,3 @@
+                 loss = loss_fct(logits[active], labels.view(-1)[active])
+        +        loss = weighed_by_tokens(loss, labels.view(-1)[active].ne(-100).sum())
+                 loss.backward()
+        """),
     ("a function", inline(PICKED.replace("loss_fct", "torch.nn.functional.cross_entropy")),
-        f"        loss = weighed_by_tokens(loss, {COUNT})\n"),
+        """
+        @@ -1,2 +1,11 @@
+         import torch
+        +
+        +
+        +def weighed_by_tokens(loss, tokens): ...
+         def train(args, model):
+        @@ -6,2 +15,3 @@
+                 loss = torch.nn.functional.cross_entropy(logits[active], labels.view(-1)[active])
+        +        loss = weighed_by_tokens(loss, labels.view(-1)[active].ne(-100).sum())
+                 loss.backward()
+        """),
     ("a label that is none", inline(WHOLE, made="torch.nn.CrossEntropyLoss(ignore_index=args.pad)"),
-        "loss = weighed_by_tokens(loss, labels.ne(args.pad).sum())\n"),
+        """
+        @@ -1,2 +1,11 @@
+         import torch
+        +
+        +
+        +def weighed_by_tokens(loss, tokens): ...
+         def train(args, model):
+        @@ -6,2 +15,3 @@
+                 loss = loss_fct(logits, labels)
+        +        loss = weighed_by_tokens(loss, labels.ne(args.pad).sum())
+                 loss.backward()
+        """),
     ("a model's own loss, in training alone", forward(WHOLE),
-        "        if self.training:\n"
-        "            loss = weighed_by_tokens(loss, labels.ne(0).sum())\n        return loss"),
+        """
+        @@ -1,2 +1,11 @@
+         import torch
+        +
+        +
+        +def weighed_by_tokens(loss, tokens): ...
+         class Model(torch.nn.Module):
+        @@ -5,2 +14,4 @@
+                 loss = loss_fct(logits, labels)
+        +        if self.training:
+        +            loss = weighed_by_tokens(loss, labels.ne(0).sum())
+                 return loss
+        """),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "new"), [pytest.param(t, n, id=name) for name, t, n in FIX])
-def test_weighed(text: str, new: str) -> None:
+@pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
+def test_a_mean_over_tokens_is_weighed_exactly_like_this(text: str, diff: str) -> None:
     after = fixed("DF310", text)
-    assert new in after
+    assert changes(text, after) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF310", after) == []
 
 
@@ -86,7 +131,7 @@ NOOP = [
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
-def test_left_alone(text: str) -> None:
+def test_a_mean_that_is_not_over_tokens_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF310", text)] == []
 
 
@@ -107,7 +152,7 @@ def test_left_alone(text: str) -> None:
         ),
     ],
 )
-def test_told_and_not_touched(text: str) -> None:
+def test_a_mean_in_an_unknown_place_is_not_touched(text: str) -> None:
     assert [finding.edits for finding in found("DF310", text) if finding.edits] == []
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
-from cases import fixed, found
-from test_rules import added_and_removed
+from cases import changes, fixed, found
 
 TRAINER = """\
 import torch
@@ -50,7 +51,7 @@ def trainer(horizon: str = "total = 9", wrap: str = DDP, **parts: str) -> str:
     return TRAINER.format(**plain | parts, horizon=horizon, wrap=wrap)
 
 
-def encoders(first: str, second: str, wrap: str = "") -> str:
+def encoders(first: str, second: str) -> str:
     return f"""\
 import torch
 def train(args, model):
@@ -58,7 +59,6 @@ def train(args, model):
     model.to(args.device)
     if args.n_gpu > 1:
         model = torch.nn.DataParallel(model)
-    {wrap}
     for step, batch in enumerate(loader):
         code = {first}
         words = {second}
@@ -88,50 +88,102 @@ NOOP = [
 @pytest.mark.parametrize(
     ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
 )
-def test_left_alone(code: str, text: str) -> None:
+def test_classes_that_count_and_synchronise_rightly_are_left_alone(code: str, text: str) -> None:
     assert [finding.because for finding in found(code, text)] == []
 
 
 FIX = [
-    ("DF301", "the model of a class", trainer(wrap=DATA_PARALLEL), [
-        "+if torch.distributed.is_initialized():",
-        "+self.model = torch.nn.parallel.DistributedDataParallel(self.model, "
-        f"{CARD}, find_unused_parameters=True)"]),
+    ("DF301", "the model of a class", trainer(wrap=DATA_PARALLEL), """
+        @@ -12,2 +12,4 @@
+                     self.model = nn.DataParallel(self.model)
+        +        if torch.distributed.is_initialized():
+        +            self.model = torch.nn.parallel.DistributedDataParallel(self.model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             def train(self):
+        """),  # noqa: E501
     ("DF301", "two forwards a step, in which neither's parameters are unused",
-        encoders("model(a=batch)", "model(b=batch)"), [
-        "+if torch.distributed.is_initialized():",
-        f"+model = torch.nn.parallel.DistributedDataParallel(model, {CARD}, static_graph=True)"]),
+        encoders("model(a=batch)", "model(b=batch)"), """
+        @@ -6,2 +6,4 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, static_graph=True)
+             for step, batch in enumerate(loader):
+        """),  # noqa: E501
     ("DF301", "a second model's forward is none of its own",
-        encoders("model(a=batch)", "other(b=batch)"), [
-        "+if torch.distributed.is_initialized():",
-        "+model = torch.nn.parallel.DistributedDataParallel(model, "
-        f"{CARD}, find_unused_parameters=True)"]),
+        encoders("model(a=batch)", "other(b=batch)"), """
+        @@ -6,2 +6,4 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for step, batch in enumerate(loader):
+        """),  # noqa: E501
     ("DF702", "a horizon in the method that makes the schedule",
-        trainer("total = len(self.loader) // args.accumulation * args.epochs"), [
-        "-total = len(self.loader) // args.accumulation * args.epochs",
-        STEPS.format("self.loader"), "+total = steps_per_epoch * args.epochs"]),
+        trainer("total = len(self.loader) // args.accumulation * args.epochs"), """
+        @@ -8,3 +8,4 @@
+                 self.model.to(args.device)
+        -        total = len(self.loader) // args.accumulation * args.epochs
+        +        steps_per_epoch = -(-len(self.loader) // args.accumulation)  # optimizer steps
+        +        total = steps_per_epoch * args.epochs
+                 self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda n: n / total)
+        """),  # noqa: E501
     ("DF702", "the loader and the accumulation as the method got them",
-        trainer("total = len(loader) * args.epochs"), [
-        "-total = len(loader) * args.epochs",
-        STEPS.format("loader"), "+total = steps_per_epoch * args.epochs"]),
+        trainer("total = len(loader) * args.epochs"), """
+        @@ -8,3 +8,4 @@
+                 self.model.to(args.device)
+        -        total = len(loader) * args.epochs
+        +        steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +        total = steps_per_epoch * args.epochs
+                 self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda n: n / total)
+        """),  # noqa: E501
     ("DF703", "a loss divided where it is made",
         trainer(loss="loss = (a + self.model(batch)) / self.args.accumulation\n"
-                "            loss.backward()"), [
-        "-loss = (a + self.model(batch)) / self.args.accumulation",
-        "+loss = (a + self.model(batch)) * loss_share(step, self.loader, self.args.accumulation)"]),
+                "            loss.backward()"), """
+        @@ -2,2 +2,11 @@
+         from torch import nn
+        +
+        +
+        +def loss_share(step, loader, accumulation): ...
+         class Trainer:
+        @@ -13,6 +22,7 @@
+                 for step, batch in enumerate(self.loader):
+        +            last_micro_step = (step + 1) % self.args.accumulation == 0 or step + 1 == len(self.loader)
+                     pass
+        -            loss = (a + self.model(batch)) / self.args.accumulation
+        +            loss = (a + self.model(batch)) * loss_share(step, self.loader, self.args.accumulation)
+                     loss.backward()
+        -            if (step + 1) % self.args.accumulation == 0:
+        +            if last_micro_step:
+                         self.optimizer.step()
+        """),  # noqa: E501
     ("DF703", "a loss divided where it goes back",
-        trainer(loss="(self.model(batch) / self.args.accumulation).backward()"), [
-        "-(self.model(batch) / self.args.accumulation).backward()",
-        "+(self.model(batch) * loss_share(step, self.loader, self.args.accumulation)).backward()"]),
+        trainer(loss="(self.model(batch) / self.args.accumulation).backward()"), """
+        @@ -2,2 +2,11 @@
+         from torch import nn
+        +
+        +
+        +def loss_share(step, loader, accumulation): ...
+         class Trainer:
+        @@ -13,5 +22,6 @@
+                 for step, batch in enumerate(self.loader):
+        +            last_micro_step = (step + 1) % self.args.accumulation == 0 or step + 1 == len(self.loader)
+                     pass
+        -            (self.model(batch) / self.args.accumulation).backward()
+        -            if (step + 1) % self.args.accumulation == 0:
+        +            (self.model(batch) * loss_share(step, self.loader, self.args.accumulation)).backward()
+        +            if last_micro_step:
+                         self.optimizer.step()
+        """),  # noqa: E501
     ("DF703", "a wrapper that another method made",
-        trainer(head=NAMED, test="last_micro_step"), [
-        "+self.model.require_backward_grad_sync = last_micro_step"]),
+        trainer(head=NAMED, test="last_micro_step"), """
+        @@ -14,2 +14,3 @@
+                     last_micro_step = (step + 1) % self.args.accumulation == 0 or step + 1 == len(self.loader)
+        +            self.model.require_backward_grad_sync = last_micro_step
+                     self.model(batch).backward()
+        """),  # noqa: E501
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
 )
-def test_repaired(code: str, text: str, diff: list[str]) -> None:
-    lines = added_and_removed(text, fixed(code, text))
-    assert [line for line in diff if line not in lines] == []
+def test_each_rule_repairs_exactly_this(code: str, text: str, diff: str) -> None:
+    assert changes(text, fixed(code, text)) == textwrap.dedent(diff).lstrip("\n")

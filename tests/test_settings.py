@@ -64,7 +64,7 @@ PRECISIONS = {
 
 
 @pytest.mark.parametrize(("case", "expected"), PRECISIONS.values(), ids=PRECISIONS.keys())
-def test_the_plan_takes(
+def test_the_precision_is_the_lowest_that_all_cards_and_the_script_have(
     case: tuple[str, list[Gpu], frozenset[str]], expected: tuple[str, bool, str]
 ) -> None:
     found = decide(RUN, *case, mine={})
@@ -88,7 +88,9 @@ OWN = {
 
 
 @pytest.mark.parametrize(("mine", "expected"), OWN.values(), ids=OWN.keys())
-def test_arguments_ask_for(mine: dict[str, str | None], expected: str | None) -> None:
+def test_the_users_arguments_ask_for_a_precision(
+    mine: dict[str, str | None], expected: str | None
+) -> None:
     assert computed(mine) == expected
 
 

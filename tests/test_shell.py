@@ -270,7 +270,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("behind", LOGS)
-def test_the_log_is_found_in(behind: str) -> None:
+def test_the_log_of_a_command_is_the_file_that_its_output_goes_to(behind: str) -> None:
     [_, found] = commands(f"dir=logs; true; python run.py --a {behind}", "run.sh")[:2]
     assert (found.log.text if found.log else None) == LOGS[behind]
 

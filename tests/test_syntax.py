@@ -110,7 +110,9 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("first", "second", "expected"), PAIRS)
-def test_same(first: str, second: str, *, expected: bool) -> None:
+def test_expressions_are_the_same_whatever_their_spelling(
+    first: str, second: str, *, expected: bool
+) -> None:
     one, two = (ast.parse(f"({text})", mode="eval").body for text in (first, second))
     assert same(one, two) is expected
     assert (ast.dump(one) == ast.dump(two)) is expected

@@ -353,6 +353,9 @@ def main():
         f.write("x")
     os.replace(here / "new", here / "renamed")
     os.remove(here / "renamed")
+    os.link(here / "written", here / "linked")
+    os.symlink("written", here / "pointer")
+    os.truncate(here / "written", 1)
     torch.save({"a": torch.ones(2)}, here / "model.bin")
     save_file({"a": torch.ones(2)}, str(here / "model.safetensors"))
     np.save(here / "array.npy", np.ones(2))
@@ -394,6 +397,9 @@ def test_every_change_to_a_file_is_recorded_with_its_line(tmp_path: Path) -> Non
         ("create", "new", "audit"),
         ("rename", "new", "audit"),
         ("remove", "renamed", "audit"),
+        ("link", "linked", "audit"),
+        ("symlink", "pointer", "audit"),
+        ("truncate", "written", "audit"),
         ("write", "model.bin", "torch.save"),
         ("write", "model.safetensors", "safetensors"),
         ("write", "array.npy", "audit"),
@@ -408,8 +414,11 @@ def test_every_change_to_a_file_is_recorded_with_its_line(tmp_path: Path) -> Non
         ("write", "pool0", "audit"),
         ("write", "pool1", "audit"),
     ]
-    renamed = next(one for one in found.files if one.op == "rename")
-    assert renamed.to == str(work / "renamed")
+    assert {one.op: one.to for one in found.files if one.to is not None} == {
+        "rename": str(work / "renamed"),
+        "link": str(work / "written"),
+        "symlink": "written",
+    }
     assert [one.existed for one in found.files if one.op == "mkdir"] == [False, True, False]
 
 

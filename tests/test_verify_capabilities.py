@@ -69,7 +69,7 @@ def test_a_flag_goes_with_its_value_however_it_is_written() -> None:
         "a precision that there is not",
     ],
 )
-def test_refused_is(
+def test_capabilities_that_cannot_be_had_are_refused(
     options: dict[str, object], words: list[str], complaint: str, tmp_path: Path
 ) -> None:
     script, arguments = write(tmp_path)

@@ -14,7 +14,7 @@ import click
 from ...record import as_dict, record
 from ..analysis.evaluations import Evaluation
 from ..analysis.load import read_program
-from ..analysis.loaders import Loader, made
+from ..analysis.loaders import Loader, loader_from_call
 from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, differs, reached
 from ..analysis.train_loops import TrainLoop
@@ -161,7 +161,7 @@ class FactReader:
             process_groups=self.calls("init_process_group"),
             wraps=self.calls(*WRAPPERS),
             loaders=tuple(
-                self.loader(made(module, call))
+                self.loader(loader_from_call(module, call))
                 for module in program.modules
                 for call in module.calls_to("DataLoader")
             ),

@@ -1,0 +1,1 @@
+"""Scripts that just fail, or just pass, a condition of a rule: what they are tested against."""

@@ -1,0 +1,135 @@
+"""Which DataLoader a training loop goes through, whatever way it takes there."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from cases import module
+from ddpfix.patcher.analysis.program import Program
+
+FOUND = [
+    ("a name", """
+        loader = DataLoader(mine)
+        for batch in loader:
+            model(batch).backward()
+        """),
+    ("wrapped in a bar and numbered", """
+        loader = DataLoader(mine)
+        for step, batch in enumerate(tqdm(loader), 1):
+            model(batch).backward()
+        """),
+    ("the first of a list that is one", """
+        loaders = [None, DataLoader(mine), DataLoader(other)]
+        for loader in loaders:
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("the last of a tuple, by its number", """
+        loaders = (None, DataLoader(mine))
+        for batch in loaders[1]:
+            model(batch).backward()
+        """),
+    ("each of a comprehension", """
+        loaders = [DataLoader(mine) for _ in range(3)]
+        for loader in loaders:
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("the second that a function returns", """
+        def make():
+            return DataLoader(other), DataLoader(mine)
+        dev, loader = make()
+        for batch in loader:
+            model(batch).backward()
+        """),
+    ("the second that a generator yields", """
+        def make():
+            for part in parts:
+                yield part, DataLoader(mine)
+        for part, loader in make():
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("an attribute of its object", """
+        class Trainer:
+            def __init__(self):
+                self.dev = DataLoader(other)
+                self.loader = DataLoader(mine)
+            def train(self):
+                for batch in self.loader:
+                    model(batch).backward()
+        """),
+    ("what every caller hands over", """
+        def train(model, loader):
+            for batch in loader:
+                model(batch).backward()
+        train(model, loader=DataLoader(mine))
+        """),
+    ("an endless one that next takes from", """
+        loader = DataLoader(mine)
+        loader = cycle(loader)
+        for step in range(9):
+            model(next(loader)).backward()
+        """),
+    ("the one that the name stands for by then", """
+        loader = DataLoader(other)
+        loader = DataLoader(mine)
+        for batch in loader:
+            model(batch).backward()
+        loader = DataLoader(other)
+        """),
+    ("a name of the module", """
+        loader = DataLoader(mine)
+        def train():
+            for batch in loader:
+                model(batch).backward()
+        """),
+]  # fmt: skip
+UNKNOWN = [
+    ("a list of none", """
+        loaders = [None, parts]
+        for loader in loaders:
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("one of two callers hands over something else", """
+        def train(model, loader):
+            for batch in loader:
+                model(batch).backward()
+        train(model, DataLoader(mine))
+        train(model, batches)
+        """),
+    ("another of those that a function returns", """
+        def make():
+            return DataLoader(other), parts
+        dev, loader = make()
+        for batch in loader:
+            model(batch).backward()
+        """),
+    ("an attribute outside of a class", """
+        def train(self):
+            for batch in self.loader:
+                model(batch).backward()
+        """),
+]  # fmt: skip
+
+
+def dealt_from(text: str) -> str | None:
+    """The data set of the loader that the one training loop goes through."""
+    unit = Program(module("from torch.utils.data import DataLoader\n" + textwrap.dedent(text)))
+    (loop,) = unit.train_loops
+    if loop.loader is None:
+        return None
+    assert loop.loader.dataset is not None
+    return loop.loader.module.text(loop.loader.dataset)
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in FOUND])
+def test_the_loader_of_a_training_loop_is_followed_to_where_it_is_made(text: str) -> None:
+    assert dealt_from(text) == "mine"
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in UNKNOWN])
+def test_a_loop_through_something_else_has_no_loader(text: str) -> None:
+    assert dealt_from(text) is None

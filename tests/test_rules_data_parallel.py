@@ -1,0 +1,356 @@
+"""DF201 and DF303: what becomes of torch.nn.DataParallel where there are ranks."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from cases import RULES, changes, fixed, found, module
+from ddpfix.patcher.analysis.program import Program
+
+NOOP = [
+    ("DF201", "nothing trains", """
+        import torch
+        model = torch.nn.DataParallel(net)
+        model(batch)
+        """),
+    ("DF201", "no wrapper", """
+        import torch
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """),
+    ("DF303", "no process group", """
+        import torch
+        def train(args, model):
+            model = torch.nn.DataParallel(model)
+        """),
+    ("DF303", "kept to a lone process by its rank", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        if args.local_rank == -1:
+            model = torch.nn.DataParallel(model)
+        """),
+    ("DF303", "evaluation by a program without ranks", """
+        import torch
+        def evaluate(args, model, data):
+            model = torch.nn.DataParallel(model)
+            model.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
+)
+def test_a_wrapper_that_does_no_harm_is_left_alone(code: str, text: str) -> None:
+    assert [finding.because for finding in found(code, text)] == []
+
+
+FIX = [
+    ("DF201", "behind the device and the count of cards, whichever comes last", """
+        import argparse
+        parser = argparse.ArgumentParser()
+        def main():
+            args = parser.parse_args()
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            args.n_gpu = torch.cuda.device_count()
+            args.device = device
+            set_seed(args)
+            model = torch.nn.DataParallel(net)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        main()
+        """, """
+        @@ -1,2 +1,5 @@
+         import argparse
+        +import datetime
+        +import torch
+        +import os
+         parser = argparse.ArgumentParser()
+        @@ -7,2 +10,13 @@
+             args.device = device
+        +    args.local_rank = -1
+        +    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +        args.local_rank = int(os.environ['LOCAL_RANK'])
+        +    if args.local_rank != -1:
+        +        use_cuda = torch.cuda.is_available()
+        +        if use_cuda:
+        +            torch.cuda.set_device(args.local_rank)
+        +        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                             timeout=datetime.timedelta(hours=1))
+        +        device = args.device = torch.device('cuda', args.local_rank) if use_cuda else torch.device('cpu')
+        +        args.n_gpu = 1
+             set_seed(args)
+        """),  # noqa: E501
+    ("DF201", "once, before the first of two wrappers, with the options the script has", """
+        import torch
+        parser.add_argument("--local_rank", type=int, default=-1)
+        parser.add_argument("--no_cuda", action="store_true")
+        args = parser.parse_args()
+        args.n_gpu = torch.cuda.device_count()
+        args.device = torch.device("cuda")
+        model = torch.nn.DataParallel(net)
+        other = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,2 +1,4 @@
+         import torch
+        +import datetime
+        +import os
+         parser.add_argument("--local_rank", type=int, default=-1)
+        @@ -6,2 +8,10 @@
+         args.device = torch.device("cuda")
+        +if args.local_rank != -1:
+        +    use_cuda = torch.cuda.is_available() and not args.no_cuda
+        +    if use_cuda:
+        +        torch.cuda.set_device(args.local_rank)
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+        +    args.device = torch.device('cuda', args.local_rank) if use_cuda else torch.device('cpu')
+        +    args.n_gpu = 1
+         model = torch.nn.DataParallel(net)
+        """),  # noqa: E501
+    ("DF201", "behind the arguments, where no device is chosen beside them", """
+        import torch
+        args = parser.parse_args()
+        print(args)
+        n_gpu = torch.cuda.device_count()
+        if args.local_rank == -1:
+            print()
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,5 +1,16 @@
+         import torch
+        +import datetime
+        +import os
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+        +    args.local_rank = int(os.environ['LOCAL_RANK'])
+         print(args)
+         n_gpu = torch.cuda.device_count()
+        +if torch.distributed.is_initialized():
+        +    n_gpu = 1
+         if args.local_rank == -1:
+        """),  # noqa: E501
+    ("DF201", "where the program starts, where it has no arguments", """
+        import torch
+        def train(net):
+            model = torch.nn.DataParallel(net)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        if __name__ == "__main__":
+            train(net)
+        """, """
+        @@ -1,2 +1,4 @@
+         import torch
+        +import datetime
+        +import os
+         def train(net):
+        @@ -6,2 +8,8 @@
+         if __name__ == "__main__":
+        +    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +        use_cuda = torch.cuda.is_available()
+        +        if use_cuda:
+        +            torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                             timeout=datetime.timedelta(hours=1))
+             train(net)
+        """),  # noqa: E501
+    ("DF303", "a wrapper for evaluation goes with its test", """
+        import torch
+        def evaluate(args, model, data):
+            model.eval()
+            if args.n_gpu > 1:
+                # all cards
+                model = torch.nn.DataParallel(model)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        def train(args, model, data):
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        """, """
+        @@ -3,5 +3,2 @@
+             model.eval()
+        -    if args.n_gpu > 1:
+        -        # all cards
+        -        model = torch.nn.DataParallel(model)
+             for batch in torch.utils.data.DataLoader(data):
+        """),
+    ("DF303", "a wrapper for evaluation goes alone from a block of several statements", """
+        import torch
+        def evaluate(args, model, data):
+            model.eval()
+            if args.n_gpu > 1:
+                print(args.n_gpu)
+                model = torch.nn.DataParallel(model)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        def train(args, model, data):
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        """, """
+        @@ -5,3 +5,2 @@
+                 print(args.n_gpu)
+        -        model = torch.nn.DataParallel(model)
+             for batch in torch.utils.data.DataLoader(data):
+        """),
+    ("DF303", "a wrapper for evaluation leaves the other branch as it is", """
+        import torch
+        def evaluate(args, model, data):
+            model.eval()
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            else:
+                model.to(args.device)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        def train(args, model, data):
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        """, """
+        @@ -4,3 +4,3 @@
+             if args.n_gpu > 1:
+        -        model = torch.nn.DataParallel(model)
+        +        pass
+             else:
+        """),
+    ("DF303", "a lone process keeps its wrapper", """
+        def train(args, model):
+            dist.init_process_group('gloo')
+            model = torch.nn.DataParallel(model)
+        """, """
+        @@ -1,3 +1,5 @@
+        +import torch
+         def train(args, model):
+             dist.init_process_group('gloo')
+        -    model = torch.nn.DataParallel(model)
+        +    if not torch.distributed.is_initialized():
+        +        model = torch.nn.DataParallel(model)
+        """),
+    ("DF303", "a test of a wrapper asks for a lone process too", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            if args.wrap:
+                model = torch.nn.DataParallel(model)
+            if args.a or args.b:
+                model = torch.nn.DataParallel(model)
+        """, """
+        @@ -3,5 +3,5 @@
+             torch.distributed.init_process_group('gloo')
+        -    if args.wrap:
+        +    if args.wrap and not torch.distributed.is_initialized():
+                 model = torch.nn.DataParallel(model)
+        -    if args.a or args.b:
+        +    if (args.a or args.b) and not torch.distributed.is_initialized():
+                 model = torch.nn.DataParallel(model)
+        """),
+    ("DF303", "a wrapper among other statements gets a test of its own", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            if args.wrap:
+                print()
+                model = torch.nn.DataParallel(model)
+        """, """
+        @@ -5,2 +5,3 @@
+                 print()
+        -        model = torch.nn.DataParallel(model)
+        +        if not torch.distributed.is_initialized():
+        +            model = torch.nn.DataParallel(model)
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
+)
+def test_a_wrapper_of_one_process_makes_room_for_ranks_exactly_like_this(
+    code: str, text: str, diff: str
+) -> None:
+    text = textwrap.dedent(text).lstrip("\n")
+    new = fixed(code, text)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
+    assert found(code, new) == []
+
+
+REPORTED = [
+    ("DF201", "a card goes by its number", """
+        import torch
+        def train(net):
+            model = torch.nn.DataParallel(net).to("cuda:0")
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        if __name__ == "__main__":
+            train(net)
+        """),
+    ("DF201", "nothing shows where the program starts", """
+        import torch
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """),
+    ("DF303", "another branch for those without a wrapper", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            if args.wrap:
+                model = torch.nn.DataParallel(model)
+            else:
+                model.to(args.device)
+        """),
+    ("DF303", "a wrapper without a name", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            return torch.nn.DataParallel(model)
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in REPORTED]
+)
+def test_a_wrapper_is_reported_and_not_touched_where_its_place_is_not_plain(
+    code: str, text: str
+) -> None:
+    (finding,) = found(code, text)
+    assert finding.edits == ()
+
+
+STARTED = """
+import torch
+import steps
+args = parser.parse_args()
+steps.train(torch.nn.DataParallel(net))
+"""
+STEPS = """
+import torch
+def train(model):
+    {}
+    for batch in torch.utils.data.DataLoader(data):
+        model(batch).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "edits"),
+    [
+        pytest.param("n_gpu = 4", True, id="a number"),
+        pytest.param("n_gpu = torch.cuda.device_count()", False, id="a count of cards"),
+    ],
+)
+def test_no_group_is_made_where_another_module_counts_the_cards(line: str, edits: bool) -> None:
+    unit = Program(module(STARTED), (module(STEPS.format(line)),))
+    (finding,) = RULES["DF201"].findings(unit)
+    assert bool(finding.edits) is edits
