@@ -55,8 +55,32 @@ def declared_flags(script: Path) -> dict[str, object] | None:
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
                 option = declared_option(node)
                 flags |= dict.fromkeys(option.flags, option.default) if option else {}
+            elif isinstance(node, ast.For):
+                flags |= dict.fromkeys(_flags_of_loop(node))
     reads = any(getattr(node, "attr", "") == "argv" for one in trees for node in ast.walk(one))
     return flags or (_fields(trees) if reads else {}) or None
+
+
+def _flags_of_loop(loop: ast.For) -> Iterator[str]:
+    """The flags of ``for name in ("--a", "--b"): parser.add_argument(name)``, and of pairs."""
+    targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+    names = {
+        arg.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"
+        for arg in node.args
+        if isinstance(arg, ast.Name)
+    }
+    for row in getattr(loop.iter, "elts", ()):
+        values = row.elts if isinstance(loop.target, ast.Tuple) and _is_row(row) else [row]
+        for target, value in zip(targets, values, strict=False):
+            flag = _constant(value)
+            if getattr(target, "id", "") in names and str(flag).startswith("--"):
+                yield str(flag)
+
+
+def _is_row(node: ast.expr) -> bool:
+    return isinstance(node, ast.Tuple | ast.List)
 
 
 def _fields(trees: Iterable[ast.Module]) -> dict[str, object]:

@@ -106,8 +106,8 @@ def test_an_installed_package_is_no_place_for_a_rule(tmp_path: Path) -> None:
 
 def test_nothing_is_left_where_the_manual_cannot_be_made(tmp_path: Path) -> None:
     copy = ImportedCopy(tmp_path)
-    with (copy.root / "patcher" / "frontend" / "output.py").open("a") as file:
-        file.write('\n\ndef manuals() -> str:\n    raise OSError("a broken checkout")\n')
+    with (copy.root / "patcher" / "frontend" / "manuals.py").open("a") as file:
+        file.write('\n\ndef rule_manuals() -> str:\n    raise OSError("a broken checkout")\n')
     before = copy.files()
     done = new(copy, "DF998", TITLE)
     assert done.returncode == 2

@@ -124,6 +124,20 @@ def test_flags_are_those_of_the_script_and_of_the_modules_beside_it_that_it_impo
     assert declared(tmp_path / "run.py") == {"--a", "--grad-accum", "--c_d"}
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for name in ('--a', '--b'):\n    p.add_argument(name, type=int)\n",
+        "for name, size in [('--a', 1), ['--b', 2]]:\n    p.add_argument(name, default=size)\n",
+    ],
+)
+def test_flags_are_also_those_that_a_loop_over_their_names_declares(
+    tmp_path: Path, loop: str
+) -> None:
+    (tmp_path / "run.py").write_text(loop + "for other in ('--c',):\n    print(other)\n")
+    assert declared(tmp_path / "run.py") == {"--a", "--b"}
+
+
 # --- the horizon ---
 
 

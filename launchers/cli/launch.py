@@ -12,8 +12,9 @@ import click
 from ..backends.export import FORMS
 from ..backends.nodes import Nodes
 from ..backends.registry import OFFERED
+from ..planning.options import PlanOptions
 from ..running import detach as detached
-from ..running.launch import LaunchOptions, PlanOptions, prepare
+from ..running.launch import LaunchOptions, prepare
 from ..running.policy import SupervisionPolicy
 from ..running.runner import LOG
 from ..running.slurm import submit

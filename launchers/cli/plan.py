@@ -7,7 +7,8 @@ from functools import partial
 
 import click
 
-from ..running.launch import PlanOptions
+from ..planning.options import PlanOptions
+from ..planning.planner import planned
 from ..script.source import shares_batches
 from .plan_options import planning
 
@@ -24,8 +25,12 @@ def plan(asked: PlanOptions, as_json: bool) -> None:
     request = asked.request(shared=asked.exact or shares_batches(asked.script))
     click.echo(devices.found, err=True)
     if asked.probe:
+        from ..running.launch import plan_after_probe  # it runs the script
+
         asked.refuse_simulated()
-    found = asked.plan(request, devices, say=partial(click.echo, err=True))
+        found = plan_after_probe(asked, request, devices, say=partial(click.echo, err=True))
+    else:
+        found = planned(request, devices)
     if as_json:
         click.echo(json.dumps(asked.facts(devices, found), indent=2))
         return

@@ -6,13 +6,13 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
 
 from ...recipes.load import load
+from ...record import fields_of
 from ..gpus.select import GpuRequest
+from ..planning.options import PlanOptions
 from ..planning.precision import CHOICES
-from ..running.launch import PlanOptions
 from .gpu_options import on_cards
 
 
@@ -74,7 +74,7 @@ def planning(function: Any) -> Any:
         **others: Any,
     ) -> Any:
         recipe = load(recipe_name)
-        mine = {field.name for field in attrs.fields(PlanOptions)} & others.keys()
+        mine = {*fields_of(PlanOptions)} & others.keys()
         asked = PlanOptions(
             recipe,
             script or Path(recipe.script),

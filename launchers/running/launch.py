@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from ...errors import InputError
-from ...recipes.model import Recipe
-from ...record import as_dict
 from ..backends import command as commands
 from ..backends.export import Launch, backend_for, emitted
 from ..backends.nodes import Nodes
 from ..backends.registry import chosen, need_packages
-from ..gpus.select import Devices, GpuRequest, choose_cpu, choose_devices, choose_for_job
+from ..gpus.select import Devices
+from ..planning.options import PlanOptions
 from ..planning.planner import FullPlan, PlanRequest, planned
 from ..script.arguments import parse_flags
 from ..script.source import declared, shares_batches
@@ -36,72 +34,6 @@ from .runner import (
 )
 
 Say = Callable[[str], None]
-
-
-@attrs.frozen
-class PlanOptions:
-    """What `ddpfix plan` and `ddpfix launch` are asked for alike.
-
-    None stands for the recipe's own number, or for as many processes as there are usable cards.
-    `probe` is how many real optimizer steps are timed first.
-    """
-
-    recipe: Recipe
-    script: Path
-    gpus: GpuRequest
-    global_batch: int | None = None
-    per_device: int | None = None
-    processes: int | None = None
-    cpu: bool = False
-    exact: bool = False
-    precision: str = "auto"
-    probe: int | None = None
-    extra: tuple[str, ...] = ()
-
-    def devices(self, *, job: bool = False) -> Devices:
-        """Where the processes go; `job`: where those of a batch job will."""
-        if self.cpu:
-            return choose_cpu(self.processes, named=self.gpus.named or self.gpus.kinds)
-        choose = choose_for_job if job else choose_devices
-        return choose(self.gpus.look(), self.processes, named=self.gpus.named)
-
-    def refuse_simulated(self) -> None:
-        """Raise InputError where cards are meant on which nothing can run."""
-        if self.gpus.kinds:
-            raise InputError(
-                f"--gpus {','.join(self.gpus.kinds)!r}: nothing can run on simulated cards; see "
-                "what would with --dry-run or --emit"
-            )
-
-    def request(self, *, shared: bool, machines: int = 1) -> PlanRequest:
-        """The plan to ask for. `shared`: ranks share each batch out."""
-        return PlanRequest(
-            self.recipe,
-            self.script,
-            self.global_batch,
-            self.per_device,
-            self.precision,
-            self.extra,
-            shared,
-            machines,
-        )
-
-    def plan(
-        self, request: PlanRequest, devices: Devices, say: Say, backend: str | None = None
-    ) -> FullPlan:
-        """The plan, after a probe of so many steps if one is asked for."""
-        if not self.probe:
-            return planned(request, devices)
-        from .probe import probed  # of no use without a probe
-
-        need_packages(chosen(backend, devices.world))
-        say(f"Timing {self.probe} optimizer steps after one to warm up.")
-        return probed(request, devices, self.probe, backend)
-
-    def facts(self, devices: Devices, plan: FullPlan) -> dict[str, Any]:
-        """What is decided, as JSON can hold it."""
-        cards = [as_dict(gpu) for gpu in devices.cards]
-        return {"recipe": self.recipe.name, **plan.facts(), "cards": cards}
 
 
 @attrs.frozen
@@ -221,6 +153,23 @@ class PreparedLaunch:
         return outcome
 
 
+def plan_after_probe(
+    options: PlanOptions,
+    request: PlanRequest,
+    devices: Devices,
+    say: Say,
+    backend: str | None = None,
+) -> FullPlan:
+    """The plan, after a probe of so many steps if one is asked for."""
+    if not options.probe:
+        return planned(request, devices)
+    from .probe import probed  # of no use without a probe
+
+    need_packages(chosen(backend, devices.world))
+    say(f"Timing {options.probe} optimizer steps after one to warm up.")
+    return probed(request, devices, options.probe, backend)
+
+
 def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
     """Choose devices, plan, and build the command; `say` is told of a probe before it runs.
 
@@ -236,7 +185,7 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
             f"--exact: {asked.script} shares no batches out; `ddpfix patch --exact` it first"
         )
     request = asked.request(shared=shared, machines=machines.count)
-    plan = asked.plan(request, devices, say, options.backend)
+    plan = plan_after_probe(asked, request, devices, say, options.backend)
     folder = (options.output or default_folder(asked.recipe.name)).absolute()
     own = folder / machines.record
     check_folder(own)

@@ -1,0 +1,66 @@
+"""What `ddpfix plan` and `ddpfix launch` are asked for alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...recipes.model import Recipe
+from ...record import as_dict, record
+from ..gpus.select import Devices, GpuRequest, choose_cpu, choose_devices, choose_for_job
+from .planner import FullPlan, PlanRequest
+
+
+@record
+class PlanOptions:
+    """The user's wishes for a plan.
+
+    None stands for the recipe's own number, or for as many processes as there are usable cards.
+    `probe` is how many real optimizer steps are timed first.
+    """
+
+    recipe: Recipe
+    script: Path
+    gpus: GpuRequest
+    global_batch: int | None = None
+    per_device: int | None = None
+    processes: int | None = None
+    cpu: bool = False
+    exact: bool = False
+    precision: str = "auto"
+    probe: int | None = None
+    extra: tuple[str, ...] = ()
+
+    def devices(self, *, job: bool = False) -> Devices:
+        """Where the processes go; `job`: where those of a batch job will."""
+        if self.cpu:
+            return choose_cpu(self.processes, named=self.gpus.named or self.gpus.kinds)
+        choose = choose_for_job if job else choose_devices
+        return choose(self.gpus.look(), self.processes, named=self.gpus.named)
+
+    def refuse_simulated(self) -> None:
+        """Raise InputError where cards are meant on which nothing can run."""
+        if self.gpus.kinds:
+            raise InputError(
+                f"--gpus {','.join(self.gpus.kinds)!r}: nothing can run on simulated cards; see "
+                "what would with --dry-run or --emit"
+            )
+
+    def request(self, *, shared: bool, machines: int = 1) -> PlanRequest:
+        """The plan to ask for. `shared`: ranks share each batch out."""
+        return PlanRequest(
+            self.recipe,
+            self.script,
+            self.global_batch,
+            self.per_device,
+            self.precision,
+            self.extra,
+            shared,
+            machines,
+        )
+
+    def facts(self, devices: Devices, plan: FullPlan) -> dict[str, Any]:
+        """What is decided, as JSON can hold it."""
+        cards = [as_dict(gpu) for gpu in devices.cards]
+        return {"recipe": self.recipe.name, **plan.facts(), "cards": cards}
