@@ -74,23 +74,23 @@ class Devices:
 
     @property
     def indices(self) -> tuple[int, ...] | None:
-        """The cards as nvidia-smi counts them: none for the CPU, None if not known yet."""
+        """The cards' indices as in nvidia-smi: empty for the CPU, None if not known yet."""
         return None if self.assigned else tuple(gpu.index for gpu in self.cards)
 
 
 def choose_cpu(processes: int | None, *, named: Sequence[str] = ()) -> Devices:
-    """How many processes on the CPU; no driver is asked, as it may be why the CPU is wanted.
+    """Choose how many processes to run on the CPU, without querying a driver that may be broken.
 
     Raises:
-        InputError: cards are `named`, or there are no `processes`.
+        InputError: cards are `named`, or `processes` is below 1.
 
     """
     if named:
         raise InputError("--gpus and --cpu exclude each other: give one of them")
     _check_at_least_one(processes)
     world = processes or CPU_PROCESSES
-    many = "1 process" if world == 1 else f"{world} gloo processes"
-    return Devices(world, (), f"Running {many} on the CPU.")
+    count = "1 process" if world == 1 else f"{world} gloo processes"
+    return Devices(world, (), f"Running {count} on the CPU.")
 
 
 def choose_devices(
