@@ -1,4 +1,4 @@
-"""A child that does not outlive the process that started it, however that one dies."""
+"""Kill child processes when their parent dies, however it dies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
-    """What a child does before its exec to get signal `number` at its parent's death (Linux).
+    """Make a `preexec_fn` for `subprocess.Popen` that ends the child when its parent dies (Linux).
 
-    For the `preexec_fn` of `subprocess.Popen`. The parent is the thread that starts the child.
+    The kernel sends signal `number` when the thread that started the child ends. Returns None on
+    other systems.
     """
     if not sys.platform.startswith("linux"):
         return None

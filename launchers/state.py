@@ -1,4 +1,4 @@
-"""The state folder, and its small files, which are there as a whole or not at all."""
+"""State directory and atomic writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def state_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """What is kept from one run to the next: $XDG_STATE_HOME/ddpfix, else ~/.local/state/ddpfix.
+    """The folder for data of earlier runs: $XDG_STATE_HOME/ddpfix or ~/.local/state/ddpfix.
 
     A relative $XDG_STATE_HOME is ignored (XDG Base Directory Specification 0.8).
     """
@@ -20,8 +20,8 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def keep(path: Path, text: str) -> None:
-    """Replace what a file holds, in a folder that is made for it. Raises OSError."""
+    """Write a file so that it is complete or unchanged; makes its folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    partial = path.with_suffix(".part")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

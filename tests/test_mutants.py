@@ -70,7 +70,7 @@ def test_every_kind_breaks_a_source_at_these_points(mutations: ModuleType, tmp_p
 def test_a_mutant_is_the_source_but_for_its_point_and_still_python(
     mutations: ModuleType, tmp_path: Path
 ) -> None:
-    file = ROOT / "patcher" / "frontend" / "cli.py"
+    file = ROOT / "launchers" / "planning" / "planner.py"
     source = mutations.Source(file.parent, file.name)
     every = [one for some in mutations.mutants(file.parent, [file.name]).values() for one in some]
     assert len(every) > 100

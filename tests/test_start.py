@@ -16,6 +16,7 @@ HEAVY = {"torch", "libcst", "rich", "attrs", "cattrs", "numpy", "accelerate", "t
 # What only some launches need, or those alone that have started their ranks.
 UNUSED = ["torch", "transformers", "libcst", "rich", "pynvml", "importlib.metadata"]
 PLANLESS = [*UNUSED, "attrs", "attr", "cattrs", "subprocess"]
+PLANLESS.remove("importlib.metadata")  # which says whether shipped predictions apply
 UNUSED += [
     "ddpfix.launchers.gpus.simulated",
     "ddpfix.launchers.backends.rendezvous",

@@ -1,1 +1,1 @@
-"""Which cards exist and which may be used. May import the leaves beside the folders."""
+"""Find the cards of this machine and those a run may use. May import root modules only."""

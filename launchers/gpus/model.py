@@ -1,4 +1,4 @@
-"""A card, and the cards of a machine, as records: whoever reads them asks no driver."""
+"""Records of cards and of a machine's inventory, free of any driver call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GIB = 1 << 30
 
 @record
 class Process:
-    """A process that computes on a card: its id, as the host counts, and its bytes if known."""
+    """A compute process on a card: its id on the host, and its memory in bytes if known."""
 
     pid: int
     memory: int | None
@@ -17,7 +17,7 @@ class Process:
 
 @record
 class Slice:
-    """A part of a card that is split by MIG; memory in bytes."""
+    """A MIG slice of a card; memory in bytes."""
 
     uuid: str
     name: str
@@ -30,7 +30,7 @@ class Gpu:
     """One card as NVML sees it. Memory is in bytes, utilization in per cent.
 
     `power` and `power_limit` are in watts, `temperature` in degrees Celsius; `pci` is the address
-    on the bus, `minor` the number in /dev/nvidia<minor>. A quantity NVML did not give is 0 for
+    on the bus, `minor` the number in /dev/nvidia<minor>. A quantity NVML did not report is 0 for
     memory and None elsewhere. `why_not` is empty exactly when `usable` is true.
     """
 
@@ -57,7 +57,7 @@ class Gpu:
 
 @record
 class Link:
-    """Two cards, by index, and what joins them in the words of ``nvidia-smi topo -m``."""
+    """Two cards, by index, and how they are connected in the terms of ``nvidia-smi topo -m``."""
 
     first: int
     second: int
@@ -66,13 +66,12 @@ class Link:
 
 @record
 class Inventory:
-    """The cards, those visible to CUDA first and in CUDA's order, then the hidden ones.
+    """The cards of a machine: those visible to CUDA first, in CUDA's order, then the hidden ones.
 
     `driver` is its version, or empty without one. `note` is one sentence on the inventory as a
-    whole, with a way out where something is wrong, and empty when there is nothing to say.
-    `broken` means that there may well be cards, but the driver cannot be asked about them.
-    `links` tells how each two cards are joined, where NVML says so. `simulated` cards are none of
-    this machine's.
+    whole, with a remedy if something is wrong, and empty if there is nothing to report.
+    `broken` means that there may be cards, but the driver cannot be queried. `links` are the
+    connections between cards that NVML reports. `simulated` cards are not of this machine.
     """
 
     gpus: tuple[Gpu, ...]
@@ -89,10 +88,10 @@ class Inventory:
 
 
 def objection(gpu: Gpu, busy_above: int | None, min_free: int | None) -> str:
-    """Why a training may not use the card, or nothing; the bounds are those of `inventory`."""
+    """Why a training may not use the card, or ""; for the limits see `nvml.inventory`."""
     if gpu.mig:
-        parts = f" into {len(gpu.slices)}" if gpu.slices else ""
-        return f"split by MIG{parts}, and DDP cannot join slices: nvidia-smi -mig 0 undoes it"
+        count = f" into {len(gpu.slices)}" if gpu.slices else ""
+        return f"split by MIG{count}, and DDP cannot join slices: nvidia-smi -mig 0 undoes it"
     if gpu.compute_mode == "prohibited":
         return "compute mode is Prohibited: nvidia-smi -c 0 allows it"
     if gpu.compute_mode == "exclusive process" and gpu.processes:

@@ -1,4 +1,4 @@
-"""The cards while a run goes on: once a second their use, memory, power and temperature."""
+"""Sample the cards' utilization, memory, power and temperature during a run."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import Any
 import pynvml
 
 SAMPLES = "gpus.jsonl"
-EVERY = 1.0  # seconds
+INTERVAL = 1.0  # seconds
 
 
 class Monitor:
-    """Writes a line a second to a file: {"t": seconds, "gpus": [{"index": …}, …]}, or its "lost".
+    """Write a JSON line per sample: {"t": seconds, "gpus": [{"index": …}, …]}, or with "lost".
 
-    Cards are told by their indices, as in nvidia-smi. Whatever NVML says or stops saying, the run
-    goes on: a look that fails is written down as such, and the next one starts NVML anew.
+    Cards are identified by their indices, as in nvidia-smi. An NVML error never ends the run: it is
+    written as the sample's "lost", and the next sample initializes NVML again.
     """
 
-    def __init__(self, path: Path, cards: Sequence[int], every: float = EVERY) -> None:
+    def __init__(self, path: Path, cards: Sequence[int], interval: float = INTERVAL) -> None:
         self.peaks: dict[int, dict[str, float]] = {}
         self._started = False
         self.looks = self.failed = 0
         self.last_error = ""
-        self._path, self._cards, self._every = path, cards, every
+        self._path, self._cards, self._interval = path, cards, interval
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._sample_until_ended, daemon=True)
         self._began = time.monotonic()
 
     def __enter__(self) -> Monitor:
@@ -41,13 +41,13 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._cards:
-            # Not for ever: a call into a driver that is out of order may never come back.
+            # With a time limit: a call into a broken driver may never return.
             self._thread.join(5.0)
         if not self._thread.is_alive():
-            self._shut()
+            self._shut_down()
 
     def facts(self) -> dict[str, Any]:
-        """For the record: how many looks there were, how many failed, the most of each quantity."""
+        """Plain data for the run record: samples, failures, and the peak of each quantity."""
         error = {"last_error": self.last_error} if self.last_error else {}
         return {
             "looks": self.looks,
@@ -56,30 +56,30 @@ class Monitor:
             "peaks": {str(index): dict(peaks) for index, peaks in self.peaks.items()},
         }
 
-    def _watch(self) -> None:
+    def _sample_until_ended(self) -> None:
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             while not self._ended.is_set():
-                sample = {"t": round(time.monotonic() - self._began, 2), **self._look()}
-                # A full disk ends neither the run nor the looking.
+                sample = {"t": round(time.monotonic() - self._began, 2), **self._sample()}
+                # A full disk ends neither the run nor the sampling.
                 with contextlib.suppress(OSError):
                     file.write(json.dumps(sample) + "\n")
                     file.flush()
-                self._ended.wait(self._every)
+                self._ended.wait(self._interval)
 
-    def _look(self) -> dict[str, Any]:
+    def _sample(self) -> dict[str, Any]:
         self.looks += 1
         try:
-            if not self._started:  # once: without persistence mode it takes a second
+            if not self._started:  # only once: it takes a second without persistence mode
                 pynvml.nvmlInit()
                 self._started = True
             return {"gpus": [self._card(index) for index in self._cards]}
         except pynvml.NVMLError as error:
-            self._shut()
+            self._shut_down()
             self.failed += 1
             self.last_error = str(error)
             return {"lost": str(error)}
 
-    def _shut(self) -> None:
+    def _shut_down(self) -> None:
         if self._started:
             self._started = False
             with contextlib.suppress(pynvml.NVMLError):
@@ -88,14 +88,14 @@ class Monitor:
     def _card(self, index: int) -> dict[str, Any]:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        found: dict[str, float] = {"memory_used": int(memory.used)}
-        for name, question in QUESTIONS.items():
+        values: dict[str, float] = {"memory_used": int(memory.used)}
+        for name, query in QUERIES.items():
             with contextlib.suppress(pynvml.NVMLError_NotSupported):
-                found[name] = question(handle)
+                values[name] = query(handle)
         peaks = self.peaks.setdefault(index, {})
-        for name, value in found.items():
+        for name, value in values.items():
             peaks[name] = max(value, peaks.get(name, value))
-        return {"index": index, **found}
+        return {"index": index, **values}
 
 
 def _utilization(handle: Any) -> float:
@@ -113,4 +113,4 @@ def _temperature(handle: Any) -> float:
     return int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
 
 
-QUESTIONS = {"utilization": _utilization, "power": _power, "temperature": _temperature}
+QUERIES = {"utilization": _utilization, "power": _power, "temperature": _temperature}

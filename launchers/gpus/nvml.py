@@ -1,8 +1,8 @@
-"""Which cards this machine has, and which of them a training may use, asked of NVML alone.
+"""Query NVML for the cards of this machine, and decide which of them a training may use.
 
-NVML (through ``pynvml``) answers without creating a CUDA context, so looking costs no memory on
-any card and works where torch is not installed. Source of the calls and their error codes: the
-NVML API reference (docs.nvidia.com/deploy/nvml-api).
+NVML (through ``pynvml``) needs no CUDA context, so a query takes no memory on any card and works
+where torch is not installed. Source of the calls and their error codes: the NVML API reference
+(docs.nvidia.com/deploy/nvml-api).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ BUSY_ABOVE = 1 * GIB
 """Bytes in use above which a card counts as busy.
 
 An idle card shows a few MiB, a desktop some hundreds, a lone CUDA context 0.3 to 0.6 GiB; a
-training shows several GiB. The bound is absolute because a tenth of an 80 GiB card would let
-somebody's 7 GiB job pass as idle.
+training shows several GiB. The limit is absolute: a tenth of an 80 GiB card would let somebody's
+7 GiB job pass as idle.
 """
-
 
 # Why NVML could not start, and what to do about it.
 START_ERRORS = {
@@ -46,10 +45,10 @@ START_ERRORS = {
     "`nvidia-smi --gpu-reset` as root, or reboot.",
 }
 
-# Errors of a machine that simply has no card, or none in use.
+# Errors of a machine that has no card, or whose driver is not loaded.
 NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
-# Why one card cannot be used, each with its way out.
+# Why one card cannot be used, and what to do about it.
 CARD_ERRORS = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost: it fell off the bus, reset it or reboot",
     pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset: nvidia-smi --gpu-reset",
@@ -64,7 +63,7 @@ CARD_ERRORS = {
 
 COMPUTE_MODES = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
-    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive process",  # what it was, until CUDA 8
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive process",  # its name until CUDA 8
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive process",
 }
@@ -76,31 +75,30 @@ def inventory(
     busy_above: int | None = None,
     min_free: int | None = None,
 ) -> Inventory:
-    """Ask NVML for every card and decide which may be used.
+    """Query NVML for every card and decide which may be used.
 
-    `environ` (the process's own by default) is read for CUDA_VISIBLE_DEVICES and Slurm's
-    assignment alone. A card with more than `busy_above` bytes in use, or less than `min_free`
-    free, is left out; what is in use does not matter where `min_free` alone is given, and is
-    BUSY_ABOVE where neither is. Never raises for what the machine lacks: the note then says why
-    there is nothing.
+    `environ` (default: os.environ) is read only for CUDA_VISIBLE_DEVICES and Slurm's assignment.
+    A card with more than `busy_above` bytes in use, or less than `min_free` bytes free, is marked
+    unusable; without either limit, `busy_above` is BUSY_ABOVE. Raises nothing if the machine has no
+    card or driver: the note of the empty inventory then says why.
     """
     environ = os.environ if environ is None else environ
     if busy_above is None and min_free is None:
         busy_above = BUSY_ABOVE
     try:
         with _nvml():
-            driver = _ask(pynvml.nvmlSystemGetDriverVersion, default="")
+            driver = _query(pynvml.nvmlSystemGetDriverVersion, default="")
             count = range(pynvml.nvmlDeviceGetCount())
             cards = tuple(_card(index, busy_above, min_free) for index in count)
-            joined = links({gpu.index: gpu.pci for gpu in cards})
+            found_links = links({gpu.index: gpu.pci for gpu in cards})
     except pynvml.NVMLError as error:
         broken = error.value not in NO_DRIVER
         return Inventory((), "", _start_note(error), broken)
     if not cards:
         note = f"The NVIDIA driver {driver} is loaded, but it sees no card."
         return Inventory((), driver, note)
-    left, note = leave_out_hidden(cards, environ)
-    return Inventory(left, driver, note, links=joined)
+    marked, note = leave_out_hidden(cards, environ)
+    return Inventory(marked, driver, note, links=found_links)
 
 
 @contextmanager
@@ -116,10 +114,10 @@ def _start_note(error: pynvml.NVMLError) -> str:
     return START_ERRORS.get(error.value) or f"NVML could not be asked ({error}): see `nvidia-smi`."
 
 
-def _ask(question: Callable[..., Any], *arguments: Any, default: Any) -> Any:
-    """The answer, or `default` where this card or this driver cannot give one."""
+def _query(function: Callable[..., Any], *arguments: Any, default: Any) -> Any:
+    """Call an NVML function; `default` if this card or this driver does not support it."""
     try:
-        return question(*arguments)
+        return function(*arguments)
     except pynvml.NVMLError as error:
         if error.value in CARD_ERRORS:
             raise
@@ -127,89 +125,89 @@ def _ask(question: Callable[..., Any], *arguments: Any, default: Any) -> Any:
 
 
 def _card(index: int, busy_above: int | None, min_free: int | None) -> Gpu:
-    known = Gpu(index, "", "unknown", 0, 0, 0, None, None, mig=False, usable=False, why_not="")
-    trouble = ""
+    gpu = Gpu(index, "", "unknown", 0, 0, 0, None, None, mig=False, usable=False, why_not="")
+    failure = ""
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        # Bit by bit, so that a card lost half-way keeps what it still said.
-        for facts in _questions(handle):
-            known = changed(known, **facts)
+        # One query at a time, so that a card lost half-way keeps what it reported before.
+        for fields in _query_fields(handle):
+            gpu = changed(gpu, **fields)
     except pynvml.NVMLError as error:
-        trouble = CARD_ERRORS.get(error.value) or (
+        failure = CARD_ERRORS.get(error.value) or (
             f"NVML says: {error}; see `nvidia-smi -q -i {index}` and dmesg"
         )
-    why_not = trouble or objection(known, busy_above, min_free)
-    return changed(known, usable=not why_not, why_not=why_not)
+    why_not = failure or objection(gpu, busy_above, min_free)
+    return changed(gpu, usable=not why_not, why_not=why_not)
 
 
-def _questions(handle: Any) -> Iterator[dict[str, Any]]:
-    """What NVML says of a card, as fields of `Gpu`."""
-    yield {"uuid": _ask(pynvml.nvmlDeviceGetUUID, handle, default="")}
-    yield {"name": _ask(pynvml.nvmlDeviceGetName, handle, default="unknown")}
+def _query_fields(handle: Any) -> Iterator[dict[str, Any]]:
+    """Query a card for the fields of `Gpu`, one after the other."""
+    yield {"uuid": _query(pynvml.nvmlDeviceGetUUID, handle, default="")}
+    yield {"name": _query(pynvml.nvmlDeviceGetName, handle, default="unknown")}
     total, used, free = _memory(handle)
     yield {"memory_total": total, "memory_used": used, "memory_free": free}
-    capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
+    capability = _query(pynvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
     yield {"compute_capability": capability}
-    rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle, default=None)
+    rates = _query(pynvml.nvmlDeviceGetUtilizationRates, handle, default=None)
     yield {"utilization": None if rates is None else int(rates.gpu)}
-    mig = _ask(pynvml.nvmlDeviceGetMigMode, handle, default=(0, 0))
+    mig = _query(pynvml.nvmlDeviceGetMigMode, handle, default=(0, 0))
     if mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         yield {"mig": True, "slices": tuple(_slices(handle))}
-    mode = _ask(pynvml.nvmlDeviceGetComputeMode, handle, default=pynvml.NVML_COMPUTEMODE_DEFAULT)
+    mode = _query(pynvml.nvmlDeviceGetComputeMode, handle, default=pynvml.NVML_COMPUTEMODE_DEFAULT)
     yield {"compute_mode": COMPUTE_MODES.get(mode, f"mode {mode}")}
     yield {"processes": tuple(_processes(handle))}
     yield {"power": _watts(pynvml.nvmlDeviceGetPowerUsage, handle)}
     yield {"power_limit": _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)}
     yield {"temperature": _degrees(handle)}
-    address = _ask(pynvml.nvmlDeviceGetPciInfo_v3, handle, default=None)
+    address = _query(pynvml.nvmlDeviceGetPciInfo_v3, handle, default=None)
     yield {"pci": "" if address is None else address.busId}
-    yield {"minor": _ask(pynvml.nvmlDeviceGetMinorNumber, handle, default=None)}
+    yield {"minor": _query(pynvml.nvmlDeviceGetMinorNumber, handle, default=None)}
 
 
 def _memory(handle: Any) -> tuple[int, int, int]:
-    """Total, used and free bytes; zeros where the card does not say.
+    """Total, used and free bytes; zeros if the card does not report them.
 
-    Version 2 of the call counts what the driver reserves for itself apart from `used`; version 1
-    adds it, which makes an idle card look busier. Drivers before 510 have version 1 only.
+    Version 2 of the call reports memory reserved by the driver separately; version 1 adds it to
+    `used`, which makes an idle card look busier. Drivers before 510 have version 1 only.
     """
-    answer = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2, default=None)
-    answer = answer or _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, default=None)
-    if answer is None:
+    info = _query(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2, default=None)
+    info = info or _query(pynvml.nvmlDeviceGetMemoryInfo, handle, default=None)
+    if info is None:
         return 0, 0, 0
-    return int(answer.total), int(answer.used), int(answer.free)
+    return int(info.total), int(info.used), int(info.free)
 
 
-def _watts(question: Callable[..., Any], handle: Any) -> float | None:
-    milliwatts = _ask(question, handle, default=None)
+def _watts(function: Callable[..., Any], handle: Any) -> float | None:
+    milliwatts = _query(function, handle, default=None)
     return None if milliwatts is None else milliwatts / 1000
 
 
 def _degrees(handle: Any) -> int | None:
-    # The second takes the place of the first, which CUDA 14 will not have; older pynvml lack it.
+    # The second replaces the first, which CUDA 14 drops; older versions of pynvml lack it.
     for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
-        question = getattr(pynvml, name, None)
-        found = question and _ask(question, handle, pynvml.NVML_TEMPERATURE_GPU, default=None)
-        if found is not None:
-            return int(found)
+        function = getattr(pynvml, name, None)
+        degrees = function and _query(function, handle, pynvml.NVML_TEMPERATURE_GPU, default=None)
+        if degrees is not None:
+            return int(degrees)
     return None
 
 
 def _processes(handle: Any) -> Iterator[Process]:
-    # By their versions: the bare name raises an error of its own kind with an old driver.
-    for question in (
+    # By version: the unversioned name raises an error of another type with an old driver.
+    for function in (
         pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
         pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
     ):
-        found = _ask(question, handle, default=None)
-        if found is not None:
-            yield from (Process(int(one.pid), one.usedGpuMemory) for one in found)
+        processes = _query(function, handle, default=None)
+        if processes is not None:
+            yield from (Process(int(one.pid), one.usedGpuMemory) for one in processes)
             return
 
 
 def _slices(handle: Any) -> Iterator[Slice]:
-    for place in range(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)):
-        part = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place, default=None)
-        if part is not None:  # places may be empty
+    for index in range(_query(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)):
+        part = _query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, default=None)
+        if part is not None:  # there may be gaps
             total, used, _ = _memory(part)
-            uuid = _ask(pynvml.nvmlDeviceGetUUID, part, default="")
-            yield Slice(uuid, _ask(pynvml.nvmlDeviceGetName, part, default="MIG"), total, used)
+            uuid = _query(pynvml.nvmlDeviceGetUUID, part, default="")
+            yield Slice(uuid, _query(pynvml.nvmlDeviceGetName, part, default="MIG"), total, used)

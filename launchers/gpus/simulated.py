@@ -1,4 +1,4 @@
-"""Cards that are not here, as an inventory: to see what a plan for them would be."""
+"""An inventory of simulated cards, to plan for cards that are not in this machine."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ COUNTED = re.compile(r"(\d+)\s*[x*]\s*(.+)", re.IGNORECASE)
 
 
 def simulated(names: Sequence[str], *, min_free: int | None = None) -> Inventory:
-    """The cards that `names` tell, all idle, the first kind first; nothing is asked of NVML.
+    """Make an inventory of idle cards from names such as "2x T4", without asking NVML.
 
     Raises:
-        InputError: a count of 0, or a card that is not known.
+        InputError: a count is 0, or a card is not known.
 
     """
-    kinds = [_kind(name) for name in names]
+    kinds = [_parse_kind(name) for name in names]
     gpus = [card for count, card in kinds for _ in range(count)]
-    told = ", ".join(f"{count} x {card.name}" for count, card in kinds)
+    summary = ", ".join(f"{count} x {card.name}" for count, card in kinds)
     return Inventory(
         tuple(_gpu(index, card, min_free) for index, card in enumerate(gpus)),
         driver="",
-        note=f"Simulated: {told}.",
+        note=f"Simulated: {summary}.",
         simulated=True,
     )
 
 
-def _kind(name: str) -> tuple[int, Card]:
+def _parse_kind(name: str) -> tuple[int, Card]:
     if OF_HERE.fullmatch(name):
         raise InputError(
             f"--gpus: {name} names a card of this machine and others do not: name either alone "

@@ -1,4 +1,4 @@
-"""The cards as a table: in colour on a terminal, plain in a pipe, or one line for a log."""
+"""Print the cards as a table, in colour on a terminal, or as one line for a log."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ HEADER = ("card", "name", "used / GiB", "total / GiB", "cc", "load", "temp", "po
 BAR = 12  # characters
 
 
-def print_table(found: Inventory) -> None:
-    """Print all cards and how they are joined to standard output."""
-    if not found.gpus:
+def print_table(inventory: Inventory) -> None:
+    """Print all cards and the links between them to standard output."""
+    if not inventory.gpus:
         return
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(rich_table(found, bars=False))
+        Console().print(rich_table(inventory, bars=False))
     else:
-        _print_plain([HEADER, *(_row(gpu) for gpu in found.gpus)])
-    for line in (*_slices(found), *_links(found.links)):
+        _print_plain([HEADER, *(_row(gpu) for gpu in inventory.gpus)])
+    for line in (*_slices(inventory), *_links(inventory.links)):
         click.echo(line)
 
 
-def rich_table(found: Inventory, *, bars: bool) -> Table:
-    """The cards for a terminal; `bars` adds one for memory and one for the load."""
+def rich_table(inventory: Inventory, *, bars: bool) -> Table:
+    """The cards as a table for a terminal; `bars` adds bars for memory and load."""
     from rich.table import Table
 
     table = Table(*HEADER)
-    for gpu in found.gpus:
+    for gpu in inventory.gpus:
         row = list(_row(gpu))
         if bars:
             row[2] += f" {_bar(gpu.memory_used, gpu.memory_total)}"
@@ -49,9 +49,9 @@ def rich_table(found: Inventory, *, bars: bool) -> Table:
     return table
 
 
-def line(found: Inventory) -> str:
-    """All cards in one line, for a log."""
-    return " | ".join(map(_brief, found.gpus)) or found.note
+def line(inventory: Inventory) -> str:
+    """Format all cards in one line for a log."""
+    return " | ".join(map(_brief, inventory.gpus)) or inventory.note
 
 
 def _row(gpu: Gpu) -> tuple[str, ...]:
@@ -72,8 +72,8 @@ def _row(gpu: Gpu) -> tuple[str, ...]:
 def _state(gpu: Gpu) -> str:
     if gpu.why_not:
         return gpu.why_not
-    on_it = ", ".join(str(process.pid) for process in gpu.processes)
-    return f"free, with process {on_it}" if on_it else "free"
+    pids = ", ".join(str(process.pid) for process in gpu.processes)
+    return f"free, with process {pids}" if pids else "free"
 
 
 def _brief(gpu: Gpu) -> str:
@@ -94,8 +94,8 @@ def _print_plain(rows: list[tuple[str, ...]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def _slices(found: Inventory) -> Iterator[str]:
-    for gpu in found.gpus:
+def _slices(inventory: Inventory) -> Iterator[str]:
+    for gpu in inventory.gpus:
         for part in gpu.slices:
             size = f"{part.memory_total / GIB:.1f} GiB"
             yield f"card {gpu.index} has the slice {part.uuid}: {part.name}, {size}"
@@ -104,6 +104,6 @@ def _slices(found: Inventory) -> Iterator[str]:
 def _links(links: tuple[Link, ...]) -> Iterator[str]:
     """One line for each kind of link."""
     for path in dict.fromkeys(link.path for link in links):
-        pairs = ", ".join(f"{one.first}-{one.second}" for one in links if one.path == path)
+        pairs = ", ".join(f"{link.first}-{link.second}" for link in links if link.path == path)
         meaning = MEANING[path.rstrip("0123456789")]
         yield f"joined by {path} ({meaning}): {pairs}"

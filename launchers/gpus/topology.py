@@ -1,4 +1,4 @@
-"""How each two cards of a machine are joined: by NVLinks, or else by which part of the PCI tree."""
+"""Query NVML for the connections between cards: NVLink, or else a level of the PCIe tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pynvml
 
 from .model import Link
 
-# The words of `nvidia-smi topo -m` for nvmlGpuTopologyLevel_t, the nearest first.
+# The terms of `nvidia-smi topo -m` for nvmlGpuTopologyLevel_t, the nearest first.
 PATHS = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",  # two chips on one board
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
@@ -28,52 +28,53 @@ MEANING = {
     "NODE": "host bridges of one NUMA node",
     "SYS": "the interconnect between NUMA nodes",
 }
-SWITCH = "switch"
+NVSWITCH = "switch"
 
 
 def links(addresses: Mapping[int, str]) -> tuple[Link, ...]:
-    """How the cards with these indices and PCI addresses are joined; call it while NVML is up.
+    """Find the link between each two cards, given by index and PCI address; NVML must be running.
 
-    A pair of which NVML tells nothing, as one card is lost or the driver too old, is left out.
+    A pair is left out if NVML does not report it: a card is lost, or the driver too old.
     """
     handles = {
         index: handle
         for index in addresses
-        if (handle := _told(pynvml.nvmlDeviceGetHandleByIndex, index)) is not None
+        if (handle := _query(pynvml.nvmlDeviceGetHandleByIndex, index)) is not None
     }
-    ends = {index: Counter(_ends(handle, addresses)) for index, handle in handles.items()}
-    found = []
+    ends = {index: Counter(_nvlink_ends(handle, addresses)) for index, handle in handles.items()}
+    result = []
     for first, second in combinations(sorted(handles), 2):
-        lanes = ends[first][second] or min(ends[first][SWITCH], ends[second][SWITCH])
+        lanes = ends[first][second] or min(ends[first][NVSWITCH], ends[second][NVSWITCH])
         path = f"NV{lanes}" if lanes else _path(handles[first], handles[second])
         if path:
-            found.append(Link(first, second, path))
-    return tuple(found)
+            result.append(Link(first, second, path))
+    return tuple(result)
 
 
 def _path(one: Any, other: Any) -> str:
-    level = _told(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other)
+    level = _query(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other)
     return PATHS.get(level, "")
 
 
-def _ends(handle: Any, addresses: Mapping[int, str]) -> Iterator[int | str]:
-    """What each NVLink that is up leads to: a card's index, or a switch, which joins all on it."""
+def _nvlink_ends(handle: Any, addresses: Mapping[int, str]) -> Iterator[int | str]:
+    """The remote end of each active NVLink: a card's index, or NVSWITCH."""
     cards = {address: index for index, address in addresses.items() if address}
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        if not _told(pynvml.nvmlDeviceGetNvLinkState, handle, link):
-            continue  # down, or not there
-        remote = _told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        if not _query(pynvml.nvmlDeviceGetNvLinkState, handle, link):
+            continue  # inactive, or not there
+        remote = _query(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         card = cards.get(remote.busId) if remote is not None else None
         if card is not None:
             yield card
-        elif _told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link) == (
+        elif _query(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link) == (
             pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
         ):
-            yield SWITCH
+            yield NVSWITCH
 
 
-def _told(question: Callable[..., Any], *arguments: Any) -> Any:
+def _query(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an NVML function; None if it fails."""
     try:
-        return question(*arguments)
+        return function(*arguments)
     except pynvml.NVMLError:
         return None

@@ -1,7 +1,7 @@
-"""Which cards the environment leaves a process, and which of them its user names.
+"""Find the cards that the environment leaves visible, and those that the user names.
 
-CUDA_VISIBLE_DEVICES is read as CUDA reads it. Slurm sets it too; where a job has unset it again,
-SLURM_STEP_GPUS or SLURM_JOB_GPUS still tells what the job was given (Slurm's manuals of srun and
+CUDA_VISIBLE_DEVICES is read as CUDA reads it. Slurm sets it too; if a job has unset it again,
+SLURM_STEP_GPUS or SLURM_JOB_GPUS still lists the cards of the job (Slurm's manuals of srun and
 sbatch, output environment variables).
 """
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 HIDDEN = "hidden by CUDA_VISIBLE_DEVICES"
 OF_HERE = re.compile(r"\d+|(GPU-|MIG-)[\w/-]*|[0-9a-f-]+", re.IGNORECASE)
-"""What names a card of this machine: an index, or the beginning of a UUID."""
-NO_FILES = "NoDevFiles"  # what older versions of Slurm give a job without cards
+"""Matches names of cards of this machine: an index, or the beginning of a UUID."""
+NO_FILES = "NoDevFiles"  # set by older versions of Slurm for a job without cards
 
 
 def are_kinds(names: Sequence[str]) -> bool:
-    """Whether these words of ``--gpus`` tell kinds of cards, such as "2x T4" or "RTX 4090".
+    """Whether these values of ``--gpus`` name kinds of cards, such as "2x T4" or "RTX 4090".
 
-    A name that could begin a UUID, as A10 or A100 could, needs a count before it.
+    A name that could begin a UUID, such as A10 or A100, needs a count before it.
     """
     return any(not OF_HERE.fullmatch(name) for name in names)
 
@@ -34,24 +34,24 @@ def are_kinds(names: Sequence[str]) -> bool:
 def leave_out_hidden(
     gpus: tuple[Gpu, ...], environ: Mapping[str, str]
 ) -> tuple[tuple[Gpu, ...], str]:
-    """The cards in CUDA's order, the hidden ones last and with that reason, and a note."""
+    """Sort the cards in CUDA's order, the hidden ones last and marked unusable; also a note."""
     value = environ.get("CUDA_VISIBLE_DEVICES")
     job = environ.get("SLURM_JOB_ID", "")
-    given = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS", "")
-    if value is None and job and given:
-        visible, note = _given_by_slurm(gpus, job, given)
+    assigned = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS", "")
+    if value is None and job and assigned:
+        visible, note = _cards_of_slurm_job(gpus, job, assigned)
         why_not = f"not given to Slurm job {job}"
     elif value is None:
         return gpus, ""
     else:
-        visible, note = _visible(gpus, value)
+        visible, note = _cards_visible_to_cuda(gpus, value)
         why_not = HIDDEN
         if job and not visible:
             ask = "ask for some with `--gres=gpu:N` or `--gpus=N`"
             note = f"{note} This is Slurm job {job}: if it was given no cards, {ask}."
-        elif job and given:
-            note = " ".join(filter(None, [note, _said(job, visible)]))
-    rest = (_hidden(gpu, why_not) for gpu in gpus if gpu not in visible)
+        elif job and assigned:
+            note = " ".join(filter(None, [note, _slurm_note(job, visible)]))
+    rest = (_hide(gpu, why_not) for gpu in gpus if gpu not in visible)
     return (*visible, *rest), note
 
 
@@ -63,30 +63,31 @@ def hides_every_card(visible_devices: str | None) -> bool:
     return not first or (first.startswith("-") and first[1:].isdigit())
 
 
-def pick(found: Inventory, names: Sequence[str]) -> Inventory:
-    """The inventory with the named cards first, in that order, and all others left out.
+def pick(inventory: Inventory, names: Sequence[str]) -> Inventory:
+    """Put the named cards first, in that order, and mark all others unusable.
 
     A name is an index as nvidia-smi shows it, or the beginning of a UUID, with or without `GPU-`.
 
     Raises:
-        InputError: a name fits no card, or several, or a card is named twice.
+        InputError: a name matches no card, or several, or a card is named twice.
 
     """
-    chosen: list[Gpu] = []
+    picked: list[Gpu] = []
     for name in names:
-        gpu = _only(found.gpus, name)
-        if gpu in chosen:
+        gpu = _card_named(inventory.gpus, name)
+        if gpu in picked:
             raise InputError(f"--gpus: {name} is card {gpu.index} again: name each card once")
-        chosen.append(gpu)
-    rest = (_hidden(gpu, "not among --gpus") for gpu in found.gpus if gpu not in chosen)
-    return changed(found, gpus=(*chosen, *rest))
+        picked.append(gpu)
+    rest = (_hide(gpu, "not among --gpus") for gpu in inventory.gpus if gpu not in picked)
+    return changed(inventory, gpus=(*picked, *rest))
 
 
-def _only(gpus: Sequence[Gpu], name: str) -> Gpu:
-    if name.isdigit() and len(name) < 4:  # a UUID that begins in digits takes four to be told
+def _card_named(gpus: Sequence[Gpu], name: str) -> Gpu:
+    if name.isdigit() and len(name) < 4:  # with four digits or more, it begins a UUID
         matches = [gpu for gpu in gpus if gpu.index == int(name)]
     else:
-        matches = [gpu for gpu in gpus if gpu.uuid.removeprefix("GPU-").startswith(_bare(name))]
+        prefix = name.removeprefix("GPU-") or name
+        matches = [gpu for gpu in gpus if gpu.uuid.removeprefix("GPU-").startswith(prefix)]
     if len(matches) == 1:
         return matches[0]
     there = ", ".join(str(index) for index in sorted(gpu.index for gpu in gpus))
@@ -94,44 +95,40 @@ def _only(gpus: Sequence[Gpu], name: str) -> Gpu:
     raise InputError(f"--gpus: {name!r} {what}: there are {there or 'none'} (see `ddpfix gpus`)")
 
 
-def _bare(name: str) -> str:
-    return name.removeprefix("GPU-") or name
-
-
-def _hidden(gpu: Gpu, why_not: str) -> Gpu:
-    # A card that is lost stays so: that is the more useful thing to know.
+def _hide(gpu: Gpu, why_not: str) -> Gpu:
+    # For a lost card that it is lost is the more useful reason.
     lost = not gpu.memory_total and gpu.why_not
     return gpu if lost else changed(gpu, usable=False, why_not=why_not)
 
 
-def _given_by_slurm(gpus: tuple[Gpu, ...], job: str, given: str) -> tuple[list[Gpu], str]:
-    """The cards of a job whose CUDA_VISIBLE_DEVICES is gone.
+def _cards_of_slurm_job(gpus: tuple[Gpu, ...], job: str, assigned: str) -> tuple[list[Gpu], str]:
+    """The cards of a Slurm job that has unset CUDA_VISIBLE_DEVICES, and a note.
 
-    Slurm counts cards by the numbers of their device files, over the whole node. A job that is
-    shut in by cgroups sees no others, whatever they are called in there.
+    Slurm numbers cards by their device files, over the whole node. A job confined by cgroups sees
+    only its own cards, whatever their numbers inside.
     """
-    numbers = [int(word) for word in given.split(",") if word.strip().isdigit()]
+    numbers = [int(word) for word in assigned.split(",") if word.strip().isdigit()]
     if len(gpus) <= len(numbers):
-        return list(gpus), _said(job, gpus)
+        return list(gpus), _slurm_note(job, gpus)
     by_file = {gpu.index if gpu.minor is None else gpu.minor: gpu for gpu in gpus}
     chosen = [by_file[number] for number in numbers if number in by_file]
     if len(chosen) != len(numbers) or not chosen:
-        note = f"Slurm gave job {job} the cards {given!r}, of which this machine shows others: "
+        note = f"Slurm gave job {job} the cards {assigned!r}, of which this machine shows others: "
         return [], note + "set CUDA_VISIBLE_DEVICES to the ones that are yours."
-    return chosen, _said(job, chosen)
+    return chosen, _slurm_note(job, chosen)
 
 
-def _said(job: str, gpus: Sequence[Gpu]) -> str:
+def _slurm_note(job: str, gpus: Sequence[Gpu]) -> str:
     names = ", ".join(str(gpu.index) for gpu in gpus)
     return f"Slurm gave job {job} card{'s'[: len(gpus) > 1]} {names}."
 
 
-def _visible(gpus: tuple[Gpu, ...], value: str) -> tuple[list[Gpu], str]:
-    """The cards CUDA would show for this CUDA_VISIBLE_DEVICES, in its order, and a note.
+def _cards_visible_to_cuda(gpus: tuple[Gpu, ...], value: str) -> tuple[list[Gpu], str]:
+    """The cards that CUDA shows for this value of CUDA_VISIBLE_DEVICES, in its order, and a note.
 
-    As the CUDA programming guide has it: indices or unique prefixes of UUIDs, and whatever
-    follows the first entry that names no card is ignored; a card named twice leaves none.
-    Indices are counted in PCI order, as nvidia-smi shows them; a launched run is told so.
+    By the CUDA programming guide, entries are indices or unique prefixes of UUIDs; the first entry
+    that names no card ends the list; a card named twice leaves no cards. Indices are in PCI order,
+    as nvidia-smi shows them; a launched run gets CUDA_DEVICE_ORDER accordingly.
     """
     if value.strip() == NO_FILES:
         return [], f"CUDA_VISIBLE_DEVICES={value!r} says that there are no cards for this job."

@@ -1,4 +1,4 @@
-"""``ddpfix gpus --watch``: the cards again and again, until Ctrl-C."""
+"""``ddpfix gpus --watch``: show the cards repeatedly until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
     from .model import Inventory
 
 
-def watch(look: Callable[[], Inventory], every: float, *, as_json: bool) -> None:
-    """Show what `look` finds every so many seconds: on a terminal in place, else a line each.
+def watch(look: Callable[[], Inventory], interval: float, *, as_json: bool) -> None:
+    """Show the inventory from `look` every `interval` seconds.
 
-    NVML is asked anew each time, so that a driver or a card that goes away is shown as such and a
-    later look finds it again.
+    On a terminal the table is updated in place, otherwise a line is printed each time. `look`
+    queries NVML anew each time, so a driver or a card may vanish and come back.
     """
     try:
         if sys.stdout.isatty() and not as_json:
-            _in_place(look, every)
+            _update_in_place(look, interval)
         while True:
             click.echo(_as_json(look()) if as_json else f"{_now():%H:%M:%S}  {line(look())}")
-            sys.stdout.flush()  # a pipe's reader wants it now
-            time.sleep(every)
+            sys.stdout.flush()  # for the reader of a pipe
+            time.sleep(interval)
     except KeyboardInterrupt:
         return
 
 
-def _in_place(look: Callable[[], Inventory], every: float) -> None:
+def _update_in_place(look: Callable[[], Inventory], interval: float) -> None:
     from rich.console import Group
     from rich.live import Live
 
-    def shown() -> RenderableType:
-        found = look()
-        parts = [f"{_now():%H:%M:%S}  driver {found.driver or '?'}", found.note]
-        table = [rich_table(found, bars=True)] if found.gpus else []
+    def render() -> RenderableType:
+        inventory = look()
+        parts = [f"{_now():%H:%M:%S}  driver {inventory.driver or '?'}", inventory.note]
+        table = [rich_table(inventory, bars=True)] if inventory.gpus else []
         return Group(*filter(None, parts), *table)
 
-    with Live(shown(), auto_refresh=False, screen=True) as live:
+    with Live(render(), auto_refresh=False, screen=True) as live:
         while True:
-            time.sleep(every)
-            live.update(shown(), refresh=True)
+            time.sleep(interval)
+            live.update(render(), refresh=True)
 
 
-def _as_json(found: Inventory) -> str:
+def _as_json(inventory: Inventory) -> str:
     now = _now().isoformat(timespec="milliseconds")
-    return json.dumps({"time": now, **as_dict(found)})
+    return json.dumps({"time": now, **as_dict(inventory)})
 
 
 def _now() -> datetime:

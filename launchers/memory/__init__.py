@@ -1,5 +1,6 @@
-"""The peak memory of one training step on a card, predicted without a card, weights or a hub.
+"""Predict the peak memory of a training step without a card, weights or a model hub.
 
-`step` says what is asked, `peak` what is answered, `predict` answers. Only `worker`, a process of
-its own, and what it alone imports (`networks`, `trace`, `cuda`) need torch.
+`predict` takes the records of `step` and returns those of `peak`. Only `worker`, which runs in its
+own process, and the modules that it alone imports (`networks`, `trace`, `cuda`, `storages`,
+`curves`) need torch.
 """

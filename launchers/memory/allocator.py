@@ -1,9 +1,9 @@
-"""Torch's caching allocator, replayed: what it reserves for a series of allocations.
+"""Simulate torch's caching allocator to find what it reserves for a series of allocations.
 
 The constants and rules are those of c10/cuda/CUDACachingAllocator.cpp (torch 2.4 to 2.13) without
 any setting of PYTORCH_CUDA_ALLOC_CONF: sizes are rounded up, small and large blocks come from
-pools of their own, the best fitting free block is split, neighbours merge again, and nothing goes
-back to the driver.
+separate pools, the best fitting free block is split, free neighbours are merged, and nothing is
+returned to the driver.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from collections.abc import Mapping
 
 import attrs
 
-MIN_BLOCK = 512  # bytes; all sizes are multiples of it
+# In bytes.
+MIN_BLOCK = 512  # all block sizes are multiples of it
 SMALL = 1 << 20  # the largest block of the small pool
-SMALL_SEGMENT = 2 << 20  # what the small pool asks the driver for
-MIN_LARGE = 10 << 20  # below it a large block comes out of a segment of
+SMALL_SEGMENT = 2 << 20  # the size of the small pool's segments
+MIN_LARGE = 10 << 20  # a smaller block of the large pool comes out of a LARGE_SEGMENT
 LARGE_SEGMENT = 20 << 20
-ROUND_LARGE = 2 << 20  # above it a segment is the size rounded up to a multiple of this
+ROUND_LARGE = 2 << 20  # other segments are the size rounded up to a multiple of this
 
 
-def rounded(size: int) -> int:
-    """The bytes that a block of `size` bytes takes at least."""
+def block_size(size: int) -> int:
+    """The bytes that a block for `size` bytes takes at least."""
     return max(MIN_BLOCK, -(-size // MIN_BLOCK) * MIN_BLOCK)
 
 
-def segment_of(size: int) -> int:
-    """The bytes of the segment that the driver is asked for, for a rounded size."""
+def segment_size(size: int) -> int:
+    """The bytes of a new segment for a block of `size` bytes."""
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < MIN_LARGE:
@@ -37,118 +38,118 @@ def segment_of(size: int) -> int:
 
 @attrs.define(eq=False)
 class SegmentPart:
-    """A part of a segment, with its neighbours in it."""
+    """A part of a segment, linked to its neighbours in the segment."""
 
     address: int
     size: int
     small: bool
     free: bool = False
-    before: SegmentPart | None = None
-    behind: SegmentPart | None = None
+    previous: SegmentPart | None = None
+    next: SegmentPart | None = None
 
 
 class Allocator:
-    """The allocator of one card and one stream; `allocated` and `reserved` are bytes as of now."""
+    """The allocator of one card and one stream; `allocated` and `reserved` are current bytes."""
 
     def __init__(self) -> None:
         self.allocated = self.reserved = 0
-        # Free pieces by size, then address, with the pieces beside them: small, and large.
-        self._keys: tuple[list[tuple[int, int]], ...] = ([], [])
-        self._pieces: dict[int, SegmentPart] = {}
-        self._next = 0
+        # (size, address) of the free parts, sorted: those of the large pool, then of the small one.
+        self._free: tuple[list[tuple[int, int]], ...] = ([], [])
+        self._parts: dict[int, SegmentPart] = {}  # by address
+        self._next_address = 0
 
     def take(self, size: int) -> SegmentPart:
-        """A piece for `size` bytes; nothing may be taken for 0 bytes."""
-        size = rounded(size)
+        """Allocate at least `size` bytes, which must be more than 0."""
+        size = block_size(size)
         small = size <= SMALL
-        keys = self._keys[small]
-        place = bisect_left(keys, (size, 0))
-        if place < len(keys):
-            piece = self._pieces[keys.pop(place)[1]]
-            piece.free = False
+        free = self._free[small]
+        index = bisect_left(free, (size, 0))
+        if index < len(free):
+            part = self._parts[free.pop(index)[1]]
+            part.free = False
         else:
-            piece = self._segment(segment_of(size), small)
-        rest = piece.size - size
+            part = self._new_segment(segment_size(size), small)
+        rest = part.size - size
         if rest >= MIN_BLOCK if small else rest > SMALL:
-            self._split(piece, size)
-        self.allocated += piece.size
-        return piece
+            self._split(part, size)
+        self.allocated += part.size
+        return part
 
-    def give(self, piece: SegmentPart) -> None:
-        """Take a piece back, merged with free neighbours."""
-        self.allocated -= piece.size
-        if piece.before is not None and piece.before.free:
-            piece = self._merged(self._claimed(piece.before), piece)
-        if piece.behind is not None and piece.behind.free:
-            piece = self._merged(piece, self._claimed(piece.behind))
-        piece.free = True
-        insort(self._keys[piece.small], (piece.size, piece.address))
+    def give(self, part: SegmentPart) -> None:
+        """Free a part, and merge it with free neighbours."""
+        self.allocated -= part.size
+        if part.previous is not None and part.previous.free:
+            part = self._merge(self._unlist(part.previous), part)
+        if part.next is not None and part.next.free:
+            part = self._merge(part, self._unlist(part.next))
+        part.free = True
+        insort(self._free[part.small], (part.size, part.address))
 
-    def _segment(self, size: int, small: bool) -> SegmentPart:
-        piece = SegmentPart(self._next, size, small)
-        self._pieces[piece.address] = piece
-        self._next += size
+    def _new_segment(self, size: int, small: bool) -> SegmentPart:
+        part = SegmentPart(self._next_address, size, small)
+        self._parts[part.address] = part
+        self._next_address += size
         self.reserved += size
-        return piece
+        return part
 
-    def _split(self, piece: SegmentPart, size: int) -> None:
-        rest = SegmentPart(
-            piece.address + size, piece.size - size, piece.small, True, piece, piece.behind
-        )
-        if rest.behind is not None:
-            rest.behind.before = rest
-        piece.behind, piece.size = rest, size
-        self._pieces[rest.address] = rest
-        insort(self._keys[piece.small], (rest.size, rest.address))
+    def _split(self, part: SegmentPart, size: int) -> None:
+        """Shrink a part to `size`; what is left of it becomes a free part."""
+        rest = SegmentPart(part.address + size, part.size - size, part.small, True, part, part.next)
+        if rest.next is not None:
+            rest.next.previous = rest
+        part.next, part.size = rest, size
+        self._parts[rest.address] = rest
+        insort(self._free[part.small], (rest.size, rest.address))
 
-    def _claimed(self, piece: SegmentPart) -> SegmentPart:
-        keys = self._keys[piece.small]
-        del keys[bisect_left(keys, (piece.size, piece.address))]
-        return piece
+    def _unlist(self, part: SegmentPart) -> SegmentPart:
+        """Remove a part from the list of free ones."""
+        free = self._free[part.small]
+        del free[bisect_left(free, (part.size, part.address))]
+        return part
 
-    def _merged(self, left: SegmentPart, right: SegmentPart) -> SegmentPart:
+    def _merge(self, left: SegmentPart, right: SegmentPart) -> SegmentPart:
         left.size += right.size
-        left.behind = right.behind
-        if right.behind is not None:
-            right.behind.before = left
-        del self._pieces[right.address]
+        left.next = right.next
+        if right.next is not None:
+            right.next.previous = left
+        del self._parts[right.address]
         return left
 
 
 def replay(sizes: list[int], events: list[int], counted: int = 0) -> tuple[dict[int, int], int]:
-    """The blocks that are taken when most is, with their bytes, and the most that is reserved.
+    """Replay allocations: the blocks at the peak, with their bytes, and the bytes reserved.
 
-    An event is the number of a block that is taken, or ~number as it is given back. A block of 0
-    bytes takes nothing. The most that is taken is looked for from event `counted` on.
+    An event is the number of a block as it is allocated, or ~number as it is freed. A block of 0
+    bytes takes no memory. The peak is the largest sum of allocated bytes from event `counted` on.
     """
     allocator = Allocator()
-    held: dict[int, SegmentPart] = {}
-    taken: dict[int, int] = {}  # bytes that a block takes as long as it is held
-    most, when = 0, len(events)
-    for place, event in enumerate(events):
+    parts: dict[int, SegmentPart] = {}
+    block_sizes: dict[int, int] = {}
+    peak, peak_index = 0, len(events)
+    for index, event in enumerate(events):
         if event >= 0:
             if sizes[event]:
-                held[event] = piece = allocator.take(sizes[event])
-                taken[event] = piece.size
-                if allocator.allocated > most and place >= counted:
-                    most, when = allocator.allocated, place
-        elif ~event in held:
-            allocator.give(held.pop(~event))
-    return _alive(events[: when + 1], taken), allocator.reserved
+                parts[event] = part = allocator.take(sizes[event])
+                block_sizes[event] = part.size
+                if allocator.allocated > peak and index >= counted:
+                    peak, peak_index = allocator.allocated, index
+        elif ~event in parts:
+            allocator.give(parts.pop(~event))
+    return _alive(events[: peak_index + 1], block_sizes), allocator.reserved
 
 
 def exact(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, int]:
-    """The blocks that are alive when most is, from event `counted` on, where none is rounded."""
-    now = most = when = 0
-    for place, event in enumerate(events):
-        now += sizes[event] if event >= 0 else -sizes[~event]
-        if now > most and place >= counted:
-            most, when = now, place
-    return _alive(events[: when + 1], dict(enumerate(sizes)))
+    """The blocks at the peak with their bytes, as in `replay` but without rounding of sizes."""
+    allocated = peak = peak_index = 0
+    for index, event in enumerate(events):
+        allocated += sizes[event] if event >= 0 else -sizes[~event]
+        if allocated > peak and index >= counted:
+            peak, peak_index = allocated, index
+    return _alive(events[: peak_index + 1], dict(enumerate(sizes)))
 
 
 def _alive(events: list[int], sizes: Mapping[int, int]) -> dict[int, int]:
-    """The blocks that are there after these events, with their bytes if `sizes` has them."""
+    """The blocks of `sizes` that are allocated after these events, with their bytes."""
     alive: dict[int, int] = {}
     for event in events:
         if event < 0:

@@ -1,11 +1,9 @@
 """Write shipped.json: ``python -m ddpfix.launchers.memory.build_shipped [--missing]``.
 
-It takes some minutes.
-
-It holds the curves of every known recipe as its arguments stand, on a card: in float32 and in half
-precision, with and without checkpointing, and evaluations; and those of the
-settings that docs/memory.md compares with what users report. ``--missing`` traces only what is not
-there yet. Whether it is complete, and still what is traced, is a test's business.
+It holds the curves of every known recipe with its default arguments, on a card: in float32 and in
+half precision, with and without activation checkpointing, and for evaluation; and those of the
+settings that docs/memory.md compares with users' reports. ``--missing`` traces only what is not in
+the file yet. It takes some minutes. Tests check that the file is complete and up to date.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from .step import TrainingStep, step_of
 
 
 def main() -> None:
-    """Trace what is to be shipped, and write it down after each."""
+    """Trace all steps to ship, and write the file after each."""
     warnings.simplefilter("ignore")
     known: dict[str, Any] = {}
     if "--missing" in sys.argv and SHIPPED.exists():
@@ -35,13 +33,13 @@ def main() -> None:
     for name, step in wanted.items():
         if name not in curves:
             sys.stderr.write(f"{step}\n")
-            curves[name] = _traced(step).to_json()
+            curves[name] = _trace(step).to_json()
             _write(curves)
     _write(curves)
 
 
 def steps() -> Iterator[TrainingStep]:
-    """The essence of every step that is shipped."""
+    """The steps to trace for everything that is shipped."""
     for name in known():
         recipe = load(name)
         for precision in ("fp32", "bf16"):
@@ -59,13 +57,13 @@ def _variants(step: TrainingStep) -> Iterator[TrainingStep]:
     yield changed(step, checkpointing=True)
 
 
-def _traced(step: TrainingStep) -> Curve:
+def _trace(step: TrainingStep) -> Curve:
     from .curves import curve_of  # torch
 
-    found = curve_of(step)
-    if not isinstance(found, Curve):
-        raise SystemExit(f"{step}: {found.because}")
-    return found
+    curve = curve_of(step)
+    if not isinstance(curve, Curve):
+        raise SystemExit(f"{step}: {curve.because}")
+    return curve
 
 
 def _write(curves: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""From traces of a step at a few batches to its peaks at any."""
+"""Compute the peaks of a step at any batch from traces at a few batches."""
 
 from __future__ import annotations
 
@@ -11,59 +11,61 @@ from .step import MEETING, TrainingStep
 from .trace import HOST, AllocationTrace, trace
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-ENOUGH = 400 << 30
-"""Bytes above which no further batch is looked at: no card has as many."""
+LARGEST_PEAK = 400 << 30
+"""Bytes above which larger batches are left out: no card has as many."""
 TRACED = (2, 3, 5)
-"""Traced batches, the last only where examples meet, as sizes then are quadratic in the batch. A
-batch of 1 would have dimensions that some operations leave out."""
+"""Batches to trace; the last only for contrastive losses, whose sizes are quadratic in the batch. A
+batch of 1 would have dimensions that some operations drop."""
 
 
 def curve_of(step: TrainingStep, batches: Sequence[int] = BATCHES) -> Curve | NoPrediction:
-    """The peaks of a step at all batches that are not beyond ENOUGH, context and DDP left out."""
+    """Trace a step and compute its peaks up to LARGEST_PEAK, without the context and DDP."""
     return joined(step, [trace(step, batch) for batch in traced_at(step)], batches)
 
 
 def traced_at(step: TrainingStep) -> tuple[int, ...]:
-    """The batches that it has to be traced at."""
+    """The batches at which a step has to be traced."""
     return TRACED[: 2 + (step.network.head in MEETING)]
 
 
 def joined(
     step: TrainingStep, traces: Sequence[AllocationTrace], batches: Sequence[int] = BATCHES
 ) -> Curve | NoPrediction:
-    """The same from the traces at these batches."""
+    """Compute the peaks of a step at `batches` from its traces at the batches of `traced_at`."""
     first = traces[0]
     if any(other.events != first.events for other in traces):
         return NoPrediction("its operations depend on the batch")
-    sizes = [_through(points) for points in zip(*(_sizes(one) for one in traces), strict=True)]
+    block_sizes = zip(*map(_sizes, traces), strict=True)
+    sizes = [_fit_polynomial(points) for points in block_sizes]
     begin, end = first.again
     once = first.events[:begin] + first.events[end:]
     peaks: list[Peak] = []
     accumulated: list[Peak] = []
     for batch in batches:
         at = [round(sum(c * batch**power for power, c in enumerate(size))) for size in sizes]
-        for found, events in ((peaks, once), (accumulated, first.events)):
-            found.append(_peak(first, at, events, exact=step.capability is None))
-        if accumulated[-1].total > ENOUGH:
+        for result, events in ((peaks, once), (accumulated, first.events)):
+            result.append(_peak(first, at, events, exact=step.capability is None))
+        if accumulated[-1].total > LARGEST_PEAK:
             break
-    _, flops = _through((first.flops, traces[1].flops))
-    moved_once, moved = _through((first.moved, traces[1].moved))
+    _, flops = _fit_polynomial((first.flops, traces[1].flops))
+    moved_once, moved = _fit_polynomial((first.moved, traces[1].moved))
     return Curve(
-        tuple(batches[: len(peaks)]),
-        tuple(peaks),
-        first.trainable,
-        round(flops),
-        round(moved),
-        round(moved_once),
-        tuple(accumulated),
+        batches=tuple(batches[: len(peaks)]),
+        peaks=tuple(peaks),
+        trainable=first.trainable,
+        flops=round(flops),
+        moved=round(moved),
+        moved_once=round(moved_once),
+        accumulated=tuple(accumulated),
     )
 
 
-def _sizes(one: AllocationTrace) -> list[int]:
-    return [0 if block.role == HOST else block.size for block in one.blocks]
+def _sizes(allocations: AllocationTrace) -> list[int]:
+    """The bytes of each block on the card."""
+    return [0 if block.role == HOST else block.size for block in allocations.blocks]
 
 
-def _through(points: tuple[int, ...]) -> list[float]:
+def _fit_polynomial(points: tuple[int, ...]) -> list[float]:
     """Coefficients, from the constant up, of the polynomial through (TRACED[i], points[i])."""
     low, high = TRACED[0], TRACED[1]
     slope = (points[1] - points[0]) / (high - low)
@@ -78,14 +80,16 @@ def _through(points: tuple[int, ...]) -> list[float]:
     ]
 
 
-def _peak(one: AllocationTrace, sizes: list[int], events: list[int], *, exact: bool) -> Peak:
-    """The peak of these sizes; `exact` leaves out how the allocator of a card rounds them."""
+def _peak(
+    allocations: AllocationTrace, sizes: list[int], events: list[int], *, exact: bool
+) -> Peak:
+    """The peak with these block sizes; `exact` does not round them as a card's allocator does."""
     if exact:
-        alive, reserved = allocator.exact(sizes, events, one.last), 0
+        alive, reserved = allocator.exact(sizes, events, allocations.last), 0
     else:
-        alive, reserved = allocator.replay(sizes, events, one.last)
-    shares: Counter[str] = Counter()
+        alive, reserved = allocator.replay(sizes, events, allocations.last)
+    by_role: Counter[str] = Counter()
     for number, size in alive.items():
         if size:
-            shares[one.blocks[number].role] += size
-    return Peak(**shares, fragmentation=0 if exact else reserved - shares.total())
+            by_role[allocations.blocks[number].role] += size
+    return Peak(**by_role, fragmentation=0 if exact else reserved - by_role.total())

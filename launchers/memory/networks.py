@@ -1,7 +1,7 @@
-"""A recipe's network with its loss, built from numbers: no weights, no hub.
+"""Build a recipe's network and its loss from sizes alone, without weights or a model hub.
 
-Under fake tensors nothing here is computed; what counts is which tensors there are and how long
-they live, so each forward pass makes the tensors that the family's script makes.
+Under fake tensors nothing here is computed; only the tensors and their lifetimes matter, so each
+forward pass makes the same tensors as the script of its family.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BERT = {
 }
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PADDING = 1
-NO_DECAY = ("bias", "LayerNorm.weight")  # as the families' scripts group their parameters
+NO_DECAY = ("bias", "LayerNorm.weight")  # the parameter groups of the families' scripts
 
 
 class Pair(nn.Module):
-    """Two texts in a row of ids, one encoder, two classes."""
+    """A two-class classifier of pairs of texts, whose ids come in one row."""
 
     def __init__(self, encoder: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class Pair(nn.Module):
 
 
 class GraphPair(Pair):
-    """The same where some places are data-flow nodes, whose vectors are averages of tokens'."""
+    """A pair classifier with data-flow nodes, whose vectors are averages of their tokens'."""
 
     def forward(self, ids: Tensor, *rest: Tensor) -> Tensor:
         *others, labels = rest
-        # Two tensors of each kind, one for each function; both functions go in one batch.
+        # Two tensors of each kind, one for each function; both functions go into one batch.
         ids, places, sees = (
             torch.stack(both, 1).flatten(0, 1)
             for both in zip((ids, *others[:2]), others[2:], strict=True)
@@ -83,7 +83,7 @@ class GraphPair(Pair):
 
 
 class Anchor(nn.Module):
-    """Two texts that mean the same, each pooled and projected, against all others of the batch."""
+    """A contrastive loss: each text against its equivalent and all others of the batch."""
 
     def __init__(self, encoder: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
@@ -99,13 +99,13 @@ class Anchor(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         mask = ids.ne(PADDING)
         states = self.encoder(input_ids=ids, attention_mask=mask)[0]
-        kept = mask[:, :, None].to(states.dtype)
-        pooled = (states * kept).sum(1) / kept.sum(1)
+        weights = mask[:, :, None].to(states.dtype)
+        pooled = (states * weights).sum(1) / weights.sum(1)
         return F.normalize(self.project(pooled.to(self.project.weight.dtype)), dim=-1)
 
 
 class Detector(nn.Module):
-    """A text's first vector gets a class, and its projection is drawn to those of its class."""
+    """A classifier of texts with a supervised contrastive loss on their projections."""
 
     def __init__(self, encoder: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
@@ -118,34 +118,34 @@ class Detector(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
         first = self.encoder(input_ids=ids, attention_mask=ids.ne(PADDING))[0][:, 0]
-        found = F.cross_entropy(self.classify(first), labels)
+        loss = F.cross_entropy(self.classify(first), labels)
         vectors = F.normalize(self.project(first), dim=-1)
         scores = vectors @ vectors.T / 0.07
         same = labels[:, None].eq(labels[None]).float()
         likely = F.log_softmax(scores, dim=-1)
-        return found - 0.1 * (likely * same).sum(1).div(same.sum(1)).mean()
+        return loss - 0.1 * (likely * same).sum(1).div(same.sum(1)).mean()
 
 
 HEADS = {"pair": Pair, "graph-pair": GraphPair, "anchor": Anchor, "detector": Detector}
 
 
 def build(step: TrainingStep) -> nn.Module:
-    """The network of a step on torch's meta device, in training mode where it trains.
+    """Build the network of a step on torch's meta device.
 
     Raises:
-        ImportError: LoRA is asked for and peft is not installed.
-        ValueError: transformers does not take the numbers.
+        ImportError: the step uses LoRA and peft is not installed.
+        ValueError: transformers rejects the sizes.
 
     """
     with torch.device("meta"):
-        return _made(step).train(step.training)
+        return _network(step).train(step.training)
 
 
-def _made(step: TrainingStep) -> nn.Module:
+def _network(step: TrainingStep) -> nn.Module:
     network = step.network
-    # A GraphCodeBERT is read as a classifier, whose pooler is left out.
-    more = {"add_pooling_layer": False} if network.head == "graph-pair" else {}
-    encoder = AutoModel.from_config(_config(network), attn_implementation=step.attention, **more)
+    # GraphCodeBERT is loaded as a classifier, which has no pooling layer.
+    options = {"add_pooling_layer": False} if network.head == "graph-pair" else {}
+    encoder = AutoModel.from_config(_config(network), attn_implementation=step.attention, **options)
     encoder = encoder.to(DTYPES[network.weights])
     if step.checkpointing:
         encoder.gradient_checkpointing_enable(
@@ -157,23 +157,23 @@ def _made(step: TrainingStep) -> nn.Module:
 
 
 def materialized(model: nn.Module, device: str = "cpu") -> nn.Module:
-    """The same network on a device, its weights as they come; also under fake tensors."""
-    made: dict[Tensor, Tensor] = {}
+    """Move a network from the meta device to another one, with uninitialized weights."""
+    materials: dict[Tensor, Tensor] = {}
     for module in model.modules():
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is None:
                 continue
-            if tensor not in made:
+            if tensor not in materials:
                 empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
                 weight = nn.Parameter(empty, tensor.requires_grad)
-                made[tensor] = weight if isinstance(tensor, nn.Parameter) else empty
+                materials[tensor] = weight if isinstance(tensor, nn.Parameter) else empty
             store = module._parameters if name in module._parameters else module._buffers
-            store[name] = made[tensor]  # type: ignore[assignment]
+            store[name] = materials[tensor]  # type: ignore[assignment]
     return model
 
 
 def batch_of(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
-    """What the loader hands over, moved to the card: all that `forward` takes."""
+    """A batch from the loader on the card: the arguments of `forward`."""
     length, labels = step.length, torch.zeros(batch, dtype=torch.long)
     one = torch.zeros(batch, length, dtype=torch.long)
     match step.network.head:
@@ -190,7 +190,7 @@ def batch_of(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
 
 
 def optimizer_of(model: nn.Module, *, foreach: bool) -> torch.optim.Optimizer:
-    """AdamW over the parameters that get gradients, in two groups as the scripts have it."""
+    """AdamW over the trainable parameters, in two groups as in the scripts."""
     named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     plain = [weight for name, weight in named if name.endswith(NO_DECAY)]
     decayed = [weight for name, weight in named if not name.endswith(NO_DECAY)]
@@ -205,7 +205,7 @@ def _config(network: Network) -> Any:
 
 
 def _adapt(encoder: PreTrainedModel, step: TrainingStep) -> None:
-    """Freeze the encoder and give it adapters, as ``ddpfix patch --with lora`` does."""
+    """Freeze the encoder and add LoRA adapters, as ``ddpfix patch --with lora`` does."""
     import peft
 
     known = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING

@@ -1,4 +1,4 @@
-"""What is answered: bytes at the peak by what they are for, and how they grow with the batch."""
+"""Predicted peak memory by purpose, and how it grows with the batch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...record import as_dict, changed, record, values
 class Peak:
     """Bytes on one card at the moment of a step when most is allocated.
 
-    `activations` are kept from the forward for the backward pass, with the batch itself;
-    `workspace` is what lives for the moment, that of cuBLAS included; `buckets` are copies of the
-    gradients that ranks reduce; `fragmentation` is what torch's allocator holds beyond what is
-    allocated; `context` what the driver, kernels and NCCL take outside of it.
+    `activations` are saved by the forward for the backward pass, and include the batch itself;
+    `workspace` is temporary memory, cuBLAS' included; `buckets` are DDP's copies of the gradients
+    for the all-reduce; `fragmentation` is what torch's allocator reserves beyond what is allocated;
+    `context` is what the driver, kernels and NCCL take outside of the allocator.
     """
 
     parameters: int = 0
@@ -30,17 +30,17 @@ class Peak:
 
     @property
     def allocated(self) -> int:
-        """What `torch.cuda.max_memory_allocated` would say."""
+        """What `torch.cuda.max_memory_allocated` would report."""
         return self.reserved - self.fragmentation
 
     @property
     def reserved(self) -> int:
-        """What `torch.cuda.max_memory_reserved` would say."""
+        """What `torch.cuda.max_memory_reserved` would report."""
         return self.total - self.context
 
     @property
     def total(self) -> int:
-        """What the driver would say that the process uses."""
+        """What the driver would report for the process."""
         return sum(values(self))
 
 
@@ -48,13 +48,14 @@ class Peak:
 class Curve:
     """The peaks of one step at some batches, in examples per device, smallest first.
 
-    What is allocated is the largest of many sums, each of them linear in the batch or, where all
-    examples meet, quadratic: a convex function. Between two batches the straight line is above it.
-    `trainable` is the bytes of all weights that get gradients. `flops` and `moved` are, per
-    example of one forward and backward pass, floating-point operations of products, and bytes that
-    kernels read and write; `moved_once` are those whatever the batch, with the optimizer's.
-    `accumulated` are the peaks of a step whose gradients were there before, as long as it is not
-    yet asked which of the two is meant.
+    Allocated memory is the maximum of many sums, each linear in the batch or, for a contrastive
+    loss, quadratic: a convex function, so linear interpolation between two batches never
+    underestimates it.
+    `trainable` are the bytes of all weights that get gradients. `flops` and `moved` are, per
+    example of one forward and backward pass, floating-point operations of matrix products, and
+    bytes that kernels read and write; `moved_once` are bytes whatever the batch, the optimizer's
+    included. `accumulated` are the peaks of a step that starts with gradients already allocated;
+    they are empty once `peaks` are those of the right kind.
     """
 
     batches: tuple[int, ...]
@@ -66,11 +67,11 @@ class Curve:
     accumulated: tuple[Peak, ...] = ()
 
     def at(self, batch: int) -> Peak:
-        """The peak at a batch of at least 1; beyond the largest batch, the last line goes on."""
-        place = bisect_left(self.batches, batch)
-        if place < len(self.batches) and self.batches[place] == batch:
-            return self.peaks[place]
-        right = min(max(place, 1), len(self.batches) - 1)
+        """The peak at a batch of at least 1, extrapolated beyond the largest batch."""
+        index = bisect_left(self.batches, batch)
+        if index < len(self.batches) and self.batches[index] == batch:
+            return self.peaks[index]
+        right = min(max(index, 1), len(self.batches) - 1)
         left = right - 1
         width = self.batches[right] - self.batches[left]
         share = (batch - self.batches[left]) / width
@@ -78,54 +79,54 @@ class Curve:
         return Peak(*(max(0, round(low + (high - low) * share)) for low, high in pairs))
 
     def largest(self, limit: int) -> int:
-        """The largest batch whose total is at most `limit` bytes; 0 where 1 is too much."""
-        most = 1
-        while self.at(most).total <= limit:
-            most *= 2
-        return bisect_right(range(1, most), limit, key=lambda batch: self.at(batch).total)
+        """The largest batch whose total is at most `limit` bytes; 0 if even 1 takes more."""
+        too_large = 1
+        while self.at(too_large).total <= limit:
+            too_large *= 2
+        return bisect_right(range(1, too_large), limit, key=lambda batch: self.at(batch).total)
 
     def mapped(self, change: Callable[[Peak], Peak]) -> Curve:
-        """The same with every peak changed."""
+        """Apply a function to every peak."""
         return changed(self, peaks=tuple(map(change, self.peaks)))
 
     def to_json(self) -> dict[str, Any]:
-        """The curve as plain data, a list of numbers for a peak."""
-        lists = {name: [*map(values, getattr(self, name))] for name in _PEAKS}
+        """The curve as plain data, with a list of numbers for each peak."""
+        lists = {name: [*map(values, getattr(self, name))] for name in _PEAK_FIELDS}
         return {**as_dict(self), **lists}
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Curve:
-        """The curve that `to_json` told of."""
-        peaks = {name: tuple(Peak(*numbers) for numbers in plain[name]) for name in _PEAKS}
+        """Restore a curve from the data of `to_json`."""
+        peaks = {name: tuple(Peak(*numbers) for numbers in plain[name]) for name in _PEAK_FIELDS}
         return Curve(**{**plain, **peaks, "batches": tuple(plain["batches"])})
 
 
 def extended(few: Curve, more: Curve, layers: tuple[int, int, int]) -> Curve:
-    """The curve at layers[2] layers, from those at layers[0] and layers[1] in a straight line.
+    """Extrapolate linearly from the curves at layers[0] and layers[1] to layers[2] layers.
 
-    Layers are alike: each has its weights, its moments and what it keeps.
+    Each layer has the same weights, optimizer state and activations.
     """
     share = (layers[2] - layers[0]) / (layers[1] - layers[0])
 
-    def on(low: int, high: int) -> int:
+    def extend(low: int, high: int) -> int:
         return max(0, round(low + (high - low) * share))
 
     def peaks(low: tuple[Peak, ...], high: tuple[Peak, ...]) -> tuple[Peak, ...]:
         pairs = [(values(a), values(b)) for a, b in zip(low, high, strict=False)]
-        return tuple(Peak(*map(on, *pair)) for pair in pairs)
+        return tuple(Peak(*map(extend, *pair)) for pair in pairs)
 
     return Curve(
-        min(few.batches, more.batches, key=len),
-        peaks(few.peaks, more.peaks),
-        on(few.trainable, more.trainable),
-        on(few.flops, more.flops),
-        on(few.moved, more.moved),
-        on(few.moved_once, more.moved_once),
-        peaks(few.accumulated, more.accumulated),
+        batches=min(few.batches, more.batches, key=len),
+        peaks=peaks(few.peaks, more.peaks),
+        trainable=extend(few.trainable, more.trainable),
+        flops=extend(few.flops, more.flops),
+        moved=extend(few.moved, more.moved),
+        moved_once=extend(few.moved_once, more.moved_once),
+        accumulated=peaks(few.accumulated, more.accumulated),
     )
 
 
-_PEAKS = ("peaks", "accumulated")
+_PEAK_FIELDS = ("peaks", "accumulated")
 
 
 @record

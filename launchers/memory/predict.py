@@ -1,4 +1,4 @@
-"""The peak memory of a step: from what is shipped or kept, else traced in a process of its own."""
+"""Predict the peak memory of a step from a shipped or stored trace, or from a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +17,10 @@ from .peak import Curve, NoPrediction, extended
 from .process_overhead import with_surroundings
 from .step import TrainingStep, essence
 
-TIME_LIMIT = 120.0  # seconds for a trace of one step
+TIME_LIMIT = 120.0  # seconds to trace one step
 PACKAGES = ("torch", "transformers", "peft")
 DEEP = 12
-"""Layers above which a network is not traced as a whole but twice with fewer, SHALLOW."""
+"""Networks with more layers are traced twice with fewer, SHALLOW, and extrapolated."""
 SHALLOW = (4, 6)
 SHIPPED = Path(__file__).with_name("shipped.json")
 
@@ -29,44 +28,44 @@ Answer = Curve | NoPrediction
 
 
 def predict(steps: Sequence[TrainingStep], state: Path | None = None) -> list[Answer]:
-    """The curve of each step, or why there is none.
+    """Predict the curve of each step, or say why that is not possible.
 
-    What was traced is kept in the folder `state`, if one is given, by the step and the versions
-    of torch, transformers and peft. What is neither kept nor shipped is traced in one process,
-    which takes seconds for a step and is ended after TIME_LIMIT seconds for each.
+    Traced curves are stored in the folder `state`, if one is given, by the step and the versions
+    of torch, transformers and peft. Curves that are neither shipped nor stored are traced in one
+    process, which takes seconds per step and is ended after TIME_LIMIT seconds for each.
     """
     parts = [traced_for(step) for step in steps]
     needed = [*dict.fromkeys(itertools.chain.from_iterable(parts))]
     answers: dict[TrainingStep, Answer] = {}
-    for one in needed:
-        found = _shipped(one) or (_kept(state, one) if state else None)
-        if found:
-            answers[one] = found
-    unknown = [one for one in needed if one not in answers]
-    for one, answer in zip(unknown, traced(unknown) if unknown else (), strict=True):
-        answers[one] = answer
+    for part in needed:
+        curve = _shipped(part) or (_load(state, part) if state else None)
+        if curve:
+            answers[part] = curve
+    unknown = [part for part in needed if part not in answers]
+    for part, answer in zip(unknown, traced(unknown) if unknown else (), strict=True):
+        answers[part] = answer
         if state and isinstance(answer, Curve):
-            _keep(state, one, answer)
+            _store(state, part, answer)
     return [
-        _joined([answers[one] for one in some], step)
-        for some, step in zip(parts, steps, strict=True)
+        _combine([answers[part] for part in step_parts], step)
+        for step_parts, step in zip(parts, steps, strict=True)
     ]
 
 
 def traced_for(step: TrainingStep) -> list[TrainingStep]:
-    """The steps that are traced for one: itself, or two of fewer layers where it has many."""
-    plain = essence(step)
-    if plain.network.layers <= DEEP:
-        return [plain]
-    return [changed(plain, network=changed(plain.network, layers=count)) for count in SHALLOW]
+    """The steps to trace for one: its essence, or for a deep network two with fewer layers."""
+    whole = essence(step)
+    if whole.network.layers <= DEEP:
+        return [whole]
+    return [changed(whole, network=changed(whole.network, layers=count)) for count in SHALLOW]
 
 
 def traced(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -> list[Answer]:
-    """The steps traced by this Python in another process."""
-    import subprocess  # a prediction that is known starts nothing
+    """Trace steps in another process of this Python, with `limit` seconds for each."""
+    import subprocess  # not needed for a shipped or stored curve
 
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", f"{__package__}.worker"],
             input=json.dumps([step.to_json() for step in steps]),
             capture_output=True,
@@ -81,11 +80,12 @@ def traced(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -> list[Ans
         return [NoPrediction(last)] * len(steps)
     return [
         NoPrediction(plain["because"]) if "because" in plain else Curve.from_json(plain)
-        for plain in json.loads(done.stdout)
+        for plain in json.loads(completed.stdout)
     ]
 
 
-def _joined(answers: list[Answer], step: TrainingStep) -> Answer:
+def _combine(answers: list[Answer], step: TrainingStep) -> Answer:
+    """The curve of a step from the answers for its parts."""
     curves = [answer for answer in answers if isinstance(answer, Curve)]
     if len(curves) < len(answers):
         return next(answer for answer in answers if not isinstance(answer, Curve))
@@ -96,8 +96,8 @@ def _joined(answers: list[Answer], step: TrainingStep) -> Answer:
 
 
 def name_of(step: TrainingStep, versions: dict[str, str] | None = None) -> str:
-    """A name that steps of one essence share, each with these versions where they are given."""
-    import hashlib  # OpenSSL's, which is not needed where nothing is predicted
+    """A hash of a step, and of the package versions if given, to store its curve under."""
+    import hashlib  # slow to import, and needed for predictions only
 
     text = json.dumps([step.to_json(), versions], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -105,22 +105,15 @@ def name_of(step: TrainingStep, versions: dict[str, str] | None = None) -> str:
 
 @functools.cache
 def installed() -> dict[str, str]:
-    """The versions of the packages that a trace depends on, as far as they are installed."""
-    # importlib.metadata reads the same names, with email and zipfile behind it, in 50 ms.
-    found: dict[str, str] = {}
-    for entry in itertools.chain.from_iterable(map(_entries, sys.path)):
-        name, _, version = entry.removesuffix(".dist-info").partition("-")
-        if name in PACKAGES and entry.endswith(".dist-info"):
-            # Behind a plus is what torch was built for, on which no size depends.
-            found.setdefault(name, version.partition("+")[0])
-    return found
+    """The versions of the installed packages that a trace depends on."""
+    from importlib import metadata  # slow to import, and needed for predictions only
 
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder or os.curdir)  # noqa: PTH208 - a path for each takes its time
-    except OSError:  # a file, or not there
-        return []
+    versions: dict[str, str] = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            # After a plus comes the platform torch was built for, which changes no sizes.
+            versions[name] = metadata.version(name).partition("+")[0]
+    return versions
 
 
 def _shipped(step: TrainingStep) -> Curve | None:
@@ -130,10 +123,10 @@ def _shipped(step: TrainingStep) -> Curve | None:
 
 @functools.cache
 def _all_shipped() -> dict[str, Any]:
-    """Curves by name, if there is no torch here or all versions are those they were made with."""
+    """The shipped curves by name; none if torch is installed in other versions than theirs."""
     content = json.loads(SHIPPED.read_text(encoding="utf-8")) if SHIPPED.exists() else {}
-    here, there = installed(), content.get("versions", {})
-    usable = "torch" not in here or all(here.get(name) == there[name] for name in there)
+    versions, traced_with = installed(), content.get("versions", {})
+    usable = "torch" not in versions or traced_with.items() <= versions.items()
     curves: dict[str, Any] = content.get("curves", {}) if usable else {}
     return curves
 
@@ -142,13 +135,14 @@ def _path(state: Path, step: TrainingStep) -> Path:
     return state / "predicted" / f"{name_of(step, installed())}.json"
 
 
-def _kept(state: Path, step: TrainingStep) -> Curve | None:
+def _load(state: Path, step: TrainingStep) -> Curve | None:
+    """A stored curve, or None if there is none that can be read."""
     try:
         return Curve.from_json(json.loads(_path(state, step).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # not there, or not as it was written: it is traced again
+        return None
 
 
-def _keep(state: Path, step: TrainingStep, curve: Curve) -> None:
-    with contextlib.suppress(OSError):  # what cannot be kept is traced again
+def _store(state: Path, step: TrainingStep, curve: Curve) -> None:
+    with contextlib.suppress(OSError):  # it is traced again next time
         keep(_path(state, step), json.dumps(curve.to_json()) + "\n")

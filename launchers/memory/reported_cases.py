@@ -1,4 +1,4 @@
-"""What users report of memory, beside what is predicted, and why they differ.
+"""Compare predicted memory with figures that users report.
 
 ``python -m ddpfix.launchers.memory.reported_cases`` prints the table of docs/memory.md.
 """
@@ -20,7 +20,7 @@ GB = 10**9
 
 @attrs.frozen
 class ReportedCase:
-    """A figure in GB of a card, and the setting that is predicted beside it."""
+    """A reported figure in GB per card, and the step and batch to predict for it."""
 
     what: str
     step: TrainingStep
@@ -30,7 +30,7 @@ class ReportedCase:
 
 
 def reported() -> Iterator[ReportedCase]:
-    """Every figure, with our words on it."""
+    """Every reported figure, with why the prediction differs."""
     for length, figure in ((1024, 43.0), (400, 13.0)):
         for attention in ("sdpa", "eager"):
             yield ReportedCase(
@@ -69,30 +69,30 @@ WHY = {
 
 
 def _codegpt(length: int, attention: str) -> TrainingStep:
-    told = {"--block_size": length, "--attn_implementation": attention}
-    return _step("codegpt-bigclonebench", told, world=2, accumulates=True, capability=(8, 9))
+    arguments = {"--block_size": length, "--attn_implementation": attention}
+    return _step("codegpt-bigclonebench", arguments, world=2, accumulates=True, capability=(8, 9))
 
 
-def _step(name: str, told: dict[str, Any] | None = None, **more: Any) -> TrainingStep:
+def _step(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> TrainingStep:
     recipe = load(name)
-    step = step_of(recipe, recipe.arguments | (told or {}), **more)
+    step = step_of(recipe, recipe.arguments | (arguments or {}), **options)
     assert step is not None
     return step
 
 
 def table() -> str:
-    """The rows in Markdown: reported, predicted and what of that is constant, all in GB."""
+    """The cases as a Markdown table: reported, predicted, and its constant part, all in GB."""
     lines = [
         "| setting | reported | predicted | of which weights, gradients, moments | why |",
         "|---|---|---|---|---|",
     ]
-    rows = [*reported()]
-    for row, curve in zip(rows, predict([row.step for row in rows]), strict=True):
+    cases = [*reported()]
+    for case, curve in zip(cases, predict([case.step for case in cases]), strict=True):
         if not isinstance(curve, Curve):
-            raise SystemExit(f"{row.what}: {curve.because}")
-        peak = curve.at(row.batch)
+            raise SystemExit(f"{case.what}: {curve.because}")
+        peak = curve.at(case.batch)
         total, fixed = (f"{size / GB:.1f}" for size in (peak.total, _constant(peak)))
-        lines.append(f"| {row.what} | {row.gigabytes:g} | {total} | {fixed} | {row.why} |")
+        lines.append(f"| {case.what} | {case.gigabytes:g} | {total} | {fixed} | {case.why} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What is asked: one optimizer step of a network, whatever its batch."""
+"""One optimizer step of a network, whatever its batch: the input of a prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...recipes.network import PRECISIONS, Network, number
 from ...record import as_dict, changed, record
 
 ATTENTION_FLAG = "--attn_implementation"
-MEETING = ("anchor", "detector")  # heads in which all examples of a batch meet
+MEETING = ("anchor", "detector")  # heads with a contrastive loss over the whole batch
 FLASH_FROM = (8, 0)
 """The compute capability from which torch has flash attention for half precision
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""
@@ -18,12 +18,12 @@ FLASH_FROM = (8, 0)
 
 @record
 class TrainingStep:
-    """A network with numbers in the place of all flags, and how a step of it is made.
+    """A network and the settings of a training step, with numbers in place of the script's flags.
 
-    `length` counts the tokens of one sequence. `precision` is what products are computed in under
-    autocast, weights keep their own. `accumulates` is whether gradients are there before a
-    backward pass; without `training` it is a step of an evaluation during the training.
-    `capability` is the card's compute capability; None stands for the CPU.
+    `length` is the number of tokens per sequence. `precision` is that of autocast; weights keep
+    their own. `accumulates`: gradients are already allocated before a backward pass. Without
+    `training` it is a step of an evaluation during the training. `capability` is the card's compute
+    capability, or None for the CPU.
     """
 
     network: Network
@@ -44,13 +44,13 @@ class TrainingStep:
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> TrainingStep:
-        """The step that `to_json` told of."""
+        """Restore a step from the data of `to_json`."""
         network, capability = plain["network"], plain["capability"]
-        of_tuples = {
+        with_tuples = {
             "network": Network(**{**network, "length": tuple(network["length"])}),
             "capability": None if capability is None else tuple(capability),
         }
-        return TrainingStep(**{**plain, **of_tuples})
+        return TrainingStep(**{**plain, **with_tuples})
 
 
 def step_of(
@@ -62,13 +62,13 @@ def step_of(
     accumulates: bool = False,
     capability: tuple[int, int] | None = (8, 0),
 ) -> TrainingStep | None:
-    """The training step that a recipe's script takes with these arguments, defaults included.
+    """The training step of a recipe's script; None if the recipe does not describe its model.
 
-    `arguments` are flags with their values, None or True for a bare switch. None where the recipe
-    does not tell its model.
+    `arguments` are all flags with their values, the recipe's defaults included; None or True stands
+    for a bare switch.
 
     Raises:
-        ValueError: a number that is none, or a precision that there is not.
+        ValueError: an argument is not a number, or the precision does not exist.
 
     """
     network = recipe.model
@@ -77,17 +77,17 @@ def step_of(
     precision = network.precision or precision
     if precision not in PRECISIONS:
         raise ValueError(f"the precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    told = {flag: value for flag, value in arguments.items() if value is not False}
+    passed = {flag: value for flag, value in arguments.items() if value is not False}
     switch = network.checkpointing
-    attention = told.get(ATTENTION_FLAG)
+    attention = passed.get(ATTENTION_FLAG)
     return TrainingStep(
         network,
-        sum(number(figure, told) for figure in network.length),
+        sum(number(figure, passed) for figure in network.length),
         precision=precision,
         accumulates=accumulates,
-        checkpointing=switch in told if isinstance(switch, str) else switch,
-        lora_rank=number(network.lora, told),
-        projection=number(network.projection, told),
+        checkpointing=switch in passed if isinstance(switch, str) else switch,
+        lora_rank=number(network.lora, passed),
+        projection=number(network.projection, passed),
         attention="eager" if attention == "eager" else "sdpa",
         world=world,
         capability=capability,
@@ -95,7 +95,7 @@ def step_of(
 
 
 def essence(step: TrainingStep) -> TrainingStep:
-    """What a step's operations depend on: steps with the same essence have the same trace."""
+    """Reset all that a step's trace does not depend on: equal results share one trace."""
     network = changed(
         step.network,
         length=(step.length,),
@@ -110,8 +110,8 @@ def essence(step: TrainingStep) -> TrainingStep:
         step,
         network=network,
         precision="bf16" if half else "fp32",
-        accumulates=False,  # one trace tells both
+        accumulates=False,  # one trace serves both
         checkpointing=step.checkpointing and step.training,
-        world=1,  # what ranks need is added to the peaks
+        world=1,  # the overhead of several ranks is added to the peaks
         capability=None if step.capability is None else FLASH_FROM if flash else (0, 0),
     )

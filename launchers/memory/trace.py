@@ -1,4 +1,4 @@
-"""What two training steps allocate, under fake tensors."""
+"""Trace the allocations of two training steps under fake tensors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .networks import DTYPES, batch_of, build, materialized, optimizer_of
 from .step import TrainingStep
 from .storages import Block, Watch
 
-HOST = "host"  # not on the card
+HOST = "host"  # the role of blocks that are not on the card
 
 
 @attrs.frozen
 class AllocationTrace:
-    """Blocks in the order in which they came; `events` holds their numbers, ~number as one goes.
+    """Blocks in order of allocation; `events` are their numbers, or ~number when one is released.
 
-    `last` is the place in `events` where the last step begins. Of its two backward passes the
-    second, with the gradients of the first there, is the events `again`.
+    `last` is the index in `events` where the last step begins. `again` are the start and end of its
+    second backward pass, which runs with the gradients of the first already allocated.
+    `trainable` and `moved` are in bytes.
     """
 
     blocks: list[Block]
@@ -37,38 +38,38 @@ class AllocationTrace:
 
 
 def trace(step: TrainingStep, batch: int) -> AllocationTrace:
-    """Blocks and events of two steps of `batch` examples, of which the second is like all others.
+    """Trace two steps of `batch` examples, the second of which is like all later ones.
 
-    The first one has one forward and backward pass, the second one has two.
+    The first has one forward and backward pass, the second has two.
     """
     model = build(step)
     card = step.capability is not None
     watch = Watch(INNER if card else {})
-    with _as_on(step.capability), watch, _no_collection():
+    with _card_dispatch(step.capability), watch, _no_garbage_collection():
         watch.role = "parameters"
         model = materialized(model)
         optimizer = optimizer_of(model, foreach=card)
         trainable = [weight for weight in model.parameters() if weight.requires_grad]
         _backward(watch, step, batch, model)
         _update(watch, step, model, optimizer)
-        places = [len(watch.events)]
+        marks = [len(watch.events)]
         if step.training:
             for _ in range(2):
                 watch.flops = watch.moved = 0
                 _backward(watch, step, batch, model)
-                places.append(len(watch.events))
+                marks.append(len(watch.events))
             _update(watch, step, model, optimizer)
         else:
             watch.flops = watch.moved = 0
             with torch.no_grad():
                 _forward(watch, step, batch, model)
-            places += [len(watch.events)] * 2
-        last, *again = places
+            marks += [len(watch.events)] * 2
+        last, *again = marks
         size = sum(weight.numel() * weight.itemsize for weight in trainable)
         events = [
             event
-            for start, end in itertools.pairwise([0, *places, len(watch.events)])
-            for event in _in_order(watch.events[start:end])
+            for start, end in itertools.pairwise([0, *marks, len(watch.events)])
+            for event in _sort_releases(watch.events[start:end])
         ]
         return AllocationTrace(
             watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.moved
@@ -106,22 +107,26 @@ def _forward(watch: Watch, step: TrainingStep, batch: int, model: nn.Module) -> 
     return loss
 
 
-def _in_order(events: list[int]) -> list[int]:
-    """The same with blocks that go at once in the order in which they came.
+def _sort_releases(events: list[int]) -> list[int]:
+    """Sort successive releases in order of allocation, so that equal steps give equal traces.
 
-    Autocast drops its copies of the weights in the order of their addresses, by chance.
+    Autocast releases its copies of the weights in the order of their addresses, which is random.
     """
     runs = itertools.groupby(events, lambda event: event < 0)
-    return [event for goes, run in runs for event in (sorted(run, reverse=True) if goes else run)]
+    return [
+        event
+        for released, run in runs
+        for event in (sorted(run, reverse=True) if released else run)
+    ]
 
 
-def _as_on(capability: tuple[int, int] | None) -> contextlib.AbstractContextManager[None]:
+def _card_dispatch(capability: tuple[int, int] | None) -> contextlib.AbstractContextManager[None]:
     return as_on_card(capability) if capability else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Whatever hangs in a cycle stays until the end, so that every trace goes alike."""
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep reference cycles until the end, so that equal steps give equal traces."""
     gc.collect()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""The process that needs torch: JSON steps on standard input, curves on standard output.
+"""The process that imports torch: reads steps as JSON on stdin, and writes their curves to stdout.
 
-Traces are made side by side, in copies of the process that has imported torch.
+Traces run in parallel, in forks of the process that has imported torch.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # with torch
 def main() -> None:
     """Answer every step of a list with its curve, or with why there is none."""
     warnings.simplefilter("ignore")
-    gc.disable()  # imports leave it nothing to find, and it would take a fifth of their time
-    # Transformers imports it where it is, for losses that nothing here has: a sixth of all imports.
+    gc.disable()  # it would only slow down the imports
+    # Transformers would import it for losses that are not used here.
     sys.modules["scipy"] = None  # type: ignore[assignment]
     from .curves import traced_at
 
@@ -39,35 +39,35 @@ def main() -> None:
     answers = [_answer(step, [*itertools.islice(traces, len(traced_at(step)))]) for step in steps]
     json.dump(answers, sys.stdout)
     sys.stdout.flush()
-    os._exit(0)  # to take torch apart takes its time
+    os._exit(0)  # torch is slow to shut down
 
 
-def _made(asked: Sequence[tuple[TrainingStep, int]]) -> list[AllocationTrace | str]:
-    if not sys.platform.startswith("linux"):  # elsewhere a fork with torch in it may not be safe
-        return [*itertools.starmap(_traced, asked)]
+def _made(jobs: Sequence[tuple[TrainingStep, int]]) -> list[AllocationTrace | str]:
+    if not sys.platform.startswith("linux"):  # elsewhere forking with torch may not be safe
+        return [*itertools.starmap(_trace, jobs)]
     fork = multiprocessing.get_context("fork")
-    # multiprocessing's own pool would wait for ever for a process that was killed.
-    with ProcessPoolExecutor(min(len(asked), cores()), fork, die_with_parent()) as pool:
-        return [*pool.map(_traced, *zip(*asked, strict=True))]
+    # multiprocessing.Pool would wait for ever for a process that was killed.
+    with ProcessPoolExecutor(min(len(jobs), cores()), fork, die_with_parent()) as pool:
+        return [*pool.map(_trace, *zip(*jobs, strict=True))]
 
 
-def _traced(step: TrainingStep, batch: int) -> AllocationTrace | str:
+def _trace(step: TrainingStep, batch: int) -> AllocationTrace | str:
     """The trace, or why there is none."""
     from .trace import trace
 
     try:
         return trace(step, batch)
-    except Exception as error:  # whatever torch, transformers or peft raise
+    except Exception as error:  # torch, transformers and peft raise many kinds
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _answer(step: TrainingStep, traces: Sequence[AllocationTrace | str]) -> dict[str, Any]:
     from .curves import joined
 
-    good = [one for one in traces if not isinstance(one, str)]
-    failed = [one for one in traces if isinstance(one, str)]
-    found = NoPrediction(failed[0]) if failed else joined(step, good)
-    return {"because": found.because} if isinstance(found, NoPrediction) else found.to_json()
+    good = [trace for trace in traces if not isinstance(trace, str)]
+    failures = [trace for trace in traces if isinstance(trace, str)]
+    answer = NoPrediction(failures[0]) if failures else joined(step, good)
+    return {"because": answer.because} if isinstance(answer, NoPrediction) else answer.to_json()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A way to train with the memory that is predicted for it, and what it is chosen among."""
+"""Candidate plans with their predicted peak memory, and the outcome of choosing among them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from ..memory.peak import Peak
 from .plan import Plan
 
 MARGIN = 0.92
-"""The part of a card's free memory that a predicted peak may take: predictions are meant to be
-within 6 %, and what else is on a card comes and goes."""
+"""Fraction of a card's free memory that a predicted peak may take: predictions aim to be within
+6 %, and the memory that other processes use varies."""
 GIB = 1 << 30
 
 
 @record
 class Candidate:
-    """One way to train: a plan and a precision, with the arguments in `changed` for it.
+    """A plan in one precision, with the script arguments that it changes.
 
-    `peak` is that of the card where it takes the largest part of what is free, which is `free`
-    bytes. `flops` and `moved` are those of one example forward and backward, `moved_once` the bytes
-    that are moved whatever the batch, `trainable` those of all weights that get gradients.
+    `peak` and `free` (bytes) are those of the card on which it takes the largest fraction of the
+    free memory. `flops` and `moved` (bytes read and written by kernels) are per example, forward
+    and backward; `moved_once` are the bytes moved whatever the batch; `trainable` is the size of
+    all weights that get gradients, in bytes.
     """
 
     plan: Plan
@@ -36,24 +37,23 @@ class Candidate:
 
     @property
     def limit(self) -> int:
-        """The most bytes that a peak may take here."""
+        """The largest peak that leaves the margin, in bytes."""
         return int(self.free * MARGIN)
 
     @property
     def fits(self) -> bool:
-        """Whether it leaves the margin."""
+        """Whether the predicted peak leaves the margin."""
         return self.peak.total <= self.limit
 
     @property
     def name(self) -> str:
-        """In a few words."""
-        return (
-            f"{self.plan.per_device} per device x {self.plan.accumulation} accumulated{self.added}"
-        )
+        """Its batch and changed arguments in a few words."""
+        batch = f"{self.plan.per_device} per device x {self.plan.accumulation} accumulated"
+        return batch + self.with_changes
 
     @property
-    def added(self) -> str:
-        """What is changed for it, as the end of a phrase."""
+    def with_changes(self) -> str:
+        """The changed arguments, to end a phrase with."""
         words = [
             flag if value is None else f"{flag} {value}" for flag, value in self.changed.items()
         ]
@@ -61,24 +61,24 @@ class Candidate:
 
     @property
     def used(self) -> str:
-        """The peak, and what it may take."""
-        most = f"{in_gib(self.limit)}, {in_percent(MARGIN)} of what is free on a card"
-        return f"{in_gib(self.peak.total)} GiB of {most}"
+        """The peak and its limit."""
+        limit = f"{in_gib(self.limit)}, {in_percent(MARGIN)} of what is free on a card"
+        return f"{in_gib(self.peak.total)} GiB of {limit}"
 
     @property
     def said(self) -> str:
-        """Its name with its peak."""
+        """Its name and its peak."""
         return f"{self.name}: {in_gib(self.peak.total)} GiB"
 
 
 @record
 class FitResult:
-    """The way that is taken, and what else there is.
+    """The candidate to run, and the alternatives to it.
 
-    `fits` is false where even the way that takes least is too large: then `chosen` is that one.
-    `meeting` is how many examples of a device are to meet in the loss, 0 where they do not.
-    `remedies` say what would make it fit. `others` could be taken instead, each with what speaks
-    for and against it; `rejected` are told in a line each.
+    `fits` is false if even the smallest candidate is too large; `chosen` is then that one, and
+    `remedies` say what would make it fit. `others` are alternatives, each with its advantage and
+    its price; `rejected` are too large, one line each. `meeting` is the per-device batch that a
+    contrastive loss should see, 0 for losses that treat examples one by one.
     """
 
     chosen: Candidate
@@ -91,14 +91,16 @@ class FitResult:
     @property
     def said(self) -> str:
         """One sentence on the memory, without its full stop."""
-        way = self.chosen
-        parts = {name: in_gib(size) for name, size in as_dict(way.peak).items()}
-        made = ", ".join(f"{name} {size}" for name, size in parts.items() if size != "0.0")
-        most = "" if self.fits else ", too much: it may run out of memory"
-        return f"memory: {way.used}{way.added}{most} ({made}){self._fewer}"
+        candidate = self.chosen
+        sizes = {name: in_gib(size) for name, size in as_dict(candidate.peak).items()}
+        parts = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.0")
+        warning = "" if self.fits else ", too much: it may run out of memory"
+        usage = f"{candidate.used}{candidate.with_changes}"
+        return f"memory: {usage}{warning} ({parts}){self._fewer_negatives}"
 
     @property
-    def _fewer(self) -> str:
+    def _fewer_negatives(self) -> str:
+        """A warning where a contrastive loss sees fewer examples than it should."""
         now = self.chosen.plan.per_device
         if now >= self.meeting:
             return ""
@@ -106,21 +108,21 @@ class FitResult:
 
     @property
     def objection(self) -> str:
-        """Why there is no plan, and what would make one."""
-        way = self.chosen
+        """The error message where nothing fits: why, and what would help."""
+        smallest = self.chosen
         remedies = "; ".join(self.remedies)
         return (
-            f"nothing fits: {way.name} takes {way.used}. What would fit: {remedies}. "
-            f"--per-device {way.plan.per_device} tries it all the same"
+            f"nothing fits: {smallest.name} takes {smallest.used}. What would fit: {remedies}. "
+            f"--per-device {smallest.plan.per_device} tries it all the same"
         )
 
     def facts(self) -> dict[str, Any]:
-        """As JSON can hold it; all sizes in bytes."""
-        way = self.chosen
+        """The result as plain data for JSON; sizes in bytes."""
+        candidate = self.chosen
         return {
-            "peak": {**as_dict(way.peak), "total": way.peak.total},
-            "free": way.free,
-            "limit": way.limit,
+            "peak": {**as_dict(candidate.peak), "total": candidate.peak.total},
+            "free": candidate.free,
+            "limit": candidate.limit,
             "fits": self.fits,
             "others": [
                 {"way": other.name, "total": other.peak.total, "why": why}
@@ -130,11 +132,11 @@ class FitResult:
         }
 
 
-def in_percent(part: float) -> str:
-    """A part of one in per cent."""
-    return f"{part * 100:.0f} %"
+def in_percent(fraction: float) -> str:
+    """Format a fraction in per cent."""
+    return f"{fraction * 100:.0f} %"
 
 
 def in_gib(size: float) -> str:
-    """Bytes in GiB, without the unit."""
+    """Format bytes in GiB, without the unit."""
     return f"{size / GIB:.1f}"

@@ -1,4 +1,4 @@
-"""Which ways to make a global batch fit into the memory of the cards, by prediction."""
+"""Find a plan whose predicted peak memory fits on the cards."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..memory.peak import Curve, NoPrediction, Peak
 from ..memory.predict import predict
 from ..memory.step import FLASH_FROM, MEETING, TrainingStep, step_of
 from .candidates import GIB, Candidate, FitResult, in_gib
-from .plan import Plan
+from .plan import Plan, ceil_div
 
-SHOWN = 3  # rejected ways, the smallest
+SHOWN = 3  # rejected candidates, the smallest
 
 
 @record
 class TrainingSetup:
-    """What is trained on which cards, everything but its batch.
+    """What is trained on which cards: everything but its batch.
 
-    `arguments` are all flags that the script is given, `declared` those that it has; `precision`
-    is what it computes in. `state` is the folder where predictions are kept. `correction` is what
-    predicted peaks are multiplied with, as a probe has measured.
+    `arguments` are all flags passed to the script, `declared` those that it has. `state` is the
+    folder where predictions are stored. Predicted peaks are multiplied by `correction`, which a
+    probe has measured.
     """
 
     recipe: Recipe
@@ -39,83 +39,85 @@ class TrainingSetup:
 
     @property
     def switch(self) -> str | None:
-        """The script's switch for checkpointing, if it has one that is not yet on."""
+        """The script's switch for activation checkpointing, if it has one that is not yet on."""
         switch = self.recipe.model.checkpointing if self.recipe.model else False
         usable = switch in self.declared and switch not in self.arguments
         return switch if isinstance(switch, str) and usable else None
 
 
 Key = tuple[tuple[int, int] | None, bool]
-"""A compute capability, and whether gradients are accumulated."""
+"""Compute capability, and whether gradients are accumulated."""
 Solver = Callable[[int], Plan]
-"""The plan for at most so many examples per device."""
+"""Makes the plan for at most so many examples per device."""
 
 
-def splits(solver: Solver, most: int) -> Iterator[Plan]:
-    """All plans with at most `most` examples per device that are as near to the target as any.
-
-    The first takes the most at once.
-    """
-    while most > 0:
-        plan = solver(most)
+def splits(solver: Solver, largest: int) -> Iterator[Plan]:
+    """The best plan with at most `largest` examples per device, then ever smaller ones."""
+    while largest > 0:
+        plan = solver(largest)
         yield plan
-        most = plan.per_device - 1
+        largest = plan.per_device - 1
 
 
 def bound(recipe: Recipe, cards: Sequence[Gpu], plan: Plan) -> int:
     """The most examples per device: the recipe's cap, unless all cards are larger than its own.
 
-    Where examples meet, more of them at a time are another training, whatever the cards.
+    A contrastive loss keeps the cap on any card, as a larger batch means more negatives.
     """
     sizes = recipe.batch
-    if not _meet(recipe) and all(gpu.memory_total > sizes.cap_memory * GIB for gpu in cards):
-        return max(sizes.per_device_cap, -(-plan.target // plan.world))
+    larger = all(gpu.memory_total > sizes.cap_memory * GIB for gpu in cards)
+    if larger and not _is_contrastive(recipe):
+        return max(sizes.per_device_cap, ceil_div(plan.target, plan.world))
     return sizes.per_device_cap
 
 
 def fit(
     training: TrainingSetup, plans: Sequence[Plan], above: Sequence[Plan]
 ) -> FitResult | NoPrediction:
-    """The first of `plans`, largest batch first, that leaves the margin; or why nothing is known.
+    """Choose the first of `plans`, largest batch first, that leaves the margin.
 
-    Where none does and the script can checkpoint, that is switched on; where examples meet, rather
-    than that fewer of them do. `above` are plans beyond the recipe's cap, which are told of and not
-    taken.
+    If none does, activation checkpointing is switched on where the script has it; for a contrastive
+    loss already where the first plan does not, so that the batch need not shrink. `above` are plans
+    beyond the recipe's cap, which are reported and not chosen. Returns NoPrediction if nothing can
+    be predicted.
     """
-    found = ways(training, [*above, *plans])
-    if isinstance(found, NoPrediction):
-        return found
-    beyond, within = found[: len(above)], found[len(above) :]
-    meet = _meet(training.recipe)
-    if training.switch and not (within[0].fits if meet else any(way.fits for way in within)):
+    candidates = ways(training, [*above, *plans])
+    if isinstance(candidates, NoPrediction):
+        return candidates
+    beyond, within = candidates[: len(above)], candidates[len(above) :]
+    contrastive = _is_contrastive(training.recipe)
+    enough = within[0].fits if contrastive else any(candidate.fits for candidate in within)
+    if training.switch and not enough:
         lighter = ways(training, plans, {training.switch: None})
         within += [] if isinstance(lighter, NoPrediction) else lighter
-    if meet:
-        within.sort(key=lambda way: -way.plan.per_device)
-    able = [way for way in within if way.fits]
-    if not able:
+    if contrastive:
+        within.sort(key=lambda candidate: -candidate.plan.per_device)
+    fitting = [candidate for candidate in within if candidate.fits]
+    if not fitting:
         return FitResult(min(within, key=_total), fits=False)
-    too_large = [way for way in within if not way.fits]
-    tight = [way for way in too_large if way.peak.total <= way.free][-1:]
-    others = [(way, "faster, but leaves less than the margin") for way in tight]
-    less = "fewer examples meet: another training" if meet else "accumulates more"
-    others += [(way, f"leaves more memory, {less}") for way in able[1:2]]
-    rejected = [_too_large(way) for way in too_large if way not in tight]
+    too_large = [candidate for candidate in within if not candidate.fits]
+    tight = [candidate for candidate in too_large if candidate.peak.total <= candidate.free][-1:]
+    others = [(candidate, "faster, but leaves less than the margin") for candidate in tight]
+    less = "fewer examples meet: another training" if contrastive else "accumulates more"
+    others += [(candidate, f"leaves more memory, {less}") for candidate in fitting[1:2]]
+    rejected = [_too_large(candidate) for candidate in too_large if candidate not in tight]
     return FitResult(
-        able[0],
+        fitting[0],
         fits=True,
-        meeting=plans[0].per_device if meet else 0,
+        meeting=plans[0].per_device if contrastive else 0,
         others=tuple(others),
-        rejected=(*rejected[-SHOWN:], *_capped(training, beyond)),
+        rejected=(*rejected[-SHOWN:], *_above_cap(training, beyond)),
     )
 
 
 def ways(
-    training: TrainingSetup, plans: Sequence[Plan], changed: Mapping[str, str | None] | None = None
+    training: TrainingSetup,
+    plans: Sequence[Plan],
+    changed_arguments: Mapping[str, str | None] | None = None,
 ) -> list[Candidate] | NoPrediction:
-    """The predicted peak of every plan, with these arguments changed; or why there is none."""
-    changed = changed or {}
-    steps = steps_of(training, changed)
+    """Predict the peak of every plan, with these arguments changed."""
+    changed_arguments = changed_arguments or {}
+    steps = steps_of(training, changed_arguments)
     if isinstance(steps, NoPrediction):
         return steps
     curves: dict[Key, Curve] = {}
@@ -123,16 +125,16 @@ def ways(
         if isinstance(answer, NoPrediction):
             return answer
         curves[key] = answer
-    return [_fullest(training, plan, curves, changed) for plan in plans]
+    return [_on_fullest_card(training, plan, curves, changed_arguments) for plan in plans]
 
 
 def steps_of(
-    training: TrainingSetup, changed: Mapping[str, str | None]
+    training: TrainingSetup, changed_arguments: Mapping[str, str | None]
 ) -> dict[Key, TrainingStep] | NoPrediction:
-    """The steps to predict, for each kind of card.
+    """The steps to predict for each kind of card, with and without accumulated gradients.
 
-    Cards before 8.0 take what later ones do: with the masks that all networks here have, there is
-    no flash attention on either, and so that fewer steps have to be traced.
+    Cards before 8.0 are predicted as later ones, so that fewer steps are traced: all networks here
+    use attention masks, with which neither has flash attention.
     """
     steps: dict[Key, TrainingStep] = {}
     for gpu, accumulates in itertools.product(training.cards, (False, True)):
@@ -141,13 +143,13 @@ def steps_of(
         try:
             step = step_of(
                 training.recipe,
-                {**training.arguments, **changed},
+                {**training.arguments, **changed_arguments},
                 precision=training.precision,
                 world=training.world,
                 capability=max(gpu.compute_capability, FLASH_FROM),
                 accumulates=accumulates,
             )
-        except ValueError as error:  # a number or a precision that the user passes
+        except ValueError as error:  # a bad number or precision among the user's arguments
             return NoPrediction(f"the arguments tell no step: {error}")
         if step is None:
             return NoPrediction(f"the recipe {training.recipe.name} does not tell its model")
@@ -155,20 +157,20 @@ def steps_of(
     return steps
 
 
-def _fullest(
+def _on_fullest_card(
     training: TrainingSetup,
     plan: Plan,
     curves: Mapping[Key, Curve],
-    changed: Mapping[str, str | None],
+    changed_arguments: Mapping[str, str | None],
 ) -> Candidate:
-    """The plan on the card of which it takes the largest part."""
-    found = []
+    """The plan on the card where it takes the largest fraction of the free memory."""
+    candidates = []
     for capability, free in {(gpu.compute_capability, gpu.memory_free) for gpu in training.cards}:
         curve = curves[capability, plan.accumulation > 1]
-        way = Candidate(
+        candidate = Candidate(
             plan=plan,
             precision=training.precision,
-            changed=changed,
+            changed=changed_arguments,
             peak=_corrected(curve.at(plan.per_device), training.correction),
             free=free,
             flops=curve.flops,
@@ -176,38 +178,38 @@ def _fullest(
             moved_once=curve.moved_once,
             trainable=curve.trainable,
         )
-        found.append(way)
-    return max(found, key=lambda way: way.peak.total / max(1, way.free))
+        candidates.append(candidate)
+    return max(candidates, key=lambda candidate: candidate.peak.total / max(1, candidate.free))
 
 
-def _meet(recipe: Recipe) -> bool:
-    """Whether examples of a batch meet in the loss, so that their number matters."""
+def _is_contrastive(recipe: Recipe) -> bool:
+    """Whether the loss compares the examples of a batch, so that the batch size matters to it."""
     return recipe.model is not None and recipe.model.head in MEETING
 
 
 def _corrected(peak: Peak, factor: float) -> Peak:
-    """All that torch holds, by the measured factor; the context is none of it."""
+    """Scale all that torch's allocator holds, which the context is not part of."""
     parts = {name: round(value * factor) for name, value in as_dict(peak).items()}
     return changed(peak, **{**parts, "context": peak.context})
 
 
-def _total(way: Candidate) -> int:
-    return way.peak.total
+def _total(candidate: Candidate) -> int:
+    return candidate.peak.total
 
 
-def _too_large(way: Candidate) -> str:
-    return f"{way.name}: {in_gib(way.peak.total)} GiB of {in_gib(way.limit)}"
+def _too_large(candidate: Candidate) -> str:
+    return f"{candidate.name}: {in_gib(candidate.peak.total)} GiB of {in_gib(candidate.limit)}"
 
 
-def _capped(training: TrainingSetup, beyond: Sequence[Candidate]) -> Iterator[str]:
-    """The least batch above the recipe's cap."""
+def _above_cap(training: TrainingSetup, beyond: Sequence[Candidate]) -> Iterator[str]:
+    """A line on the smallest batch above the recipe's cap, if there is one."""
     sizes = training.recipe.batch
-    for way in beyond[-1:]:
-        if not way.fits:
-            yield _too_large(way)
+    for candidate in beyond[-1:]:
+        if not candidate.fits:
+            yield _too_large(candidate)
             continue
         yield (
-            f"{way.said} would do, but the recipe takes at most "
+            f"{candidate.said} would do, but the recipe takes at most "
             f"{sizes.per_device_cap} on a card of {sizes.cap_memory} GB; "
-            f"--per-device {way.plan.per_device} takes it"
+            f"--per-device {candidate.plan.per_device} takes it"
         )

@@ -1,4 +1,4 @@
-"""One global batch, exactly: per-device batch x gradient accumulation x world size."""
+"""Split a global batch exactly: per-device batch x gradient accumulation x world size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...record import record
 
 @record
 class Split:
-    """One way to share a global batch out, all in examples per optimizer step."""
+    """One split of a global batch: batch sizes in examples, the global one per optimizer step."""
 
     per_device: int
     accumulation: int
@@ -19,9 +19,9 @@ class Split:
 
 @record
 class Share:
-    """A rank's part of a batch that all ranks share, and the weight of its loss.
+    """A rank's part of a batch split over all ranks, and the weight of its loss.
 
-    The mean over ranks of weight x mean loss of the rank's examples is the mean loss of the batch.
+    The mean over ranks of weight x the rank's mean loss is the mean loss of the whole batch.
     """
 
     rank: int
@@ -31,13 +31,13 @@ class Share:
 
 @record
 class Plan:
-    """What each process is told, and what it adds up to.
+    """Per-device batch, gradient accumulation and world size, and the global batch they make.
 
     `global_batch` = `per_device` x `accumulation` x `world`, in examples per optimizer step.
-    Where ranks share batches out, `shares` says how, `per_device` is the largest share, and
-    `global_batch` is the sum of all x `accumulation`.
-    `neighbours` is empty when `exact`; else it holds the nearest splits that can be had below
-    and above `target`, or the only one there is. `why` says all this in one sentence.
+    Where ranks split each batch unevenly, `shares` holds each rank's part, `per_device` is the
+    largest of them, and `global_batch` is their sum x `accumulation`.
+    `neighbours` is empty when `exact`; otherwise it holds the nearest possible splits below and
+    above `target`, or the only one that exists. `why` explains the plan in one sentence.
     """
 
     per_device: int
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def together(self) -> int:
-        """Examples that all ranks take together before the gradient is accumulated or stepped."""
+        """Examples in one micro-batch, summed over all ranks."""
         return self.global_batch // self.accumulation
 
 
@@ -64,19 +64,19 @@ def solve(
     per_device: int | None = None,
     accumulation: int | None = None,
 ) -> Plan:
-    """The split whose global batch is `target_global`, or is nearest to it.
+    """Find the split whose global batch equals `target_global`, or comes nearest to it.
 
-    Among exact splits the largest per-device batch up to `cap` wins, as it accumulates least. When
-    nothing is exact, the nearest global batch wins, the smaller one of two equally near.
-    `per_device` (which then may exceed `cap`) and `accumulation` are kept where given. A per-device
-    batch or an accumulation of 0 is never returned, so one example per process is the least.
+    Among exact splits the largest per-device batch up to `cap` wins, as it accumulates least. If
+    none is exact, the nearest global batch wins; of two equally near, the smaller. A `per_device`
+    (which may exceed `cap`) or `accumulation` passed in is used as it is. The per-device batch and
+    the accumulation are never below 1.
 
     Raises:
-        InputError: a number below 1.
+        InputError: a number is below 1.
 
     """
-    _check(world, target_global, cap, per_device, accumulation)
-    splits = list(_candidates(world, target_global, cap, per_device, accumulation))
+    _check_positive(world, target_global, cap, per_device, accumulation)
+    splits = list(_possible_splits(world, target_global, cap, per_device, accumulation))
     best = min(splits, key=lambda split: _preference(split, target_global))
     exact = best.global_batch == target_global
     neighbours = () if exact else _neighbours(splits, target_global)
@@ -88,39 +88,39 @@ def solve(
         target=target_global,
         exact=exact,
         neighbours=neighbours,
-        why=_sentence(best, world, target_global, neighbours),
+        why=_explain(best, world, target_global, neighbours),
     )
 
 
 def solve_shared(
     world: int, target_global: int, cap: int, *, accumulation: int | None = None
 ) -> Plan:
-    """The plan for ranks that share each batch out, as scripts of ``patch --exact`` do.
+    """Plan for ranks that split each batch among them, as scripts patched with ``--exact`` do.
 
-    Shares may differ by one, so that any global batch is exact: the least accumulation that
-    divides it and leaves no share above `cap` wins. A given `accumulation` is kept, whatever the
-    cap, and the nearest global batch that it divides is taken, the smaller of two equally near.
+    Shares may differ by one, so any global batch can be met exactly: the smallest accumulation
+    that divides it and keeps every share within `cap` wins. An `accumulation` passed in is used
+    whatever the cap, with the nearest global batch it divides; of two equally near, the smaller.
 
     Raises:
-        InputError: a number below 1.
+        InputError: a number is below 1.
 
     """
-    _check(world, target_global, cap, None, accumulation)
+    _check_positive(world, target_global, cap, None, accumulation)
     if accumulation is None:
         accumulation = next(
             count
             for count in range(max(1, target_global // (cap * world)), target_global + 1)
-            if target_global % count == 0 and -(-target_global // (count * world)) <= cap
+            if target_global % count == 0 and ceil_div(target_global, count * world) <= cap
         )
     below = target_global // accumulation
     splits = [
-        Split(-(-together // world), accumulation, together * accumulation)
-        for together in (below, below + 1)
-        if together
+        Split(ceil_div(micro_batch, world), accumulation, micro_batch * accumulation)
+        for micro_batch in (below, below + 1)
+        if micro_batch
     ]
     best = min(splits, key=lambda split: _preference(split, target_global))
     neighbours = () if best.global_batch == target_global else _neighbours(splits, target_global)
-    shared = shares(best.global_batch // accumulation, world)
+    rank_shares = shares(best.global_batch // accumulation, world)
     return Plan(
         per_device=best.per_device,
         accumulation=accumulation,
@@ -129,21 +129,26 @@ def solve_shared(
         target=target_global,
         exact=best.global_batch == target_global,
         neighbours=neighbours,
-        why=_shared_sentence(best, shared, target_global, neighbours),
-        shares=shared,
+        why=_explain_shared(best, rank_shares, target_global, neighbours),
+        shares=rank_shares,
     )
 
 
-def shares(together: int, world: int) -> tuple[Share, ...]:
-    """How `world` ranks share a batch of so many examples: evenly, the first ones one more.
+def shares(batch: int, world: int) -> tuple[Share, ...]:
+    """Split a batch evenly over `world` ranks; the first ranks take the remainder.
 
-    A rank with no example weighs nothing; the weights add up to `world`.
+    A rank without examples has weight 0; the weights add up to `world`.
     """
-    parts = [len(range(rank, together, world)) for rank in range(world)]
-    return tuple(Share(rank, part, part * world / together) for rank, part in enumerate(parts))
+    parts = [len(range(rank, batch, world)) for rank in range(world)]
+    return tuple(Share(rank, part, part * world / batch) for rank, part in enumerate(parts))
 
 
-def _check(
+def ceil_div(number: int, divisor: int) -> int:
+    """Divide and round up."""
+    return -(-number // divisor)
+
+
+def _check_positive(
     world: int, target: int, cap: int, per_device: int | None, accumulation: int | None
 ) -> None:
     for name, value in {
@@ -157,12 +162,12 @@ def _check(
             raise InputError(f"{name} is {value}, but has to be 1 or more")
 
 
-def _candidates(
+def _possible_splits(
     world: int, target: int, cap: int, per_device: int | None, accumulation: int | None
 ) -> Iterable[Split]:
     """Every per-device batch with the accumulations just below and just above the target."""
-    # One more than the target's share, so that the neighbour above is among them.
-    share = -(-target // world) + 1
+    # One more than the target's share, so that the neighbour above is included.
+    share = ceil_div(target, world) + 1
     batches = [per_device] if per_device else range(1, min(cap, share) + 1)
     for batch in batches:
         below = target // (batch * world)
@@ -175,7 +180,7 @@ def _preference(split: Split, target: int) -> tuple[int, int, int]:
 
 
 def _neighbours(splits: list[Split], target: int) -> tuple[Split, ...]:
-    """The nearest splits on either side, the one below first."""
+    """The nearest split below the target and the nearest above, where they exist."""
     sides = (
         [split for split in splits if split.global_batch < target],
         [split for split in splits if split.global_batch > target],
@@ -183,37 +188,39 @@ def _neighbours(splits: list[Split], target: int) -> tuple[Split, ...]:
     return tuple(min(side, key=lambda split: _preference(split, target)) for side in sides if side)
 
 
-def _sentence(best: Split, world: int, target: int, neighbours: tuple[Split, ...]) -> str:
-    sum_ = (
+def _explain(best: Split, world: int, target: int, neighbours: tuple[Split, ...]) -> str:
+    product = (
         f"{best.global_batch} = {best.per_device} per device x {best.accumulation} accumulated "
         f"x {_count(world, 'process', 'processes')}"
     )
     if best.global_batch == target:
-        return f"global batch {sum_}"
+        return f"global batch {product}"
     if world > target:
         return (
-            f"global batch {sum_}: {target} cannot be shared out among {world} processes, "
+            f"global batch {product}: {target} cannot be shared out among {world} processes, "
             f"which take at least one example each; use --processes {target} or fewer"
         )
-    return f"global batch {sum_}: {_out_of_reach(target, neighbours)}"
+    return f"global batch {product}: {_out_of_reach(target, neighbours)}"
 
 
-def _shared_sentence(
-    best: Split, shared: tuple[Share, ...], target: int, neighbours: tuple[Split, ...]
+def _explain_shared(
+    best: Split, rank_shares: tuple[Share, ...], target: int, neighbours: tuple[Split, ...]
 ) -> str:
-    parts = " + ".join(_parts(shared))
-    processes = _count(len(shared), "process", "processes")
-    sum_ = f"{best.global_batch} = ({parts}) x {best.accumulation} accumulated on {processes}"
-    said = f"global batch {sum_}, each loss weighted by its share"
-    idle = sum(not share.examples for share in shared)
+    parts = " + ".join(_share_sizes(rank_shares))
+    processes = _count(len(rank_shares), "process", "processes")
+    total = f"{best.global_batch} = ({parts}) x {best.accumulation} accumulated on {processes}"
+    sentence = f"global batch {total}, each loss weighted by its share"
+    idle = sum(not share.examples for share in rank_shares)
     if idle:
-        said += f"; {idle} of them get no example, a --global-batch with more divisors would serve"
-    return f"{said}: {_out_of_reach(target, neighbours)}" if neighbours else said
+        sentence += (
+            f"; {idle} of them get no example, a --global-batch with more divisors would serve"
+        )
+    return f"{sentence}: {_out_of_reach(target, neighbours)}" if neighbours else sentence
 
 
-def _parts(shared: tuple[Share, ...]) -> Iterable[str]:
-    """The shares one by one, or counted where there are many."""
-    sizes = [share.examples for share in shared]
+def _share_sizes(rank_shares: tuple[Share, ...]) -> Iterable[str]:
+    """The sizes one by one, or counted by size if there are more than four."""
+    sizes = [share.examples for share in rank_shares]
     if len(sizes) <= 4:
         return map(str, sizes)
     return (f"{sizes.count(size)} x {size}" for size in sorted(set(sizes), reverse=True))

@@ -1,4 +1,4 @@
-"""A plan as a whole: its batch, by prediction where there is one, and everything told with it."""
+"""Plan a run: its batch by predicted memory, its settings, and the time it should take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .settings import Settings, settings
 from .throughput import Throughput, ThroughputHistory
 from .training_steps import horizon
 
-if TYPE_CHECKING:  # needed only where there are cards, or something was measured
+if TYPE_CHECKING:  # imported only where there are cards or measurements
     from .candidates import FitResult
     from .roofline import StepTime
     from .time_estimate import Estimate
@@ -26,9 +26,10 @@ if TYPE_CHECKING:  # needed only where there are cards, or something was measure
 
 @record
 class PlanRequest:
-    """What a plan is asked for: the script, and the user's numbers in place of the recipe's.
+    """What to plan for: a recipe and its script, with the user's overrides of the recipe.
 
-    `extra` are the user's own arguments for the script. `shared`: ranks share each batch out.
+    `extra` are the user's own arguments for the script. `shared` means that ranks split each batch
+    among them, as scripts patched with ``--exact`` do.
     """
 
     recipe: Recipe
@@ -42,33 +43,33 @@ class PlanRequest:
 
     @property
     def told(self) -> bool:
-        """Whether the user says how the global batch is made."""
+        """Whether the user fixes the per-device batch or the accumulation."""
         fixed = fixed_by(self.recipe, self.extra)
         return self.per_device is not None or fixed != (None, None)
 
-    def plan(self, world: int, most: int | None = None) -> Plan:
-        """The batch plan for so many processes, with at most so many examples each.
+    def plan(self, world: int, max_per_device: int | None = None) -> Plan:
+        """Split the global batch over `world` processes, with at most `max_per_device` each.
 
-        A batch or accumulation flag among the user's arguments is kept, and the other one fitted to
-        it; a script without a flag for it does not accumulate.
+        A batch or accumulation flag among the user's arguments is obeyed, and the other one chosen
+        to suit it; a script without a flag for accumulation does not accumulate.
 
         Raises:
-            InputError: a number below 1, or such a flag without one.
+            InputError: a number is below 1, or such a flag has no number.
 
         """
         sizes = self.recipe.batch
-        batch, accumulation = self._fixed()
+        batch, accumulation = self._user_batch()
         if not self.accumulates:
             accumulation = 1
         target = sizes.global_batch if self.global_batch is None else self.global_batch
         cap = sizes.per_device_cap if self.per_device is None else self.per_device
-        cap = cap if most is None else most
+        cap = cap if max_per_device is None else max_per_device
         if self.shared:
             return solve_shared(world, target, cap, accumulation=accumulation)
         return solve(world, target, cap, per_device=batch, accumulation=accumulation)
 
-    def _fixed(self) -> tuple[int | None, int | None]:
-        """The micro-batch and the accumulation that the user's own arguments ask for."""
+    def _user_batch(self) -> tuple[int | None, int | None]:
+        """The micro-batch and the accumulation set by the user's own arguments."""
         batch, accumulation = fixed_by(self.recipe, self.extra)
         flags = self.recipe.flags
         if batch is None or not counts_steps(
@@ -84,25 +85,25 @@ class PlanRequest:
         return batch // accumulation, accumulation
 
     def paces(self, devices: Devices) -> ThroughputHistory:
-        """What was measured of it on these devices."""
-        length = self.recipe.flags.sequence_length or ""
-        said = parse_flags(self.extra).get(length) or self.recipe.arguments.get(length)
-        training = (self.recipe.name, *([] if said is None else [f"length {said}"]))
+        """Earlier measurements of this training on these devices."""
+        flag = self.recipe.flags.sequence_length or ""
+        length = parse_flags(self.extra).get(flag) or self.recipe.arguments.get(flag)
+        training = (self.recipe.name, *([] if length is None else [f"length {length}"]))
         return ThroughputHistory(state_folder(), training, devices.cards)
 
     @property
     def accumulates(self) -> bool:
-        """Whether the script can be told to."""
+        """Whether the script has a flag for gradient accumulation."""
         return self.recipe.flags.accumulation is not None
 
 
 @record
 class FullPlan:
-    """A plan, with what is predicted of its memory and time.
+    """A batch plan with its settings, predicted memory and estimated time.
 
     `unknown` says why no memory is predicted; it is empty on the CPU, whose memory is not planned.
-    `roofline` is the step that is expected by the cards' sheets, `pace` what was measured before.
-    `others` are sentences on other ways to train, and on what is rejected.
+    `roofline` is the step time expected from the cards' datasheets, `pace` what was measured
+    before. `others` are sentences on alternatives and on rejected candidates.
     """
 
     plan: Plan
@@ -115,21 +116,21 @@ class FullPlan:
     others: tuple[str, ...] = ()
 
     def lowered(self, plan: Plan) -> FullPlan:
-        """The same with what was learned in the place of what was predicted."""
+        """Replace the plan by one learned from an OOM, and drop the predictions."""
         return FullPlan(plan, self.settings)
 
     @property
     def said(self) -> list[str]:
         """One sentence on each part, without its full stop."""
-        told = [self.plan.why, *self.settings.said]
+        sentences = [self.plan.why, *self.settings.said]
         if self.fitting:
-            told.append(self.fitting.said)
+            sentences.append(self.fitting.said)
         elif self.unknown:
-            told.append(f"memory is not predicted: {self.unknown}")
-        return [*told, *(self.estimate.said if self.estimate else ())]
+            sentences.append(f"memory is not predicted: {self.unknown}")
+        return [*sentences, *(self.estimate.said if self.estimate else ())]
 
     def facts(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The plan as plain data for JSON."""
         unknown = {"unknown": self.unknown} if self.unknown else None
         return {
             "plan": as_dict(self.plan),
@@ -139,56 +140,57 @@ class FullPlan:
         }
 
 
-def planned(asked: PlanRequest, devices: Devices) -> FullPlan:
-    """The plan for these cards, or for the CPU.
+def planned(request: PlanRequest, devices: Devices) -> FullPlan:
+    """Plan a run on these cards, or on the CPU.
 
-    On cards the batch is the largest whose predicted peak leaves a margin, unless the user says
-    which; where nothing can be predicted, the largest up to the recipe's cap.
+    On cards the batch is the largest whose predicted peak leaves a margin, unless the user fixes
+    it; where nothing can be predicted, it is the largest up to the recipe's cap.
 
     Raises:
-        InputError: nothing fits; or as for `PlanRequest.plan`, or a precision for which the
-            script has no flag.
+        InputError: nothing fits, the script has no flag for the precision, or as for
+            `PlanRequest.plan`.
 
     """
-    mine = parse_flags(asked.extra)
-    first = asked.plan(devices.world * asked.machines)
-    more = settings(
-        asked.recipe,
-        asked.script,
+    user_arguments = parse_flags(request.extra)
+    first = request.plan(devices.world * request.machines)
+    chosen = settings(
+        request.recipe,
+        request.script,
         first,
         devices.cards,
-        cores=cores() * asked.machines,
-        precision=asked.precision,
-        mine=mine,
+        cores=cores() * request.machines,
+        precision=request.precision,
+        user_arguments=user_arguments,
     )
-    pace = asked.paces(devices).known(more.precision.name)
-    found = _fitting(asked, devices, more.precision.name, first, pace) if devices.cards else ""
+    precision = chosen.precision.name
+    pace = request.paces(devices).known(precision)
+    found = _fit_memory(request, devices, precision, first, pace) if devices.cards else ""
     if isinstance(found, str):
-        return _timed(FullPlan(first, more, unknown=found, pace=pace), devices)
-    if not found.fits and asked.accumulates and not asked.told:
+        return _with_time(FullPlan(first, chosen, unknown=found, pace=pace), devices)
+    if not found.fits and request.accumulates and not request.told:
         raise InputError(found.objection)
-    solved = found.chosen.plan
-    if solved != first:
-        counted = horizon(asked.recipe, solved, asked.script, mine)
-        more = changed(more, horizon=counted)
-    more = changed(more, arguments={**more.arguments, **found.chosen.changed})
-    return _timed(FullPlan(solved, more, found, pace=pace), devices)
+    plan = found.chosen.plan
+    if plan != first:
+        steps = horizon(request.recipe, plan, request.script, user_arguments)
+        chosen = changed(chosen, horizon=steps)
+    chosen = changed(chosen, arguments={**chosen.arguments, **found.chosen.changed})
+    return _with_time(FullPlan(plan, chosen, found, pace=pace), devices)
 
 
-def _fitting(
-    asked: PlanRequest, devices: Devices, precision: str, first: Plan, pace: Throughput | None
+def _fit_memory(
+    request: PlanRequest, devices: Devices, precision: str, first: Plan, pace: Throughput | None
 ) -> FitResult | str:
-    """What fits, or why that is not known."""
-    recipe, flags = asked.recipe, declared(asked.script)
+    """The plan that fits into memory, or why that cannot be predicted."""
+    recipe, flags = request.recipe, declared(request.script)
     if recipe.model is None:
         return f"the recipe {recipe.name} does not tell its model"
     from ..memory.peak import NoPrediction
     from .memory_fit import TrainingSetup, bound, fit, splits
 
-    wanted = {flag: value for flag, value in recipe.if_declared.items() if flag in flags}
+    optional = {flag: value for flag, value in recipe.if_declared.items() if flag in flags}
     training = TrainingSetup(
         recipe=recipe,
-        arguments={**recipe.arguments, **wanted, **parse_flags(asked.extra)},
+        arguments={**recipe.arguments, **optional, **parse_flags(request.extra)},
         declared=flags,
         precision=recipe.model.precision or precision,
         world=first.world,
@@ -197,11 +199,11 @@ def _fitting(
         correction=pace.memory if pace and pace.memory else 1.0,
     )
     within, above = [first], []
-    if asked.accumulates and not asked.told:
-        most = bound(recipe, devices.cards, first)
-        every = [*splits(lambda cap: asked.plan(first.world, cap), first.target)]
-        within = [plan for plan in every if plan.per_device <= most]
-        above = [plan for plan in every if plan.per_device > most]
+    if request.accumulates and not request.told:
+        limit = bound(recipe, devices.cards, first)
+        plans = [*splits(lambda cap: request.plan(first.world, cap), first.target)]
+        within = [plan for plan in plans if plan.per_device <= limit]
+        above = [plan for plan in plans if plan.per_device > limit]
     found = fit(training, within, above)
     if isinstance(found, NoPrediction):
         return found.because
@@ -212,25 +214,25 @@ def _fitting(
     return changed(found, remedies=remedies(training, found.chosen))
 
 
-def _timed(known: FullPlan, devices: Devices) -> FullPlan:
-    """With the time, if there is something to go by."""
-    if known.pace is None and known.fitting is None:
-        return known
+def _with_time(full: FullPlan, devices: Devices) -> FullPlan:
+    """Add the estimated time, if it was measured or the memory could be predicted."""
+    if full.pace is None and full.fitting is None:
+        return full
     from .roofline import expected
     from .time_estimate import estimate, in_words
 
     def time(plan: Plan, roofline: StepTime | None) -> Estimate | None:
-        return estimate(plan, roofline, known.pace, known.settings.horizon, devices.cards)
+        return estimate(plan, roofline, full.pace, full.settings.horizon, devices.cards)
 
-    if known.fitting is None:
-        return changed(known, estimate=time(known.plan, None))
-    roofline = expected(known.fitting.chosen, devices.cards, devices.links)
+    if full.fitting is None:
+        return changed(full, estimate=time(full.plan, None))
+    roofline = expected(full.fitting.chosen, devices.cards, devices.links)
     others = []
-    for way, why in known.fitting.others:
-        took = time(way.plan, expected(way, devices.cards, devices.links))
-        step = f", {in_words(took.step)} a step" if took else ""
-        others.append(f"or {way.said}{step}: {why}")
-    others += [f"not {words}" for words in known.fitting.rejected]
+    for candidate, why in full.fitting.others:
+        estimated = time(candidate.plan, expected(candidate, devices.cards, devices.links))
+        step = f", {in_words(estimated.step)} a step" if estimated else ""
+        others.append(f"or {candidate.said}{step}: {why}")
+    others += [f"not {line}" for line in full.fitting.rejected]
     return changed(
-        known, roofline=roofline, estimate=time(known.plan, roofline), others=tuple(others)
+        full, roofline=roofline, estimate=time(full.plan, roofline), others=tuple(others)
     )

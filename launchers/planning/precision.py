@@ -1,6 +1,6 @@
-"""In which precision a training computes: what its cards are made for, or as asked.
+"""Choose the precision of a training: the one its cards are made for, or the one asked for.
 
-A script that declares ``--amp``, as ``ddpfix patch --with amp`` has it, is told; no other is.
+It is passed only to a script that declares ``--amp``, which ``ddpfix patch --with amp`` adds.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from ..gpus.model import Gpu
 
 FLAG = "--amp"
-SWITCH = "--bf16"  # of scripts that choose it by themselves
-VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # of the flag
+SWITCH = "--bf16"  # of scripts with a switch of their own
+VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # precision -> value of FLAG
 CHOICES = ("auto", *VALUES)
 
 BF16_FROM = (8, 0)
 """The compute capability from which tensor cores multiply bfloat16 (CUDA C++ Programming Guide,
 table of arithmetic throughput)."""
 FP16_FROM = (7, 0)
-"""The one from which they multiply float16; its range is small, so losses have to be scaled."""
+"""The compute capability from which they multiply float16, whose range needs loss scaling."""
 
 
 @record
 class Precision:
-    """One of bf16, fp16 and fp32, and why; `told` is false where the script has no flag for it."""
+    """One of bf16, fp16 and fp32, and why; `told`: whether the script has a flag for it."""
 
     name: str
     why: str
@@ -38,58 +38,59 @@ class Precision:
 
 def decide(
     script: Path,
-    asked: str,
+    requested: str,
     cards: Sequence[Gpu],
     flags: frozenset[str],
     mine: Mapping[str, str | None],
-    own: str = "",
+    built_in: str = "",
 ) -> Precision:
-    """The precision for `script`, which declares `flags`, on `cards`; without any, on the CPU.
+    """Choose the precision for `script`, which declares `flags`, on `cards` (none: the CPU).
 
-    `asked` is one of CHOICES; `mine` are the user's own arguments for the script, which win. `own`
-    is what the script computes in whatever it is told, where it does.
+    `requested` is one of CHOICES; `mine` are the user's own arguments for the script, which win.
+    `built_in` is the precision of a script that always computes in the same one.
 
     Raises:
-        InputError: bf16 or fp16 are asked for, and the script has no flag for it.
+        InputError: bf16 or fp16 is requested, and the script has no flag for it.
 
     """
-    passed = named(mine)
+    passed = _amp_precision(mine)
     if passed is not None:
         return Precision(passed, "as passed to the script", told=True)
-    if own and asked in ("auto", own):
-        return Precision(own, "by the script itself", told=False)
-    told = FLAG in flags
-    if asked != "auto":
-        if not told and asked != "fp32":
+    if built_in and requested in ("auto", built_in):
+        return Precision(built_in, "by the script itself", told=False)
+    has_flag = FLAG in flags
+    if requested != "auto":
+        if not has_flag and requested != "fp32":
             raise InputError(
-                f"--precision {asked}: {script} has no {FLAG}; `ddpfix patch --with amp` adds it"
+                f"--precision {requested}: {script} has no {FLAG}; `ddpfix patch --with amp` "
+                "adds it"
             )
-        return Precision(asked, _warning(asked, cards), told)
+        return Precision(requested, _why_requested(requested, cards), has_flag)
     name, why = best_of(cards)
-    if name != "fp32" and not told:
+    if name != "fp32" and not has_flag:
         able = f"the script has no {FLAG}, which `ddpfix patch --with amp` adds"
         return Precision("fp32", f"{able}; the cards could do {name}", told=False)
-    return Precision(name, why, told)
+    return Precision(name, why, has_flag)
 
 
-def named(mine: Mapping[str, str | None]) -> str | None:
-    """The precision that arguments for a script name, or their word for it; None without any."""
-    if FLAG not in mine:
-        return None
-    names = {value: name for name, value in VALUES.items()}
-    value = mine[FLAG] or ""
-    return names.get(value, value)
-
-
-def computed(mine: Mapping[str, str | None]) -> str | None:
-    """The precision that arguments ask for, also by a script's own switch; None without any."""
-    name = named(mine)
-    on = mine.get(SWITCH, "no") in (None, "True", "true", "1")
+def computed(arguments: Mapping[str, str | None]) -> str | None:
+    """The precision that a script's arguments ask for by FLAG or SWITCH, or None."""
+    name = _amp_precision(arguments)
+    on = arguments.get(SWITCH, "no") in (None, "True", "true", "1")
     return "bf16" if name is None and on else name
 
 
+def _amp_precision(arguments: Mapping[str, str | None]) -> str | None:
+    """The precision set by FLAG, or its value as it is if unknown; None without the flag."""
+    if FLAG not in arguments:
+        return None
+    names = {value: name for name, value in VALUES.items()}
+    value = arguments[FLAG] or ""
+    return names.get(value, value)
+
+
 def best_of(cards: Sequence[Gpu]) -> tuple[str, str]:
-    """The precision that these cards are made for, and why; without any, that of the CPU."""
+    """The precision that these cards are made for (none: the CPU), and why."""
     if not cards:
         return "fp32", "on the CPU"
     silent = [gpu.index for gpu in cards if gpu.compute_capability is None]
@@ -105,8 +106,9 @@ def best_of(cards: Sequence[Gpu]) -> tuple[str, str]:
     return "fp32", f"{words}, and float16 is there from 7.0 on"
 
 
-def _warning(asked: str, cards: Sequence[Gpu]) -> str:
-    needed = {"bf16": BF16_FROM, "fp16": FP16_FROM}.get(asked, (0, 0))
+def _why_requested(precision: str, cards: Sequence[Gpu]) -> str:
+    """The reason to print, with a warning for cards that are slow in this precision."""
+    needed = {"bf16": BF16_FROM, "fp16": FP16_FROM}.get(precision, (0, 0))
     for gpu in cards:
         if gpu.compute_capability is not None and gpu.compute_capability < needed:
             below = ".".join(map(str, gpu.compute_capability))

@@ -1,4 +1,4 @@
-"""What a plan says beyond the batch: precision, loader workers, horizon, and flags to pass for it.
+"""Choose the settings of a run other than its batch: precision, loader workers, script flags.
 
 A flag is passed only to a script that declares it.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 WORKERS_FLAG = "--dataloader_num_workers"
 MOST_WORKERS = 8
-"""Loader workers per process beyond which a card is hardly ever kept waiting."""
+"""Loader workers per process; with more, a card hardly ever waits less."""
 
 
 @record
 class Settings:
     """The parts of a plan that are not its batch; `arguments` are flags with their values.
 
-    `workers` is None where the script cannot be told, `horizon` where it is not known.
+    `workers` is None if the script has no flag for it, `horizon` if it is not known.
     """
 
     precision: Precision
@@ -39,17 +39,17 @@ class Settings:
 
     @property
     def said(self) -> list[str]:
-        """One sentence on each, without its full stop."""
-        told = [f"{self.precision.name}: {self.precision.why}"]
+        """One sentence on each setting, without its full stop."""
+        sentences = [f"{self.precision.name}: {self.precision.why}"]
         if self.workers is not None:
-            told.append(f"loader workers per process: {self.workers}")
-        return [*told, self.horizon.why] if self.horizon else told
+            sentences.append(f"loader workers per process: {self.workers}")
+        return [*sentences, self.horizon.why] if self.horizon else sentences
 
     def facts(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        known = as_dict(self)
-        del known["arguments"]
-        return known
+        """The settings as plain data for JSON, without the arguments."""
+        plain = as_dict(self)
+        del plain["arguments"]
+        return plain
 
 
 def settings(
@@ -60,35 +60,36 @@ def settings(
     *,
     cores: int,
     precision: str = "auto",
-    mine: Mapping[str, str | None] | None = None,
+    user_arguments: Mapping[str, str | None] | None = None,
 ) -> Settings:
-    """Precision, workers and horizon for `script` on `cards` (none: the CPU) with so many cores.
+    """Choose precision, workers and horizon for `script` on `cards` (none: the CPU).
 
-    `mine` are the user's own arguments for the script.
+    `cores` is the number of CPU cores for all processes; `user_arguments` are the user's own
+    arguments for the script.
 
     Raises:
-        InputError: a precision that the script cannot be told.
+        InputError: the script has no flag for the precision.
 
     """
-    mine = {} if mine is None else mine
+    user_arguments = {} if user_arguments is None else user_arguments
     flags = declared(script)
-    own = recipe.model.precision if recipe.model else ""
-    chosen = precisions.decide(script, precision, cards, flags, mine, own)
+    built_in = recipe.model.precision if recipe.model else ""
+    chosen = precisions.decide(script, precision, cards, flags, user_arguments, built_in)
     workers = workers_per_process(plan.world, cores) if WORKERS_FLAG in flags else None
     arguments: dict[str, str | None] = {
         flag: None if value is True else str(value)
         for flag, value in recipe.if_declared.items()
         if flag in flags
     }
-    if chosen.told and precisions.FLAG not in mine:
+    if chosen.told and precisions.FLAG not in user_arguments:
         arguments[precisions.FLAG] = precisions.VALUES.get(chosen.name, chosen.name)
     if workers is not None:
         arguments[WORKERS_FLAG] = str(workers)
-        given = mine.get(WORKERS_FLAG) or ""
-        workers = int(given) if given.isdigit() else workers
-    return Settings(chosen, workers, horizon(recipe, plan, script, mine), arguments)
+        passed = user_arguments.get(WORKERS_FLAG) or ""
+        workers = int(passed) if passed.isdigit() else workers
+    return Settings(chosen, workers, horizon(recipe, plan, script, user_arguments), arguments)
 
 
 def workers_per_process(world: int, cores: int) -> int:
-    """A process's share of the cores less the one it runs on, at most 8."""
+    """A process's share of the cores, less the one it runs on, at most MOST_WORKERS."""
     return max(0, min(MOST_WORKERS, cores // world - 1))

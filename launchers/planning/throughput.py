@@ -1,4 +1,4 @@
-"""How fast such trainings were on such cards, and how much memory they took: measured, and kept."""
+"""Measured step times and memory of earlier runs, stored per training, cards and precision."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # with pynvml
 
 @record
 class Throughput:
-    """What was measured of one training on one kind of cards in one precision.
+    """Measurements of one training on one kind of cards in one precision.
 
-    `seconds` are those of an optimizer step at this batch, `time` the same in proportion to what
-    was expected; `memory` is what a card held in proportion to what was predicted, `power` the mean
-    watts of a card. None stands for what is not known.
+    `seconds` is the time of an optimizer step at this batch, `time` its ratio to the expected one;
+    `memory` is the ratio of a card's measured memory to the predicted one, `power` the mean power
+    of a card in watts. None means not measured.
     """
 
     when: str
@@ -36,9 +36,9 @@ class Throughput:
 
 @record
 class ThroughputHistory:
-    """Those kept in the folder `state`, for a training on these cards; none: the CPU.
+    """The measurements stored in the folder `state` for a training on these cards (none: the CPU).
 
-    `training` tells it by the name of its recipe and the length of its sequences.
+    `training` identifies it by the name of its recipe and the length of its sequences.
     """
 
     state: Path
@@ -46,7 +46,7 @@ class ThroughputHistory:
     cards: tuple[Gpu, ...]
 
     def known(self, precision: str) -> Throughput | None:
-        """What was measured last; what cannot be read is as good as not measured."""
+        """The latest measurement, or None if there is none that can be read."""
         try:
             text = self._path(precision).read_text(encoding="utf-8")
             return Throughput(**json.loads(text)["pace"])
@@ -54,21 +54,21 @@ class ThroughputHistory:
             return None
 
     def keep(self, pace: Throughput, precision: str) -> None:
-        """Write it down. Raises OSError where that cannot be done."""
+        """Store a measurement. Raises OSError if it cannot be written."""
         content: Mapping[str, Any] = {
             "training": self.training,
-            "cards": names(self.cards),
+            "cards": _card_names(self.cards),
             "precision": precision,
             "pace": as_dict(pace),
         }
         keep(self._path(precision), json.dumps(content, indent=2) + "\n")
 
     def _path(self, precision: str) -> Path:
-        words = [*self.training, *names(self.cards), precision]
+        words = [*self.training, *_card_names(self.cards), precision]
         name = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower())
         return self.state / "pace" / f"{name}.json"
 
 
-def names(cards: Sequence[Gpu]) -> list[str]:
-    """The kinds of cards, each once; no cards stand for the CPU."""
+def _card_names(cards: Sequence[Gpu]) -> list[str]:
+    """The kinds of cards, each once; "CPU" without any."""
     return sorted({gpu.name for gpu in cards}) or ["CPU"]

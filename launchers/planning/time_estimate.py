@@ -1,4 +1,4 @@
-"""How long a plan takes, and how much energy: what is expected before anything runs."""
+"""Estimate the time and energy of a plan before anything runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ WATT_SECONDS = 3.6e6  # of a kilowatt-hour
 
 @record
 class Estimate:
-    """Expected seconds of an optimizer step, of an epoch and of all, training alone.
+    """Expected seconds of an optimizer step, an epoch and the whole training, without evaluation.
 
-    `energy` is that of the cards for all of it in kWh; without a measured power it is what their
-    boards may take at most. `why` says where the pace is from. None is what is not known.
+    `energy` is what the cards use for all of it in kWh; without a measured power it is an upper
+    bound from the boards' power limits. `why` says where the step time comes from. None means not
+    known.
     """
 
     step: float
@@ -32,17 +33,17 @@ class Estimate:
 
     @property
     def said(self) -> list[str]:
-        """One sentence on each, without its full stop."""
+        """A sentence on the time and one on the energy, without full stops."""
         times = [f"{in_words(self.step)} an optimizer step"]
         if self.epoch is not None and self.total is not None:
             times += [f"{in_words(self.epoch)} an epoch", f"{in_words(self.total)} in all"]
-        told = [f"time: {', '.join(times)}, {self.why}"]
+        sentences = [f"time: {', '.join(times)}, {self.why}"]
         if self.energy is not None:
             how = (
                 "at the measured power" if self.energy_measured else "at most, by the boards' power"
             )
-            told.append(f"energy of the cards: {self.energy:.2g} kWh {how}")
-        return told
+            sentences.append(f"energy of the cards: {self.energy:.2g} kWh {how}")
+        return sentences
 
 
 def estimate(
@@ -52,14 +53,14 @@ def estimate(
     horizon: Horizon | None,
     cards: Sequence[Gpu],
 ) -> Estimate | None:
-    """The estimate of a plan, by what its step is expected to take; None where nothing is known.
+    """Estimate a plan's time from its expected and its measured step time; None without either.
 
-    `pace` is what was measured of such a training, be it with another batch.
+    `pace` may have been measured with another batch.
     """
-    found = _step(plan, roofline, pace)
-    if found is None:
+    step_and_source = _step_seconds(plan, roofline, pace)
+    if step_and_source is None:
         return None
-    step, why = found
+    step, why = step_and_source
     if horizon is None:
         return Estimate(step, why)
     total = step * horizon.steps
@@ -71,10 +72,10 @@ def estimate(
     return Estimate(step, why, epoch, total, energy, measured is not None)
 
 
-def _step(
+def _step_seconds(
     plan: Plan, roofline: StepTime | None, pace: Throughput | None
 ) -> tuple[float, str] | None:
-    """Seconds, and where they are from."""
+    """Seconds of an optimizer step, and where the number comes from."""
     if roofline is None and pace is None:
         return None
     if roofline is None or (pace is not None and pace.time is None):
@@ -83,14 +84,17 @@ def _step(
         measured = f"{pace.per_device} x {pace.accumulation} examples a process"
         return pace.seconds * ratio, f"as measured with {measured}"
     seconds = roofline.seconds * (pace.time or 1.0 if pace else 1.0)
-    part = f"{in_percent(roofline.peak / seconds)} of the cards' peak"
+    utilization = f"{in_percent(roofline.peak / seconds)} of the cards' peak"
     if pace is None:
-        return seconds, f"{part}, held up by {roofline.bound}: not measured yet, --probe does"
-    return seconds, f"{part}, {pace.time:.2g} x what is expected unmeasured, as measured"
+        return (
+            seconds,
+            f"{utilization}, held up by {roofline.bound}: not measured yet, --probe does",
+        )
+    return seconds, f"{utilization}, {pace.time:.2g} x what is expected unmeasured, as measured"
 
 
 def in_words(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Format a duration in seconds, minutes or hours."""
     for size, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"

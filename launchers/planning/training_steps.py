@@ -1,4 +1,4 @@
-"""The learning rate's horizon: how many optimizer steps a plan takes, where that can be known."""
+"""Count the optimizer steps of a plan, which are the horizon of the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from ...recipes.flag_names import MAX_STEPS, bare
 from ...recipes.model import Recipe
 from ...record import record
-from .plan import Plan
+from .plan import Plan, ceil_div
 
 
 @record
 class Horizon:
-    """Optimizer steps of the whole training, and the examples and epochs that they are."""
+    """Optimizer steps of the whole training, with its examples and epochs."""
 
     examples: int
     epochs: float
@@ -23,30 +23,33 @@ class Horizon:
 
 
 def horizon(
-    recipe: Recipe, plan: Plan, script: Path, mine: Mapping[str, str | None]
+    recipe: Recipe, plan: Plan, script: Path, user_arguments: Mapping[str, str | None]
 ) -> Horizon | None:
-    """The horizon of the recipe's training, or None where its examples or its end are not known.
+    """Count the steps of the recipe's training; None if its examples or its end are not known.
 
-    Examples are counted in the training file, a line each; `mine` are the user's own arguments. A
-    number of steps above 0 goes before epochs, as in the scripts; where a user passes one of which
-    the recipe does not say that the script obeys it, nothing is known.
+    Examples are counted in the training file, one per line. A maximum of steps above 0 takes
+    precedence over epochs, as in the scripts. If the user passes a flag for it that the recipe does
+    not declare, the script may or may not obey it, and the result is None.
     """
-    flag, ends = recipe.data.train, recipe.flags.max_steps
-    if flag is None or any(bare(name) in MAX_STEPS and name != ends for name in mine):
+    flag, step_flag = recipe.data.train, recipe.flags.max_steps
+    if flag is None or any(
+        bare(name) in MAX_STEPS and name != step_flag for name in user_arguments
+    ):
         return None
-    limit, epochs = (_said(recipe, name, mine) for name in (ends, recipe.flags.epochs))
-    place = script.parent / recipe.data.folder / recipe.data.files[flag]
-    path = Path(mine[flag] or "") if flag in mine else place
-    lines = _lines(path)
-    if lines is None or (limit or epochs) is None:
+    max_steps = _number_passed(recipe, step_flag, user_arguments)
+    epochs = _number_passed(recipe, recipe.flags.epochs, user_arguments)
+    default = script.parent / recipe.data.folder / recipe.data.files[flag]
+    path = Path(user_arguments[flag] or "") if flag in user_arguments else default
+    lines = _count_lines(path)
+    if lines is None or (max_steps or epochs) is None:
         return None
     examples = int(lines * recipe.data.train_share)
     per_epoch = steps_per_epoch(examples, plan)
-    if limit is not None:
-        epochs = limit / max(1, per_epoch)
+    if max_steps is not None:
+        epochs = max_steps / max(1, per_epoch)
     assert epochs is not None
-    steps = int(per_epoch * epochs if limit is None else limit)
-    by = "" if limit is None else f"by {ends}, "
+    steps = int(per_epoch * epochs if max_steps is None else max_steps)
+    by = "" if max_steps is None else f"by {step_flag}, "
     part = "" if recipe.data.train_share == 1 else f", of which {recipe.data.train_share:g} is used"
     why = (
         f"{steps} optimizer steps: {by}{epochs:g} x {per_epoch} for {examples} training examples "
@@ -56,23 +59,20 @@ def horizon(
 
 
 def steps_per_epoch(examples: int, plan: Plan) -> int:
-    """Optimizer steps of one epoch, the last of which may be a shorter one.
+    """Optimizer steps of one epoch, an incomplete last one included.
 
-    Ranks either share batches out, or each goes through its own part of the examples, which
-    torch's DistributedSampler makes as long as the longest.
+    Ranks either split each batch among them, or each goes through its own part of the examples,
+    all padded to the length of the longest by torch's DistributedSampler.
     """
     if plan.shares:
-        micro_steps = _up(examples, plan.together)
+        micro_steps = ceil_div(examples, plan.together)
     else:
-        micro_steps = _up(_up(examples, plan.world), plan.per_device)
-    return _up(micro_steps, plan.accumulation)
+        micro_steps = ceil_div(ceil_div(examples, plan.world), plan.per_device)
+    return ceil_div(micro_steps, plan.accumulation)
 
 
-def _up(number: int, divisor: int) -> int:
-    return -(-number // divisor)
-
-
-def _lines(path: Path) -> int | None:
+def _count_lines(path: Path) -> int | None:
+    """The lines of a file that are not blank, or None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return sum(1 for line in file if line.strip())
@@ -80,15 +80,17 @@ def _lines(path: Path) -> int | None:
         return None
 
 
-def _said(recipe: Recipe, flag: str | None, mine: Mapping[str, str | None]) -> float | None:
-    """What a flag is given, by the user or else by the recipe."""
+def _number_passed(
+    recipe: Recipe, flag: str | None, user_arguments: Mapping[str, str | None]
+) -> float | None:
+    """The number passed for a flag by the user, or else by the recipe."""
     if flag is None:
         return None
-    own = recipe.arguments.get(flag)
-    return _number(mine.get(flag, None if own is None else str(own)))
+    default = recipe.arguments.get(flag)
+    return _positive_number(user_arguments.get(flag, None if default is None else str(default)))
 
 
-def _number(word: str | None) -> float | None:
+def _positive_number(word: str | None) -> float | None:
     try:
         value = float(word or "")
     except ValueError:
