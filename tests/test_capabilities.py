@@ -9,10 +9,13 @@ from pathlib import Path
 
 import ddpfix.fixtures
 import pytest
+from cases import module
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.capabilities import SECTIONS, all_capabilities, chosen
+from ddpfix.patcher.capabilities.models import made, parts
 from ddpfix.patcher.engine.patch import patch
 
 NAMES = [one.name for one in all_capabilities()]
@@ -138,3 +141,21 @@ def test_all_together_leave_a_script_that_compiles_checks_clean_and_is_stable(
     again = patch(path, unsafe=True, capabilities=all_capabilities())
     assert (again.refusal, again.changes, again.remaining) == ("", (), [])
     assert {f.code for f in again.lacking} == {f.code for f in result.lacking}
+
+
+THROUGH_A_NAME = """
+from torch.nn.parallel import DistributedDataParallel
+from transformers import RobertaModel
+class Net(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        enc = RobertaModel(config)
+        self.encoder = enc
+model = DistributedDataParallel(Net(config))
+"""
+
+
+def test_a_model_that_its_constructor_keeps_through_a_local_name_is_found() -> None:
+    program = Program(module(THROUGH_A_NAME))
+    (construction,) = made(program)
+    assert parts(program, construction) == {"encoder": "RobertaModel"}
