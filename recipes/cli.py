@@ -74,7 +74,7 @@ def new(
     environment is taken from yours. What could not be read, or had to be supposed, is told, and
     stands in the recipe as a comment.
     """
-    from .from_shell import recipe_text
+    from .from_shell.convert import recipe_text
 
     text, said = recipe_text(shell_file, arguments, os.environ, line)
     name = output.stem if output else NAMELESS

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.recipes.shell import Started, commands
-from ddpfix.recipes.shell_values import Word
+from ddpfix.recipes.from_shell.expansion import Word
+from ddpfix.recipes.from_shell.interpreter import Started, commands
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from .roles import DATA, TESTING, TRAINING_DATA, bare
-from .shell import Started
-from .shell_values import Word
+from ..roles import DATA, TESTING, TRAINING_DATA, bare
+from .expansion import Word
+from .interpreter import Started
 
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")

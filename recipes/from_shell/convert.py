@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..errors import InputError
-from .declared_flags import declared_flags
+from ...errors import InputError
+from ..declared_flags import declared_flags
 from .draft import draft
-from .shell import commands
-from .started import Program, chosen, programs
-from .toml_text import toml_text
+from .interpreter import commands
+from .toml_writer import toml_text
+from .training_commands import Program, chosen, programs
 
 
 def recipe_text(

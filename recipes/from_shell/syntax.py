@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from ..errors import InputError
+from ...errors import InputError
 
 OPERATORS = re.compile(r"&>>|<<-|<<<|&&|\|\||;;|\|&|<<|>>|>&|<&|&>|>\||[|&;()<>\n]")
 BLANK = re.compile(r"(?:[ \t]|\\\n)+")

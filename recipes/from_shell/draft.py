@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from ..errors import InputError
-from .model import Value
-from .roles import DATA_FOLDERS, LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
-from .shell_values import Word
-from .started import Argument, Program, cards, whole_number
+from ...errors import InputError
+from ..model import Value
+from ..roles import DATA_FOLDERS, LINES, PER_PROCESS, ROLES, TRAINING_DATA, bare, flag_for, is_data
+from .expansion import Word
+from .training_commands import Argument, Program, cards, whole_number
 
 SET_BY_LAUNCH = ("train_batch", "eval_batch", "accumulation", "output")
 OF_PROCESSES = re.compile(

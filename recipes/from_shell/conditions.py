@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from .shell_values import Values
-from .shell_words import Raw, Sign
+from .expansion import Values
+from .syntax import Raw, Sign
 
 TESTS = {"[": "]", "[[": "]]"}
 NUMBERS: Mapping[str, Callable[[int, int], bool]] = {

@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from .shell_tests import TESTS, Condition, verdict
-from .shell_values import Value, Values, Word, is_assignment
-from .shell_words import Raw, Sign, divide
+from .conditions import TESTS, Condition, verdict
+from .expansion import Value, Values, Word, is_assignment
+from .syntax import Raw, Sign, divide
 
 OPEN, CLOSE, ENDS = "(", ")", ("\n", ";", "&", "&&", "||", ";;")
 # What is behind a command that works, as they are taken to, is run or not.

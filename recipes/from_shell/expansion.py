@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from .shell_words import Piece, Raw, pieces_of
+from .syntax import Piece, Raw, pieces_of
 
 ASSIGNED = re.compile(r"(\w+)(\+?)=")
 DEFAULTED = re.compile(r"(\w+|[@*])(:?[-=+?])(.*)", re.DOTALL)
