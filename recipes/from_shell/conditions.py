@@ -1,16 +1,15 @@
-"""Conditions of a shell file: what a test of known values says, and which branch is read."""
+"""Conditions of a shell file: what a test of known values says, and which command is run then."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import attrs
 
-from .expansion import Values
-from .syntax import Raw, Sign
+from .expansion import Values, integer
+from .nodes import Body, Bracket
 
-TESTS = {"[": "]", "[[": "]]"}
 NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
     "-ne": operator.ne,
@@ -21,51 +20,59 @@ NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-@attrs.define
-class Condition:
-    """An if or a case: whether the branch that is read now is taken, and was an earlier one."""
+@attrs.frozen
+class Success:
+    """Whether what stands behind a command and && is run, and what stands behind it and ||."""
 
-    line: int
-    taken: bool | None
-    earlier: bool | None = False
+    then: bool | None
+    otherwise: bool | None
 
-    def next(self, verdict: bool | None, line: int) -> None:
-        """Go on to the next branch, whose own test says `verdict`."""
-        self.line = line
-        if True in (self.earlier, self.taken):
-            self.earlier, self.taken = True, False
-            return
-        self.earlier = None if None in (self.earlier, self.taken) else False
-        self.taken = None if verdict and self.earlier is None else verdict
+    @property
+    def reverse(self) -> Success:
+        """That of the command behind an exclamation mark."""
+        return Success(self.otherwise, self.then)
 
 
-def verdict(test: Sequence[Raw | Sign], values: Values) -> bool | None:
-    """What ``[ … ]`` or ``[[ … ]]`` says, or None where that is not known."""
-    raws = [token for token in test if isinstance(token, Raw)]
-    signs = {token.text for token in test if isinstance(token, Sign)}
-    if signs - {"\n", ";"} or not raws or TESTS.get(raws[0].bare) != raws[-1].bare:
-        return None
-    inner = raws[1:-1]
-    if inner and inner[0].bare == "!":
-        said = _compared(inner[1:], values)
-        return None if said is None else not said
-    return _compared(inner, values)
+COMMAND = Success(True, None)
+"""Of a command: it is taken to work, and what is there in case it does not is read, too."""
+ASSIGNMENT = Success(True, False)
+UNTOLD = Success(None, None)
 
 
-def _compared(raws: Sequence[Raw], values: Values) -> bool | None:
-    if len(raws) == 2 and raws[0].bare in ("-z", "-n"):
-        words = [] if values.unset(raws[1]) else values.expanded(raws[1])
+def success_of(verdict: bool | None) -> Success:
+    """Turn what a test says into what it lets && and || do."""
+    return Success(verdict, None if verdict is None else not verdict)
+
+
+def verdict_of(condition: Body, values: Values) -> bool | None:
+    """Follow a condition that is one test of known values; None for any other."""
+    if len(condition.statements) == 1 and isinstance(condition.statements[0], Bracket):
+        return verdict(condition.statements[0], values)
+    return None
+
+
+def verdict(test: Bracket, values: Values) -> bool | None:
+    """Say what ``[ … ]`` or ``[[ … ]]`` says, or None where that is not known."""
+    answer = _compare(test, values)
+    return None if answer is None else answer != test.negated
+
+
+def _compare(test: Bracket, values: Values) -> bool | None:
+    texts: list[str] = []
+    for raw in test.operands:
+        empty = len(test.operands) == 1 and values.unset(raw)
+        words = [] if empty else values.expand(raw)
         if any(word.missing or word.doubts for word in words):
             return None
-        return (raws[0].bare == "-z") == (not "".join(word.text for word in words))
-    if len(raws) != 3:
+        texts.append("".join(word.text for word in words))
+    if len(texts) == 1:
+        return {"-z": not texts[0], "-n": bool(texts[0])}.get(test.operator)
+    if len(texts) != 2:
         return None
-    left, right = (values.expanded(raw) for raw in (raws[0], raws[2]))
-    if any(word.missing or word.doubts for word in (*left, *right)):
+    one, other = texts
+    if test.operator in ("=", "==", "!="):
+        return None if set(other) & set("*?[") else (one == other) == (test.operator != "!=")
+    numbers = integer(one), integer(other)
+    if test.operator not in NUMBERS or numbers[0] is None or numbers[1] is None:
         return None
-    one, other = ("".join(word.text for word in words) for words in (left, right))
-    sign = raws[1].bare
-    if sign in ("=", "==", "!="):
-        return None if set(other) & set("*?[") else (one == other) == (sign != "!=")
-    numbers = all(text.lstrip("-").isdigit() for text in (one, other))
-    return NUMBERS[sign](int(one), int(other)) if sign in NUMBERS and numbers else None
+    return NUMBERS[test.operator](numbers[0], numbers[1])

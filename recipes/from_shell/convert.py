@@ -7,16 +7,21 @@ from pathlib import Path
 
 from ...errors import InputError
 from ..declared_flags import declared_flags
-from .draft import draft
-from .interpreter import commands
+from .draft import draft_of
+from .expansion import on_one_line
+from .interpreter import commands_of
+from .repairs import WAY_OUT
 from .toml_writer import toml_text
-from .training_commands import Program, chosen, programs
+from .training_commands import TrainingCommand, python_commands, that_train
+
+MOST = 100_000
+"""Bytes of a shell file: dozens of times a launcher's, and read within seconds."""
 
 
 def recipe_text(
     path: Path, arguments: Sequence[str], environ: Mapping[str, str], line: int | None = None
 ) -> tuple[str, list[str]]:
-    """The text of a recipe, and sentences on what was chosen, supposed or left open.
+    """Write the text of a recipe, with sentences on what was picked, supposed or left open.
 
     `arguments` are the shell file's; `line` names a command where not the first that trains is
     meant.
@@ -25,40 +30,70 @@ def recipe_text(
         InputError: the file cannot be read, nothing in it trains, or the batch is not known.
 
     """
+    for argument in arguments:
+        if not _is_text(argument):
+            raise InputError(f"{path}: its argument {argument!a} is not UTF-8: leave it out")
+    known = {name: value for name, value in environ.items() if _is_text(value)}
+    commands = commands_of(_content(path), str(path), arguments=arguments, environ=known)
+    training, sentences = _pick(list(python_commands(commands)), path, line)
+    script = path.parent / training.path
+    draft = draft_of(training, str(path), declared_flags(script))
+    place = f"{path.name}, line {training.command.line}"
+    sentences += draft.sentences
+    log = training.command.log
+    if log is not None:
+        own = f"its log {log.shown} is log.txt of the run folder, and train.log by the output"
+        sentences.append(own)
+    return toml_text(draft, place, script.resolve().parent.name or script.stem), sentences
+
+
+def _content(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MOST + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}: pass a shell file") from None
+    if len(content) > MOST:
+        raise InputError(f"{path}: larger than {MOST:,} bytes: {WAY_OUT}")
+    try:
+        text = content.decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
-    found = list(programs(commands(text, str(path), arguments=arguments, environ=environ)))
-    program, said = _one(found, path, line)
-    script = path.parent / program.path
-    drafted = draft(program, str(path), declared_flags(script))
-    place = f"{path.name}, line {program.started.line}"
-    said = [*said, *drafted.said]
-    log = program.started.log
-    if log is not None:
-        said.append(f"its log {log.text} is log.txt of the run folder, and train.log by the output")
-    return toml_text(drafted, place, script.resolve().parent.name or script.stem), said
+        line = content.count(b"\n", 0, error.start) + 1
+        where = f"{path}:{line}: not UTF-8 at byte {error.start}"
+        raise InputError(f"{where}: save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _one(found: Sequence[Program], path: Path, line: int | None) -> tuple[Program, list[str]]:
-    """The program that is meant, and what is said of the others."""
-    lines = ", ".join(f"{program.path} in line {program.started.line}" for program in found)
-    if not found:
+def _is_text(text: str) -> bool:
+    """Whether it can be written: what is not UTF-8 in the environment becomes half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pick(
+    commands: Sequence[TrainingCommand], path: Path, line: int | None
+) -> tuple[TrainingCommand, list[str]]:
+    """The command that is meant, and sentences on the others."""
+    if not commands:
         raise InputError(f"{path}: it starts no Python script")
+    lines = on_one_line(", ".join(f"{one.path} in line {one.command.line}" for one in commands))
     if line is not None:
-        for program in found:
-            if program.started.line == line:
-                return program, []
+        for command in commands:
+            if command.command.line == line:
+                return command, []
         raise InputError(f"{path}: no script is started in line {line}; there is {lines}")
-    training = chosen(found)
+    training = that_train(commands)
     if not training:
         raise InputError(f"{path}: nothing here trains ({lines}); if one does, say --line N")
     first, *others = training
-    said = [f"line {first.started.line} is taken, {first.path}"] if len(found) > 1 else []
+    sentences: list[str] = []
+    if len(commands) > 1:
+        script = on_one_line(str(first.path))
+        sentences.append(f"line {first.command.line} is taken, {script}")
     if others:
-        rest = ", ".join(str(program.started.line) for program in others)
-        said.append(f"line {rest} trains too: --line N takes another")
-    return first, said
+        rest = ", ".join(str(one.command.line) for one in others)
+        sentences.append(f"line {rest} trains too: --line N takes another")
+    return first, sentences

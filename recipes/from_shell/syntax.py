@@ -1,242 +1,335 @@
-"""The words of a shell file, as bash divides it: quotes, expansions, operators and comments.
+"""The commands of a shell file, as the grammar of tree-sitter-bash divides it.
 
-Nothing is expanded and nothing is run. Of what exists for it, shlex loses which words were quoted
-and on which line they are, bashlex is under the GPL, and the grammar of tree-sitter is a compiled
-package larger than this project; a launcher's shell file needs no more of the grammar than this.
-Source: POSIX.1-2017, Shell Command Language, 2.3 Token Recognition; bash's manual for arrays.
+Nothing is expanded and nothing is run. What the grammar tells in dozens of kinds of nodes is told
+in the few of `nodes`.
+Source: https://github.com/tree-sitter/tree-sitter-bash/blob/master/grammar.js
 """
 
 from __future__ import annotations
 
-import bisect
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ...errors import InputError
+from .nodes import (
+    Assignment,
+    Body,
+    Bracket,
+    Branch,
+    CaseStatement,
+    Chain,
+    Declaration,
+    ForLoop,
+    FunctionDefinition,
+    IfStatement,
+    Negation,
+    OtherLoop,
+    Part,
+    Pipeline,
+    RawWord,
+    SimpleCommand,
+    Statement,
+)
+from .refusals import refuse_no_bash, refuse_nul
+from .repairs import parse
+from .words import line_of, parts_of, text_of, words_of
 
-OPERATORS = re.compile(r"&>>|<<-|<<<|&&|\|\||;;|\|&|<<|>>|>&|<&|&>|>\||[|&;()<>\n]")
-BLANK = re.compile(r"(?:[ \t]|\\\n)+")
-PLAIN = re.compile(r"[^\s\\'\"$`|&;()<>]+")
-NAME = re.compile(r"\w+|[@*#?$!-]")
-ARRAY = re.compile(r"\w+\+?=")
-ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-IN_QUOTES = re.compile(r"\\([$`\"\\])")
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
 
-
-@attrs.frozen
-class Piece:
-    """A part of a word: text as it is, or what `$` or a backquote expands.
-
-    `kind` is "text", "variable" (the text is what stands in the braces), "command" or
-    "arithmetic" (what stands in the parentheses).
-    """
-
-    text: str
-    kind: str = "text"
-    quoted: bool = False
-
-
-@attrs.frozen
-class Raw:
-    """A word before expansion, or the elements of an array that is assigned to `pieces`."""
-
-    line: int
-    pieces: tuple[Piece, ...]
-    array: tuple[Raw, ...] | None = None
-
-    @property
-    def bare(self) -> str:
-        """The word where it is plain text without quotes, as keywords have to be; else nothing."""
-        plain = all(piece.kind == "text" and not piece.quoted for piece in self.pieces)
-        return "".join(piece.text for piece in self.pieces) if plain else ""
+TO_FILE = (">", ">>", "&>", "&>>", ">|")
 
 
-@attrs.frozen
-class Sign:
-    """An operator, or the end of a line; `number` is the 2 of ``2>``."""
-
-    line: int
-    text: str
-    number: str = ""
-
-
-def divide(text: str, source: str) -> list[Raw | Sign]:
-    """The words and operators of a shell file; `source` is what a complaint begins with.
+def statements_of(text: str, source: str) -> tuple[Statement, ...]:
+    """Parse a shell file into its commands; `source` is what a complaint begins with.
 
     Raises:
-        InputError: a quote, parenthesis or brace that is not closed.
+        InputError: the text is no bash, hides a character that bash reads otherwise than people
+            do, or is nested too deeply; tree-sitter-bash is not installed.
 
     """
-    return list(_Division(text.replace("\r\n", "\n"), source).tokens())
+    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
+    # With an end of its own for a last line that a backslash continues.
+    text = f"{text}\n\n"
+    refuse_nul(text, source)
+    content, root = parse(text.encode(), _parser(), source)
+    refuse_no_bash(root, content, text, source)
+    return _statements(root.children)
 
 
-def pieces_of(text: str, source: str, line: int) -> tuple[Piece, ...]:
-    """What stands within double quotes, or after ``:-`` in an expansion."""
-    division = _Division(text, source, line)
-    return tuple(division.quoted(closed_by=""))
+@cache
+def _parser() -> Parser:
+    try:
+        # No part of a light installation, whose other commands do without.
+        import tree_sitter_bash
+        from tree_sitter import Language, Parser
+    except ImportError:
+        raise InputError(
+            "tree-sitter-bash, which reads shell files, is not installed here: "
+            "pip install 'ddpfix[shell]'"
+        ) from None
+    return Parser(Language(tree_sitter_bash.language()))
 
 
-class _Division:
-    def __init__(self, text: str, source: str, first_line: int = 1) -> None:
-        self.text, self.source, self.at = text, source, 0
-        self.first_line = first_line
-        self.ends = [match.start() for match in re.finditer("\n", text)]
-        self.awaited: list[tuple[str, bool]] = []  # here-documents: their ends, whether indented
+def _statements(nodes: Iterable[Node]) -> tuple[Statement, ...]:
+    return tuple(one for one in map(_statement, nodes) if one is not None)
 
-    @property
-    def line(self) -> int:
-        return bisect.bisect_left(self.ends, self.at) + self.first_line
 
-    def tokens(self) -> Iterator[Raw | Sign]:
-        while self.at < len(self.text):
-            if self._take(BLANK):
-                continue
-            if self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            elif OPERATORS.match(self.text, self.at):
-                yield from self._operator()
-            else:
-                yield from self._word_or_number()
+def _statement(node: Node) -> Statement | None:
+    """The command that a node is; None for a word, a keyword, a comment and the like."""
+    return KINDS[node.type](node) if node.type in KINDS else None
 
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self.text, self.at)
-        self.at = match.end() if match else self.at
-        return match[0] if match else ""
 
-    def _operator(self, number: str = "") -> Iterator[Sign]:
-        sign = Sign(self.line, self._take(OPERATORS), number)
-        yield sign
-        if sign.text in ("<<", "<<-"):
-            self._take(BLANK)
-            end = "".join(piece.text for piece in self._word().pieces)
-            self.awaited.append((end, sign.text == "<<-"))
-        elif sign.text == "\n":
-            for end, indented in self.awaited:
-                self._skip_document(end, indented)
-            self.awaited.clear()
+def _group(node: Node) -> Statement:
+    if node.children[0].type == "((":
+        return Bracket(line_of(node))  # whose value is not computed
+    return Body(line_of(node), _statements(node.children), node.type == "subshell")
 
-    def _skip_document(self, end: str, indented: bool) -> None:
-        while self.at < len(self.text):
-            stop = self.text.find("\n", self.at)
-            line = self.text[self.at : stop if stop >= 0 else None]
-            self.at += len(line) + 1
-            if (line.lstrip("\t") if indented else line) == end:
-                return
 
-    def _word_or_number(self) -> Iterator[Raw | Sign]:
-        word = self._word()
-        if word.bare.isdigit() and self.text[self.at : self.at + 1] in ("<", ">"):
-            yield from self._operator(word.bare)
+def _command(node: Node) -> Statement:
+    words = words_of(node, node.children)
+    timed = words[:1] and words[0].bare == "time"
+    while timed and words and words[0].bare in ("time", "-p", "{"):
+        words = words[1:]
+    for child in node.children:
+        if child.type == "subshell":  # behind time; elsewhere it is refused
+            return _group(child)
+    command: Statement = SimpleCommand(line_of(node), _assignments(node.children), words)
+    for child in node.children:
+        command = _with_redirection(command, child)
+    return command
+
+
+def _assigning(node: Node) -> Statement:
+    nodes = [node] if node.type == "variable_assignment" else node.children
+    return SimpleCommand(line_of(node), _assignments(nodes), ())
+
+
+def _assignments(nodes: Iterable[Node]) -> tuple[Assignment, ...]:
+    """Those to variables, and not to one element of an array."""
+    return tuple(
+        _assignment(node)
+        for node in nodes
+        if node.type == "variable_assignment" and node.children[0].type == "variable_name"
+    )
+
+
+def _assignment(node: Node) -> Assignment:
+    name, sign, *rest = node.children
+    elements, value = None, tuple[Part, ...]()
+    if rest and rest[0].type == "array":
+        elements = words_of(rest[0], rest[0].children[1:-1])
+    elif rest:
+        value = tuple(parts_of(rest[0]))
+    return Assignment(line_of(node), text_of(name), sign.type == "+=", value, elements)
+
+
+def _declaration(node: Node) -> Statement:
+    keyword, *rest = node.children
+    words = [word.bare for word in words_of(node, rest)]
+    exports = keyword.type == "export" or any(one[:1] == "-" and "x" in one for one in words)
+    names = tuple(word for word in words if word and not word.startswith("-"))
+    return Declaration(line_of(node), exports, _assignments(rest), names)
+
+
+def _bracket(node: Node) -> Statement:
+    line, inner = line_of(node), node.named_children
+    if len(inner) != 1:
+        return Bracket(line)
+    test, negated = _without_negation(inner[0])
+    if test.type == "unary_expression":
+        sign, *operands = test.children
+    elif test.type == "binary_expression":
+        left, sign, right = test.children
+        left, again = _without_negation(left)  # the grammar has ! bind tighter than =
+        operands, negated = [left, right], negated != again
+    else:
+        return Bracket(line)
+    if any(one.type.endswith("_expression") for one in operands):
+        return Bracket(line)
+    words = tuple(RawWord(line_of(one), tuple(parts_of(one))) for one in operands)
+    return Bracket(line, text_of(sign), words, negated)
+
+
+def _without_negation(test: Node) -> tuple[Node, bool]:
+    negated = test.type == "unary_expression" and test.children[0].type == "!"
+    return (test.children[1], True) if negated else (test, False)
+
+
+def _pipeline(node: Node) -> Statement | None:
+    stages = _statements(node.children)
+    if stages and isinstance(stages[0], Negation):  # of the pipeline, not of its first command
+        line = stages[0].line
+        return Negation(line, Pipeline(line, (stages[0].statement, *stages[1:])))
+    return Pipeline(line_of(node), stages) if stages else None
+
+
+def _negation(node: Node) -> Statement | None:
+    statements = _statements(node.children)
+    return Negation(line_of(node), statements[0]) if statements else None
+
+
+def _chain(node: Node) -> Statement | None:
+    links: list[tuple[str, Statement]] = []
+    # Without recursion, as a list is in a list for each && before.
+    while node.type == "list":
+        left, right = (one for one in node.children if one.is_named and one.type != "comment")
+        [sign] = [one.type for one in node.children if not one.is_named]
+        statement = _statement(right)
+        links += [(sign, statement)] if statement is not None else []
+        node = left
+    first = _statement(node)
+    return Chain(first.line, first, tuple(reversed(links))) if first is not None else None
+
+
+def _if(node: Node) -> Statement:
+    inner: list[Node] = []
+    others: list[Branch] = []
+    for child in node.children:
+        if child.type in ("elif_clause", "else_clause"):
+            others.append(_branch(child.children))
         else:
-            yield word
+            inner.append(child)
+    return IfStatement(line_of(node), (_branch(inner), *others))
 
-    def _word(self) -> Raw:
-        line, pieces = self.line, list[Piece]()
-        while self.at < len(self.text) and not self.text[self.at].isspace():
-            if self.text.startswith("\\\n", self.at):
-                self.at += 2
-            elif OPERATORS.match(self.text, self.at):
-                array = len(pieces) == 1 and ARRAY.fullmatch(pieces[0].text)
-                if self.text[self.at] == "(" and array:
-                    return Raw(line, tuple(pieces), tuple(self._array()))
-                break
-            else:
-                pieces += self._pieces()
-        return Raw(line, tuple(pieces))
 
-    def _array(self) -> Iterator[Raw]:
-        line = self.line
-        inner = _Division(self._within("(", ")"), self.source, line)
-        return (token for token in inner.tokens() if isinstance(token, Raw))
+def _branch(nodes: Sequence[Node]) -> Branch:
+    line = line_of(nodes[0])
+    then = next((place for place, node in enumerate(nodes) if node.type == "then"), 0)
+    condition = Body(line, _statements(nodes[1:then])) if then else None
+    return Branch(line, condition, Body(line, _statements(nodes[then + 1 :])))
 
-    def _pieces(self) -> Iterator[Piece]:
-        char = self.text[self.at]
-        if char == "'":
-            yield Piece(self._single(), quoted=True)
-        elif char == '"':
-            self.at += 1
-            # Also where nothing is between: "" is a word.
-            yield Piece("", quoted=True)
-            yield from self.quoted(closed_by='"')
-        elif char in "$`":
-            yield self._expansion(quoted=False)
-        elif char == "\\":
-            yield Piece(self._take(ESCAPED)[1:], quoted=True)
-            self.at += self.at == len(self.text) - 1  # nothing follows the backslash
+
+def _case(node: Node) -> Statement:
+    items = [child for child in node.children if child.type == "case_item"]
+    bodies = tuple(Body(line_of(item), _statements(item.children)) for item in items)
+    return CaseStatement(line_of(node), bodies)
+
+
+def _for(node: Node) -> Statement:
+    name = node.child_by_field_name("variable")
+    if name is None or node.children[0].type == "select":  # whose user sets it
+        return _other_loop(node)
+    values = words_of(node, node.children_by_field_name("value"))
+    return ForLoop(line_of(name), text_of(name), values, _loop_body(node))
+
+
+def _other_loop(node: Node) -> Statement:
+    conditions = node.children_by_field_name("condition")
+    condition = Body(line_of(node), _statements(conditions))
+    return OtherLoop(line_of(node), condition, _loop_body(node))
+
+
+def _loop_body(node: Node) -> Body:
+    body = node.child_by_field_name("body")
+    return Body(line_of(node), _statements(body.children if body else ()))
+
+
+def _function(node: Node) -> Statement | None:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    statement = _statement(body) if body else None
+    if name is None or statement is None:
+        return None
+    return FunctionDefinition(line_of(node), text_of(name), statement)
+
+
+# In the grammar, a redirection belongs to all that stands before it in a chain or a pipeline; in
+# bash, to the last command.
+
+
+def _redirection(node: Node) -> Statement | None:
+    body = node.child_by_field_name("body")
+    statement = _statement(body) if body else SimpleCommand(line_of(node), (), ())
+    for redirect in node.children_by_field_name("redirect"):
+        statement = statement and _with_redirection(statement, redirect)
+    return statement
+
+
+def _with_redirection(statement: Statement, redirect: Node) -> Statement:
+    """The statement where `redirect` is a redirection; else as it is."""
+    if redirect.type == "heredoc_redirect":
+        return _before_document(statement, redirect)
+    if redirect.type != "file_redirect":
+        return statement
+    targets = words_of(redirect, redirect.children_by_field_name("destination"))
+    number = redirect.child_by_field_name("descriptor")
+    signs = {child.type for child in redirect.children}
+    output = targets[0] if targets and signs.intersection(TO_FILE) else None
+    if (number and text_of(number) == "2") or (output and output.bare == "/dev/null"):
+        output = None
+    # The grammar takes what follows a target for more of them.
+    return _with_last(statement, lambda last: _extend(last, targets[1:], output))
+
+
+def _before_document(statement: Statement, redirect: Node) -> Statement:
+    """The statement with what stands behind << on its line, as a pipeline that goes on."""
+    for child in redirect.children:
+        if child.type == "pipeline":
+            for stage in _statements(child.children):
+                statement = _pipe_into(statement, stage)
         else:
-            yield Piece(self._take(PLAIN))
+            statement = _with_redirection(statement, child)
+    arguments = words_of(redirect, redirect.children_by_field_name("argument"))
+    statement = _with_last(statement, lambda last: _extend(last, arguments))
+    operator = redirect.child_by_field_name("operator")
+    right = redirect.child_by_field_name("right")
+    behind = _statement(right) if right else None
+    if operator is None or behind is None:
+        return statement
+    return Chain(statement.line, statement, ((operator.type, behind),))
 
-    def _single(self) -> str:
-        end = self.text.find("'", self.at + 1)
-        if end < 0:
-            raise self._unclosed("'")
-        text, self.at = self.text[self.at + 1 : end], end + 1
-        return text
 
-    def quoted(self, closed_by: str) -> Iterator[Piece]:
-        """The pieces up to the closing quote, or all there are."""
-        began, text = self.line, ""
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char == closed_by:
-                self.at += 1
-                yield Piece(text, quoted=True)
-                return
-            if char in "$`":
-                yield Piece(text, quoted=True)
-                text = ""
-                yield self._expansion(quoted=True)
-            elif self.text.startswith("\\\n", self.at):
-                self.at += 2
-            elif escaped := self._take(IN_QUOTES):
-                text += escaped[1]
-            else:
-                text += char
-                self.at += 1
-        if closed_by:
-            raise self._unclosed(closed_by, began)
-        yield Piece(text, quoted=True)
+def _with_last(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """The statement with the last command of it changed."""
+    if isinstance(statement, Chain) and statement.links:
+        *links, (sign, last) = statement.links
+        return attrs.evolve(statement, links=(*links, (sign, _with_last(last, change))))
+    if isinstance(statement, Pipeline):
+        *stages, last = statement.stages
+        return attrs.evolve(statement, stages=(*stages, _with_last(last, change)))
+    if isinstance(statement, Negation):
+        return attrs.evolve(statement, statement=_with_last(statement.statement, change))
+    return change(statement)
 
-    def _expansion(self, *, quoted: bool) -> Piece:
-        if self.text[self.at] == "`":
-            return Piece(self._within("`", "`"), "command", quoted)
-        self.at += 1
-        if self.text.startswith("((", self.at):
-            return Piece(self._within("(", ")")[1:-1].strip(), "arithmetic", quoted)
-        if self.text.startswith("(", self.at):
-            return Piece(self._within("(", ")").strip(), "command", quoted)
-        if self.text.startswith("{", self.at):
-            return Piece(self._within("{", "}"), "variable", quoted)
-        if self.text.startswith("'", self.at) and not quoted:
-            return Piece(self._single(), quoted=True)
-        if self.text[self.at : self.at + 1].isdigit():  # $10 is ${1}0
-            self.at += 1
-            return Piece(self.text[self.at - 1], "variable", quoted)
-        name = self._take(NAME)
-        return Piece(name, "variable", quoted) if name else Piece("$", quoted=True)
 
-    def _within(self, opening: str, closing: str) -> str:
-        """What is between here and what closes it; quotes inside hide what they hold."""
-        start, depth, self.at = self.at + 1, 1, self.at + 1
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char == "\\":
-                self.at += 1
-            elif char == "'" and opening == "(":
-                self._single()
-                continue
-            elif char == closing:
-                depth -= 1
-            elif char == opening:
-                depth += 1
-            self.at += 1
-            if not depth:
-                return self.text[start : self.at - 1]
-        self.at = start - 1
-        raise self._unclosed(opening)
+def _extend(
+    statement: Statement, words: tuple[RawWord, ...], output: RawWord | None = None
+) -> Statement:
+    """A simple command with more words and another output; anything else as it is."""
+    if not isinstance(statement, SimpleCommand):
+        return statement
+    output = output or statement.output
+    return attrs.evolve(statement, words=(*statement.words, *words), output=output)
 
-    def _unclosed(self, what: str, line: int | None = None) -> InputError:
-        return InputError(f"{self.source}:{line or self.line}: this {what} is never closed")
+
+def _pipe_into(statement: Statement, stage: Statement) -> Statement:
+    """The statement with its last command piped into a stage, behind which a chain may go on."""
+    first, links = (stage.first, stage.links) if isinstance(stage, Chain) else (stage, ())
+    stages = first.stages if isinstance(first, Pipeline) else (first,)
+    whole = _with_last(statement, lambda last: Pipeline(last.line, (last, *stages)))
+    return Chain(whole.line, whole, links) if links else whole
+
+
+KINDS: Mapping[str, Callable[[Node], Statement | None]] = {
+    "command": _command,
+    "unset_command": _command,
+    "variable_assignment": _assigning,
+    "variable_assignments": _assigning,
+    "declaration_command": _declaration,
+    "test_command": _bracket,
+    "redirected_statement": _redirection,
+    "pipeline": _pipeline,
+    "negated_command": _negation,
+    "list": _chain,
+    "compound_statement": _group,
+    "subshell": _group,
+    "if_statement": _if,
+    "case_statement": _case,
+    "for_statement": _for,
+    "c_style_for_statement": _other_loop,
+    "while_statement": _other_loop,
+    "function_definition": _function,
+}
