@@ -76,7 +76,7 @@ def new(
     your environment. Assumptions and lines that could not be read are reported, and noted in the
     recipe as comments.
     """
-    from .from_shell import recipe_text
+    from .from_shell.convert import recipe_text
 
     text, said = recipe_text(shell_file, arguments, os.environ, line)
     name = output.stem if output else NAMELESS

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.recipes.shell import Started, commands
-from ddpfix.recipes.shell_values import Word
+from ddpfix.recipes.from_shell.expansion import Word
+from ddpfix.recipes.from_shell.interpreter import ShellCommand, commands_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +135,61 @@ END
         python run.py --yes  # python comment.py
         python run.py --not#a --comment
         """,
+    "assignments and pipelines that end with their line": """
+        a=1 b=2
+        python run.py $a $b
+        c= d=
+        e=
+        if true; then python run.py --if; fi
+        f=3 g=4 # and a comment
+        python run.py --f $f | cat | cat
+        true && python run.py --behind
+        if [ 1 = 1 ]; then
+            python run.py --x | cat | cat
+        else
+            true && python run.py --no
+        fi
+        python run.py --a 1 \\
+            # --b 2 \\
+        python run.py --c
+        """,
+    "variables between signs": """
+        lang=java data=d
+        out=$data/$lang/$1
+        files=$data/train.$lang,$data/dev.$lang.txt
+        python run.py $data/$lang/train.txt --out=$out-$lang.log $files $2v "$data/$lang/"
+        """,
+    "blanks in quotes and behind backslashes": """
+        x=1
+        python run.py " $x" "$x " " $x $x " "  " $x\\ y "a"\\ b \\ c="5"\\$ "${x:-  }" "\\ $x \\ "
+        price="5"\\$
+        python run.py $price ${x:-"a b"} ${y:-"a b"} ${y:-a b} "${y:-'a b'}"
+        """,
+    "redirections in the midst and behind a chain": """
+        python run.py > log.txt --a 1 2>&1 --b
+        > all.txt python run.py --c < /dev/null
+        true && python run.py --d >> log.txt 2>&1 || python run.py --never
+        cat <<END | grep x && python run.py --e
+        x
+END
+        cat <<END > out.txt && python run.py --f
+        x
+END
+        """,
+    "groups behind && and ||": """
+        [ 1 = 2 ] && { python run.py --no; python run.py --nor; }
+        [ 1 = 1 ] && { x=1; python run.py --yes; } || python run.py --never
+        { [ 1 = 2 ]; } || python run.py --b
+        ! [ 1 = 2 ] && python run.py --c
+        if [ ! 1 = 2 ]; then python run.py --d; fi
+        time python run.py --e
+        time -p python run.py --f
+        """,
+    "numbers": """
+        n=7
+        python run.py $((n / 2)) $((n - 7)) $((0x10 * n)) $(( (n - 9) / 2 )) $(( (n - 9) % 4 ))
+        python run.py $((n - 2 - 1)) $((n - 2 * 3)) $[n + 1] $((${n} * 2))
+        """,
     "commands behind each other": """
         # Whether a command fails is not looked at: --never is found, too.
         true && python run.py --a; python run.py --b || python run.py --never &
@@ -173,7 +228,7 @@ def test_bash_starts_the_very_words_that_are_found_with(
     subprocess.run(["bash", "run.sh", *ARGUMENTS], cwd=folder, env=environ, capture_output=True)
     found = [
         ([word.text for word in one.words], (folder / one.folder).resolve(), cards_of(one))
-        for one in commands(text, "run.sh", arguments=ARGUMENTS, environ=ENVIRON)
+        for one in commands_of(text, "run.sh", arguments=ARGUMENTS, environ=ENVIRON)
         if one.words[0].text in PROGRAMS and one.words[-1].text != "--never"
     ]
     started = heard_by(heard)
@@ -181,9 +236,8 @@ def test_bash_starts_the_very_words_that_are_found_with(
     assert found == started
 
 
-def cards_of(one: Started) -> str:
-    word = one.variables.get("CUDA_VISIBLE_DEVICES")
-    return word.text if word else ""
+def cards_of(one: ShellCommand) -> str:
+    return one.cards.text if one.cards else ""
 
 
 def heard_by(path: Path) -> list[tuple[list[str], Path, str]]:
@@ -200,7 +254,7 @@ def heard_by(path: Path) -> list[tuple[list[str], Path, str]]:
 
 def last_word(text: str) -> Word:
     """The last word of the one Python command."""
-    [found] = [one for one in commands(text, "run.sh") if one.words[0].text == "python"]
+    [found] = [one for one in commands_of(text, "run.sh") if one.words[0].text == "python"]
     return found.words[-1]
 
 
@@ -212,6 +266,13 @@ UNKNOWN = {
     "python run.py `hostname -s`": ("$(hostname -s)", ("$(hostname -s)",)),
     "python run.py ${x##*/}": ("${x##*/}", ("${x##*/}",)),
     "n=$(nproc); python run.py $((n * 2))": ("$((n * 2))", ("$((n * 2))",)),
+    "python run.py 'x'` hostname`": ("x$(hostname)", ("$(hostname)",)),
+    "python run.py $((9223372036854775807 + 1))": (
+        "$((9223372036854775807 + 1))",
+        ("$((9223372036854775807 + 1))",),
+    ),
+    "python run.py $((4 / 0))": ("$((4 / 0))", ("$((4 / 0))",)),
+    "python run.py ${}": ("${}", ("${}",)),
     "python run.py $((2 ** 99999))": ("$((2 ** 99999))", ("$((2 ** 99999))",)),
 }
 
@@ -271,12 +332,12 @@ LOGS = {
 
 @pytest.mark.parametrize("behind", LOGS)
 def test_the_log_of_a_command_is_the_file_that_its_output_goes_to(behind: str) -> None:
-    [_, found] = commands(f"dir=logs; true; python run.py --a {behind}", "run.sh")[:2]
+    [_, found] = commands_of(f"dir=logs; true; python run.py --a {behind}", "run.sh")[:2]
     assert (found.log.text if found.log else None) == LOGS[behind]
 
 
 def test_the_line_of_a_word_is_its_own_also_where_lines_are_continued() -> None:
-    [found] = commands("# head\npython run.py \\\n  --a 1 \\\r\n  --b 2\n", "run.sh")
+    [found] = commands_of("# head\npython run.py \\\n  --a 1 \\\r\n  --b 2\n", "run.sh")
     assert [(word.text, word.line) for word in found.words][2:] == [
         ("--a", 3),
         ("1", 3),
@@ -294,7 +355,7 @@ def test_the_line_of_a_word_is_its_own_also_where_lines_are_continued() -> None:
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     for part in (text, f"if {text}\nthen python {text}\nfi", f"f() {{ {text}; }}; f {text}"):
         with contextlib.suppress(InputError):
-            commands(part, "run.sh", arguments=("x",))
+            commands_of(part, "run.sh", arguments=("x",))
 
 
 # Text -> the complaint.
@@ -309,5 +370,5 @@ UNCLOSED = {
 @pytest.mark.parametrize("text", UNCLOSED)
 def test_what_is_never_closed_is_named_with_its_line(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        commands(text, "run.sh")
+        commands_of(text, "run.sh")
     assert str(caught.value) == UNCLOSED[text]

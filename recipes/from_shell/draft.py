@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from ..errors import InputError
-from .flag_names import (
+from ...errors import InputError
+from ..flag_names import (
     DATA_FOLDERS,
     LINES,
     PER_PROCESS,
@@ -20,9 +20,9 @@ from .flag_names import (
     flag_for,
     is_data,
 )
-from .model import Value
-from .shell_values import Word
-from .started import Argument, Program, cards, whole_number
+from ..model import Value
+from .expansion import Word, integer, on_one_line, shown
+from .training_commands import Argument, TrainingCommand, cards, whole_number
 
 SET_BY_LAUNCH = ("train_batch", "eval_batch", "accumulation", "output")
 OF_PROCESSES = re.compile(
@@ -47,8 +47,8 @@ FOLDER = "output"
 class Draft:
     """The fields of a recipe before they are written, each table by itself.
 
-    `left_out` are arguments that could not be taken over, each with its reason; `said` are
-    sentences for whoever asked for the recipe. `remarks` belong to a field, such as "data.files".
+    `omissions` are arguments that could not be taken over, each with its reason; `sentences` are
+    for whoever asked for the recipe. `remarks` belong to a field, such as "data.files".
     `start` is the folder in which the script is started, relative to the shell file's.
     """
 
@@ -63,46 +63,48 @@ class Draft:
     output: str = FOLDER
     arguments: dict[str, Value] = attrs.field(factory=dict)
     sources: dict[str, str] = attrs.field(factory=dict)
-    left_out: list[str] = attrs.field(factory=list)
+    omissions: list[str] = attrs.field(factory=list)
     remarks: dict[str, str] = attrs.field(factory=dict)
-    said: list[str] = attrs.field(factory=list)
+    sentences: list[str] = attrs.field(factory=list)
 
 
-def draft(program: Program, source: str, declared: Mapping[str, object] | None) -> Draft:
-    """The recipe of a program in the shell file `source`.
+def draft_of(
+    training: TrainingCommand, source: str, defaults: Mapping[str, object] | None
+) -> Draft:
+    """Draft the recipe of a command in the shell file `source`.
 
-    `declared` are the flags of its script with their defaults, None where that cannot be read.
+    `defaults` are those of its script's flags, by flag, None where the script cannot be read.
 
     Raises:
         InputError: the batch is not known.
 
     """
-    return _Drafting(program, source, declared).result
+    return _Drafting(training, source, defaults).result
 
 
 class _Drafting:
     def __init__(
-        self, program: Program, source: str, declared: Mapping[str, object] | None
+        self, training: TrainingCommand, source: str, defaults: Mapping[str, object] | None
     ) -> None:
-        self.program, self.source, self.declared = program, source, declared
+        self.training, self.source, self.defaults = training, source, defaults
         self.file = PurePosixPath(source).name
-        self.script = posixpath.normpath(program.script.text)
+        self.script = posixpath.normpath(training.script.text)
         self.result = Draft(self.script)
-        told = [argument for argument in program.arguments if argument.values]
-        self.result.joined = bool(told) and all(argument.joined for argument in told)
+        valued = [argument for argument in training.arguments if argument.values]
+        self.result.joined = bool(valued) and all(argument.joined for argument in valued)
         self._folder()
-        self.cards, said = cards(program)
-        for sentence in said:
+        self.cards, sentences = cards(training)
+        for sentence in sentences:
             self._say(sentence)
         self._flags()
         self._batch()
         self._output()
         self._data()
         self._arguments()
-        self._loose()
+        self._positional()
 
     def _folder(self) -> None:
-        self.result.start = self.program.started.folder
+        self.result.start = self.training.command.folder
         if self.result.start != ".":
             self._say(
                 f"it is started in the folder {self.result.start}: launch it there, as relative "
@@ -110,17 +112,17 @@ class _Drafting:
             )
 
     def _flags(self) -> None:
-        result, flags = self.result, self.program.flags
+        result, flags = self.result, self.training.flags
         for role in ROLES:
             flag = flag_for(role, flags)
-            if flag is None and self.declared is not None and role != "max_steps":
-                flag = flag_for(role, self.declared)
+            if flag is None and self.defaults is not None and role != "max_steps":
+                flag = flag_for(role, self.defaults)
             if flag is not None:
                 result.flags[role] = flag
                 if role == "max_steps":  # some scripts have it and set it themselves
                     self._say(f"{flag} is taken to be obeyed; if not, leave flags.max_steps out")
             elif role in LACKED:
-                if self.declared:
+                if self.defaults:
                     self._say(f"{self.script} has no flag for {LACKED[role]}: {WITHOUT[role]}")
                 else:
                     self._say(
@@ -128,7 +130,7 @@ class _Drafting:
                         f"name it as flags.{role}, else {WITHOUT[role]}"
                     )
         batch = result.flags.get("train_batch")
-        if batch not in flags and batch not in (self.declared or {}):
+        if batch not in flags and batch not in (self.defaults or {}):
             raise InputError(
                 f"{self._at()}: no flag of {self.script} is known as that of the training batch; "
                 f"known are {', '.join(f'--{name}' for name in ROLES['train_batch'])}"
@@ -136,20 +138,20 @@ class _Drafting:
 
     def _batch(self) -> None:
         result = self.result
-        given = self._size("train_batch")
-        if given is None:
+        size = self._size("train_batch")
+        if size is None:
             raise InputError(self._unknown(result.flags["train_batch"]))
         accumulation = self._size("accumulation") or 1
         evaluation = self._size("eval_batch")
-        each = bool(self.program.launcher) or _per_process(result.flags["train_batch"])
-        cap = given if each else max(1, given // self.cards)
-        together = given * self.cards if each else given
+        each = bool(self.training.launcher) or _per_process(result.flags["train_batch"])
+        cap = size if each else max(1, size // self.cards)
+        together = size * self.cards if each else size
         result.batch = {"global_batch": together * accumulation, "per_device_cap": cap}
         share = self.cards if "eval_batch" in result.flags and not each else 1
         if evaluation is None:
             result.remarks["batch.eval_per_device"] = "not told: as in training"
         result.batch["eval_per_device"] = max(1, evaluation // share) if evaluation else cap
-        how = f"{given} per process x {self.cards}" if each else f"{given} over all cards"
+        how = f"{size} per process x {self.cards}" if each else f"{size} over all cards"
         words = f"{how} x {accumulation} accumulated"
         for figure in ("global_batch", "per_device_cap"):
             self._source(f"batch.{figure}", result.flags["train_batch"], words)
@@ -159,22 +161,22 @@ class _Drafting:
     def _size(self, role: str) -> int | None:
         """A number that the command gives, or else is the script's default."""
         flag = self.result.flags.get(role)
-        argument = self.program.flags.get(flag or "")
+        argument = self.training.flags.get(flag or "")
         if argument is not None:
-            number = whole_number(argument.given)
+            number = whole_number(argument.value)
             if number is None:
                 raise InputError(self._unknown(argument.flag.text))
             return number
-        default = (self.declared or {}).get(flag or "")
+        default = (self.defaults or {}).get(flag or "")
         return default if type(default) is int else None
 
     def _output(self) -> None:
         result = self.result
-        argument = self.program.flags.get(result.flags.get("output", ""))
-        word = argument.given if argument else None
+        argument = self.training.flags.get(result.flags.get("output", ""))
+        word = argument.value if argument else None
         if word is None or word.missing:
-            told = f" ({word.text})" if word else ""
-            self._say(f"where it writes is not known{told}: a launch has it write to {FOLDER}")
+            written = f" ({word.shown})" if word else ""
+            self._say(f"where it writes is not known{written}: a launch has it write to {FOLDER}")
             return
         parts = [part for part in PurePosixPath(word.text).parts if part not in ("..", "/")]
         result.output = "/".join(parts) or FOLDER
@@ -183,48 +185,45 @@ class _Drafting:
     def _data(self) -> None:
         """The data files, relative to the folder that they share, and that to the script."""
         result = self.result
-        folder = next((flag for flag in self.program.flags if bare(flag) in DATA_FOLDERS), "")
-        found: dict[str, str] = {}
-        for flag, argument in self.program.flags.items():
-            word = argument.given
+        folder = next((flag for flag in self.training.flags if bare(flag) in DATA_FOLDERS), "")
+        files: dict[str, str] = {}
+        for flag, argument in self.training.flags.items():
+            word = argument.value
             if not word or len(argument.values) > 1 or word.missing or not is_data(flag, word.text):
                 continue
             if folder and "/" not in word.text:
                 self._say(f"{flag} {word.text} is taken to be a name below that of {folder}")
                 continue
-            found[flag] = posixpath.normpath(word.text)
+            files[flag] = posixpath.normpath(word.text)
             self._doubt(word)
         # With the folders that there are: from `..` alone no path leads back.
         here = posixpath.abspath(posixpath.join(posixpath.dirname(self.source), result.start))
-        relative = [path for path in found.values() if not posixpath.isabs(path)]
-        folders = [posixpath.dirname(posixpath.join(here, path)) for path in relative]
-        if folders:
-            shared = posixpath.commonpath(folders)
+        relative = {flag: path for flag, path in files.items() if not posixpath.isabs(path)}
+        if relative:
+            folders = [posixpath.dirname(posixpath.join(here, path)) for path in relative.values()]
+            common = posixpath.commonpath(folders)
             script = posixpath.join(here, posixpath.dirname(self.script))
-            result.folder = posixpath.relpath(shared, script)
-            found |= {
-                flag: posixpath.relpath(posixpath.join(here, path), shared)
-                for flag, path in found.items()
-                if path in relative
-            }
-        result.files = found
-        training = [flag for flag in found if TRAINING_DATA.match(bare(flag))]
-        result.train = next((one for one in training if found[one].endswith(LINES)), None)
+            result.folder = posixpath.relpath(common, script)
+            for flag, path in relative.items():
+                files[flag] = posixpath.relpath(posixpath.join(here, path), common)
+        result.files = files
+        training = [flag for flag in files if TRAINING_DATA.match(bare(flag))]
+        result.train = next((one for one in training if files[one].endswith(LINES)), None)
         if training and not result.train:
             result.remarks["data.files"] = f'train = "{training[0]}", if it has an example a line'
 
     def _arguments(self) -> None:
         result = self.result
         mine = {result.flags[role] for role in SET_BY_LAUNCH if role in result.flags}
-        for flag, argument in self.program.flags.items():
+        for flag, argument in self.training.flags.items():
             if flag in mine or flag in result.files:
                 continue
             if reason := self._unusable(flag, argument):
-                words = " ".join([flag, *(word.text for word in argument.values)])
-                result.left_out.append(f"{words}: {reason}")
+                words = shown(" ".join([flag, *(word.text for word in argument.values)]))
+                result.omissions.append(f"{words}: {reason}")
                 self._say(f"{words} is left out: {reason}")
                 continue
-            word = argument.given
+            word = argument.value
             result.arguments[flag] = True if word is None else _value(word.text)
             if word is not None:
                 self._source(flag, flag)
@@ -235,21 +234,21 @@ class _Drafting:
     def _unusable(self, flag: str, argument: Argument) -> str:
         """Why an argument cannot be a recipe's."""
         if missing := [text for word in argument.values for text in word.missing]:
-            return f"{missing[0]} is not known, {self._way_out(missing[0])}"
+            return f"{shown(missing[0])} is not known, {self._way_out(missing[0])}"
         if len(argument.values) > 1:
             return "it takes several values, a recipe's one"
         if not flag.startswith("--"):
             return "a recipe's flags begin with --"
         return ""
 
-    def _loose(self) -> None:
-        if self.program.loose:
-            words = " ".join(word.text for word in self.program.loose)
-            self.result.left_out.append(f"{words}: not behind a flag")
+    def _positional(self) -> None:
+        if self.training.positional:
+            words = shown(" ".join(word.text for word in self.training.positional))
+            self.result.omissions.append(f"{words}: not behind a flag")
             self._say(f"{words} is left out: a recipe has arguments behind flags only")
 
     def _source(self, figure: str, flag: str, more: str = "") -> None:
-        argument = self.program.flags.get(flag)
+        argument = self.training.flags.get(flag)
         if argument is not None:
             where = f"{self.file}, line {argument.flag.line}"
         else:
@@ -261,23 +260,24 @@ class _Drafting:
             self._say(doubt)
 
     def _say(self, sentence: str) -> None:
-        if sentence not in self.result.said:
-            self.result.said.append(sentence)
+        sentence = on_one_line(sentence)
+        if sentence not in self.result.sentences:
+            self.result.sentences.append(sentence)
 
     def _at(self) -> str:
-        return f"{self.source}:{self.program.started.line}"
+        return f"{self.source}:{self.training.command.line}"
 
     def _unknown(self, flag: str) -> str:
-        argument = self.program.flags.get(flag)
-        word = argument.given if argument else None
+        argument = self.training.flags.get(flag)
+        word = argument.value if argument else None
         if word is None:
             return (
                 f"{self._at()}: {self.script} is not told {flag}, and has no default that is read"
             )
         if not word.missing:
-            return f"{self.source}:{word.line}: {flag} {word.text}: it takes a whole number"
+            return f"{self.source}:{word.line}: {flag} {word.shown}: it takes a whole number"
         way_out = self._way_out(word.missing[0])
-        return f"{self.source}:{word.line}: {flag} {word.text}: it has to be known, {way_out}"
+        return f"{self.source}:{word.line}: {flag} {word.shown}: it has to be known, {way_out}"
 
     def _way_out(self, missing: str) -> str:
         name = missing.strip("${}")
@@ -292,10 +292,10 @@ def _per_process(flag: str) -> bool:
 
 def _value(text: str) -> Value:
     """A number where writing it gives the same text again."""
-    for kind in (int, float):
-        try:
-            if str(kind(text)) == text:
-                return kind(text)
-        except ValueError:
-            pass
-    return text
+    number = integer(text)
+    if number is not None and str(number) == text:
+        return number
+    try:
+        return float(text) if str(float(text)) == text else text
+    except ValueError:
+        return text

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import attrs
 
-from .flag_names import DATA, TESTING, TRAINING_DATA, bare
-from .shell import Started
-from .shell_values import Word
+from ..flag_names import DATA, TESTING, TRAINING_DATA, bare
+from .expansion import Word, integer
+from .interpreter import ShellCommand
 
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
@@ -25,7 +25,7 @@ VALUE = re.compile(r"(?!-)|-\.?\d")
 
 @attrs.frozen
 class Argument:
-    """A flag with its values, of which a switch has none; `given` is its last one.
+    """A flag with its values, of which a switch has none; `value` is the last of them.
 
     `joined` is true where an equals sign holds them together.
     """
@@ -35,31 +35,27 @@ class Argument:
     joined: bool = False
 
     @property
-    def given(self) -> Word | None:
+    def value(self) -> Word | None:
         return self.values[-1] if self.values else None
 
 
 @attrs.frozen
-class Program:
+class TrainingCommand:
     """A Python script as a shell file starts it.
 
     `launcher` is empty where Python starts it; `processes` and `machines` are what the launcher is
-    told, if anything. `loose` are words of the script that belong to no flag.
+    told, if anything. `flags` are the script's arguments by name, as argparse has the last of
+    several win; `positional` are words of the script that belong to no flag.
     """
 
-    started: Started
+    command: ShellCommand
     script: Word
-    module: bool
     launcher: str
     processes: Word | None
     machines: Word | None
     arguments: tuple[Argument, ...]
-    loose: tuple[Word, ...]
-
-    @property
-    def flags(self) -> dict[str, Argument]:
-        """By name; argparse has the last of several win."""
-        return {argument.flag.text: argument for argument in self.arguments}
+    flags: Mapping[str, Argument]
+    positional: tuple[Word, ...]
 
     @property
     def single(self) -> bool:
@@ -69,7 +65,7 @@ class Program:
     @property
     def path(self) -> PurePosixPath:
         """The script, relative to the folder of the shell file unless absolute."""
-        return PurePosixPath(self.started.folder) / self.script.text
+        return PurePosixPath(self.command.folder) / self.script.text
 
     @property
     def trains(self) -> bool:
@@ -88,29 +84,29 @@ class Program:
         return bool({"do_train", "train", "is_train"} & {bare(flag) for flag in self.flags})
 
 
-def programs(commands: Sequence[Started]) -> Iterator[Program]:
-    """The Python scripts that are started, in order."""
+def python_commands(commands: Sequence[ShellCommand]) -> Iterator[TrainingCommand]:
+    """Pick the commands that start a Python script, in order; some may only test."""
     for command in commands:
         words = command.words
-        if words[0].text not in NOT_RUN and (found := _script(words)) is not None:
-            place, module = found
-            head, tail = words[:place], words[place + 1 :]
-            script = words[place]
-            if module:
-                path = script.text.replace(".", "/") + ".py"
-                script = attrs.evolve(script, text=path)
-            told = {bare(one.flag.text): one.given for one in _arguments(head)[0]}
-            arguments, loose = _arguments(tail)
-            yield Program(
-                command,
-                script,
-                module,
-                next((word.text for word in head if word.text in (*LAUNCHING, *LAUNCHERS)), ""),
-                next((told[name] for name in PROCESSES if name in told), None),
-                next((told[name] for name in MACHINES if name in told), None),
-                tuple(arguments),
-                tuple(loose),
-            )
+        position = None if words[0].text in NOT_RUN else _script(words)
+        if position is None:
+            continue
+        place, module = position
+        head, script = words[:place], words[place]
+        if module:
+            script = attrs.evolve(script, text=script.text.replace(".", "/") + ".py")
+        options = {bare(one.flag.text): one.value for one in _arguments(head)[0]}
+        arguments, positional = _arguments(words[place + 1 :])
+        yield TrainingCommand(
+            command,
+            script,
+            next((word.text for word in head if word.text in (*LAUNCHING, *LAUNCHERS)), ""),
+            next((options[name] for name in PROCESSES if name in options), None),
+            next((options[name] for name in MACHINES if name in options), None),
+            tuple(arguments),
+            {argument.flag.text: argument for argument in arguments},
+            tuple(positional),
+        )
 
 
 def _script(words: Sequence[Word]) -> tuple[int, bool] | None:
@@ -130,49 +126,49 @@ def _script(words: Sequence[Word]) -> tuple[int, bool] | None:
 
 def _arguments(words: Sequence[Word]) -> tuple[list[Argument], list[Word]]:
     """Flags with their values, and what belongs to none."""
-    arguments: list[Argument] = []
-    loose: list[Word] = []
+    flags: list[tuple[Word, list[Word], bool]] = []
+    positional: list[Word] = []
     for word in words:
         name, equals, value = word.text.partition("=")
         if word.text.startswith("-") and not VALUE.match(word.text):
-            values = (attrs.evolve(word, text=value),) if equals else ()
+            values = [attrs.evolve(word, text=value)] if equals else []
             # Of --a=$1 the value is what is missing, not the flag.
-            arguments.append(Argument(Word(name, word.line), values, bool(equals)))
-        elif not arguments:
-            loose.append(word)
+            flags.append((Word(name, word.line), values, bool(equals)))
+        elif flags:
+            flags[-1][1].append(word)
         else:
-            last = arguments[-1]
-            arguments[-1] = attrs.evolve(last, values=(*last.values, word))
-    return arguments, loose
+            positional.append(word)
+    return [Argument(flag, tuple(values), joined) for flag, values, joined in flags], positional
 
 
-def chosen(found: Sequence[Program]) -> list[Program]:
-    """Those that train, in order; where some are told to by a switch, only those."""
-    training = [program for program in found if program.trains]
-    return [program for program in training if program.told_to_train] or training
+def that_train(commands: Sequence[TrainingCommand]) -> list[TrainingCommand]:
+    """Pick those that train, in order; where some are told to by a switch, only those."""
+    training = [command for command in commands if command.trains]
+    return [command for command in training if command.told_to_train] or training
 
 
-def cards(program: Program) -> tuple[int, list[str]]:
-    """How many cards it trains on as far as that can be read, and what had to be supposed."""
+def cards(program: TrainingCommand) -> tuple[int, list[str]]:
+    """Count the cards it trains on as far as that can be read, and say what had to be supposed."""
     processes, machines = (whole_number(word) for word in (program.processes, program.machines))
     if program.launcher:
         if processes is not None:
             return processes * (machines or 1), []
         if program.processes is None and program.single:
             return 1, []
-        what = program.processes.text if program.processes else "its launcher's settings"
+        what = program.processes.shown if program.processes else "its launcher's settings"
         return 1, [f"how many processes it starts is not known ({what}): read as for one"]
-    visible = program.started.variables.get("CUDA_VISIBLE_DEVICES")
+    visible = program.command.cards
     if visible is not None and not visible.missing:
         return max(1, len([one for one in visible.text.split(",") if one.strip()])), []
-    said = ["without CUDA_VISIBLE_DEVICES it takes all cards; its batch is read as for one"]
-    hidden = program.started.kept_back.get("CUDA_VISIBLE_DEVICES")
+    sentences = ["without CUDA_VISIBLE_DEVICES it takes all cards; its batch is read as for one"]
+    hidden = program.command.hidden_cards
     if hidden is not None:
         where = f"CUDA_VISIBLE_DEVICES of line {hidden.line}"
-        said.insert(0, f"{where} is not exported, so the script does not see it")
-    return 1, said
+        sentences.insert(0, f"{where} is not exported, so the script does not see it")
+    return 1, sentences
 
 
 def whole_number(word: Word | None) -> int | None:
-    """The number, above 0, that a word is."""
-    return int(word.text) if word and word.text.isdecimal() and int(word.text) else None
+    """Read the number, above 0, that a word is."""
+    number = integer(word.text) if word else None
+    return number if number and number > 0 else None

@@ -9,17 +9,18 @@ import tomlkit
 from tomlkit.items import KeyType, SingleKey, Table
 
 from .draft import Draft
+from .expansion import on_one_line
 
 
 def toml_text(draft: Draft, origin: str, family: str) -> str:
-    """The file's text; `origin` is the shell file with the line of the command."""
+    """Write a draft as a recipe's file; `origin` is the shell file with the command's line."""
     document = tomlkit.document()
     where = "of that file" if draft.start == "." else f"{draft.start}, seen from that file"
     for line in (
         f"Read from {origin}. What the fields mean: `ddpfix recipes --help`.",
         f"Launch it in the folder {where}: relative paths among the arguments count from there.",
     ):
-        document.add(tomlkit.comment(line))
+        document.add(tomlkit.comment(on_one_line(line)))
     document.add("description", tomlkit.string(f"{draft.script}, as {origin} starts it"))
     document.add("family", tomlkit.string(family))
     document.add("script", tomlkit.string(draft.script))
@@ -46,10 +47,10 @@ def _table(name: str, fields: Mapping[str, Any], draft: Draft) -> Table:
             continue
         item = _item(value)
         if remark := draft.remarks.get(f"{name}.{key}"):
-            item.comment(remark)
+            item.comment(on_one_line(remark))
         table.append(_key(key), item)
-    for one in draft.left_out if name == "arguments" else []:
-        table.add(tomlkit.comment(f"left out: {one}"))
+    for one in draft.omissions if name == "arguments" else []:
+        table.add(tomlkit.comment(on_one_line(f"left out: {one}")))
     return table
 
 
