@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 
 import pytest
@@ -94,3 +95,16 @@ def test_rooms_say_in_a_sentence_what_they_are() -> None:
         first = (room / "__init__.py").read_text().split("\n")[0]
         assert first.startswith('"""'), room
         assert first.rstrip('"').endswith("."), room
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for top in ("patcher", "launchers", "recipes"):
+        for path in (ROOT / top).rglob("*.py"):
+            if path.name == "helper_code.py":  # of the scripts that carry it
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert len(places) > 100
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -253,7 +253,8 @@ def parts(program: Program, one: ModelConstruction) -> dict[str, str]:
         for target in stmt.targets:
             if not (isinstance(target, ast.Attribute) and where.text(target).startswith("self.")):
                 continue
-            value, place, node, text = stmt.value, where, stmt, ""
+            node: ast.AST = stmt
+            value, place, text = stmt.value, where, ""
             if isinstance(value, ast.Name) and value.id in parameters(constructor):
                 argument = argument_for_parameter(where, constructor, one.call, value.id)
                 if argument is None:
