@@ -1,4 +1,4 @@
-"""The commands check, patch, explain and rules."""
+"""The commands check, patch, explain, rules and capabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .request import Request
 
 
 def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """A positive number of processes, or auto."""
+    """Convert --jobs: a positive number of processes, or auto. Raises InputError."""
     if value is None or value == "auto":
         return value
     if not value.isdecimal() or int(value) < 1:
@@ -24,12 +24,12 @@ def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return int(value)
 
 
-def shared(function: Any) -> Any:
-    """What check and patch have in common."""
+def common_options(function: Any) -> Any:
+    """Add the arguments and options that check and patch share."""
     options = [
         click.argument("paths", nargs=-1, required=True),
-        click.option("--select", "chosen", multiple=True, help="Codes or prefixes to run."),
-        click.option("--ignore", "ignored", multiple=True, help="Codes or prefixes to skip."),
+        click.option("--select", multiple=True, help="Codes or prefixes to run."),
+        click.option("--ignore", multiple=True, help="Codes or prefixes to skip."),
         click.option("--exclude", multiple=True, help="Names or paths to skip in folders."),
         click.option(
             "--stdin-filename", metavar="PATH", help="What `-` is called, and whose neighbour."
@@ -41,7 +41,7 @@ def shared(function: Any) -> Any:
 
 
 @click.command()
-@shared
+@common_options
 @click.option(
     "--notes/--no-notes",
     default=None,
@@ -87,7 +87,7 @@ def check(
 
 
 @click.command()
-@shared
+@common_options
 @click.option("--dry-run", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--diff", is_flag=True, help="Print the diff of what is written.")
 @click.option(
