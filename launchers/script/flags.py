@@ -21,7 +21,8 @@ class ScriptFlags:
     """A script's flags for what differs between runs; ``accumulation`` is None where it has none.
 
     ``global_batch`` is what the arguments ask of one process, in examples per optimizer step: batch
-    x accumulation, or the batch alone where the script divides it by the accumulation (`of_steps`).
+    x accumulation, or (`of_steps`) the batch alone
+    where the script divides it by the accumulation.
     """
 
     output: str

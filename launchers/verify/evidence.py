@@ -74,11 +74,11 @@ class RunTrace:
     @property
     def why(self) -> str:
         """Why the run failed: which rank hung where, or failed with which error."""
+        statuses = listed(compare.statuses(self.ranks))
         return (
             disagreement(self.ranks)
             or next(_failures(self.ranks), "")
-            or f"{self.outcome.cause}; ranks exited with {listed(compare.statuses(self.ranks))}"
-            + self._last_error()
+            or f"{self.outcome.cause}; ranks exited with {statuses}{self._last_error()}"
         )
 
     def _log(self) -> str:
@@ -106,19 +106,21 @@ class Evidence:
     ``original`` and ``alone`` are the original and the patched script, each on its own.
     ``original`` is None where it was not or could not be run, for the reason ``no_original``.
     ``groups`` are runs in process groups; the first has one process and is the reference for the
-    others, within the tolerances ``held_to``.
-    ``untouched``: with ``--exact``, the original alone without dropout: then every group's
-    reference.
+    others; ``held_to`` says how far they may differ.
+    ``untouched``: with ``--exact``, the original alone without dropout: every group's reference.
 
-    Two tables by a group's name: ``again`` holds, where weights may differ, a group of one that
-    predicts with the group's checkpoint; ``finer``, where gradient norms are slightly off, a
-    control run with micro-batches of the same size but another number of ranks.
+    Two tables by a group's name:
+    ``again`` holds, where weights may differ, a group of one that predicts with the
+    group's checkpoint.
+    ``finer`` holds, where gradient norms are slightly off, a control run with
+    micro-batches of the same size but another number of ranks.
 
-    ``apart``: why results depend on the accumulation, as where the loss compares the examples of a
-    micro-batch; a group is then compared with the group of one that has its accumulation.
-    ``skipped``: why groups were not run. ``cut``: evaluations were cut short on request.
-    ``accumulates``: the script has a flag for gradient accumulation. ``shimmed``: the original
-    needed replacements for parts of older libraries.
+    ``apart``: why results depend on the accumulation, as where the loss compares the
+    examples of a micro-batch; a group's reference is then the group of one with its accumulation.
+    ``skipped``: why groups were not run.
+    ``cut``: whether evaluations were cut short on request.
+    ``accumulates``: the script has a flag for gradient accumulation.
+    ``shimmed``: the original needed replacements for parts of older libraries.
     ``flags`` is the row of C8 and ``patching`` that of C9; neither needs a run.
     """
 

@@ -32,8 +32,8 @@ class VerifyRequest:
     an unpatched script itself; ``as_is`` judges the script without one. ``exact`` judges the
     result of ``patch --exact``: every group has to follow the untouched script alone, where the
     batch flag is the batch of the whole group and need not divide. ``unsafe`` also applies patches
-    that need a judgement. ``wanted`` are names of capabilities that patching adds; the original
-    runs without their flags among ``arguments``, and ``--amp`` selects the tolerances.
+    that need a judgement. ``wanted`` are names of capabilities to add; the original runs
+    without their flags among ``arguments``, and ``--amp`` selects the tolerances.
 
     The patched script runs in process groups of ``world_sizes``, and in the largest of these with
     each of ``accumulations``; with ``all_splits`` in every combination. Dropout is off in groups,

@@ -26,9 +26,9 @@ NO_LAUNCHER = "environment variable RANK expected"
 class RunSpec:
     """One run of a script: in a group of ``world`` ranks, or on its own where that is None.
 
-    ``options`` are the tracer's. ``sealed``: importing ddpfix fails in it. ``change`` edits the
-    script's arguments. The run begins with a copy of the files in ``start_from``. A script on its
-    own uses no GPU, unless ``cards``.
+    ``options`` are the tracer's. ``sealed``: importing ddpfix fails in it.
+    ``change`` edits the script's arguments. The run begins with a copy of the files in
+    ``start_from``. A script on its own uses no GPU, unless ``cards``.
     """
 
     name: str
@@ -46,8 +46,8 @@ class RunSpec:
 class VerifyRunner:
     """Runs scripts with the settings that all runs of a verification share.
 
-    ``place`` is the folder of all runs, ``alike`` the tracer's options that make runs comparable.
-    ``notes`` collects sentences about the runs for the report.
+    ``place`` contains all runs. ``alike`` are the tracer's options that make
+    runs comparable. ``notes`` collects sentences about the runs for the report.
     """
 
     place: Path

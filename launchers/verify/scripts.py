@@ -37,9 +37,9 @@ _HIDDEN = {"__pycache__", ".git"}
 class ScriptsUnderTest:
     """Copies to run: ``patched`` is judged against ``original`` (None where there is none).
 
-    ``said`` is a sentence on which file is which. ``patching`` is the row of C9. ``lacking`` are
-    flags of capabilities that the patched script has and the original lacks. ``apart``: why
-    results depend on the accumulation, or "".
+    ``said`` is a sentence on which file is which. ``patching`` is the row of C9.
+    ``lacking`` are flags of capabilities that the patched script has and the original lacks.
+    ``apart``: why results depend on the accumulation, or "".
     """
 
     original: Path | None

@@ -10,8 +10,8 @@ class Tolerances:
     """Relative differences allowed in a step's loss and gradient norm, and the final parameters.
 
     Splitting a batch differently adds the same numbers in another order. That costs a few units in
-    the last place of what products are rounded to, and further training amplifies it. ``first`` is
-    for loss and norm of the first step, which starts from equal parameters.
+    the last place of what products are rounded to, and further training amplifies it.
+    ``first`` is for loss and norm of the first step, which starts from equal parameters.
     """
 
     precision: str

@@ -43,8 +43,8 @@ class GlobalBatch:
     """The examples of one optimizer step, over all ranks.
 
     ``indices`` into the dataset are sorted and repeated as often as they were drawn; ``epochs`` are
-    the training passes (from 0) that they come from, of which there should be one. ``last``: the
-    step is the last one of its epoch.
+    the training passes (from 0) that they come from, of which there should be one.
+    ``last``: the step is the last one of its epoch.
     """
 
     indices: tuple[int, ...]

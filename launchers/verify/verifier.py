@@ -142,8 +142,8 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
     alone = runner.alone("patched", runner.subject.patched, naive_shim, sealed=True)
     if not alone.ended_well and original is None and FOREIGN not in alone.why:
         raise InputError(
-            f"nothing to judge: the script fails in one process, patched as well ({alone.why}); "
-            f"original: {no_original}"
+            "nothing to judge: the script fails in one process, patched as well "
+            f"({alone.why}); original: {no_original}"
         )
     untouched = None
     if runner.exact:

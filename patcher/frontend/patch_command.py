@@ -111,7 +111,8 @@ def summary(
     verb = "would repair" if options.dry_run else "repaired"
     for one in changed:
         codes = sorted({f.code for f in one.found} - {f.code for f in one.left})
-        yield f"{one.path}: {verb} {len(one.found) - len(one.left)} findings ({' '.join(codes)})"
+        count = len(one.found) - len(one.left)
+        yield f"{one.path}: {verb} {count} findings ({' '.join(codes)})"
     for one in patches:
         for finding in one.left:
             item = diagnose(finding)
