@@ -68,7 +68,7 @@ def command(
     tracer = prefix(folder, options, sealed=sealed)
     # The direct back end, as torchrun would import torch once more.
     count = world or 1
-    words = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
+    start = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
     stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:
@@ -76,7 +76,7 @@ def command(
     if cpu:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return Command(
-        argv=(*words, str(script), *arguments),
+        argv=(*start, str(script), *arguments),
         env=variables,
         unset=tuple(sorted(stale)),
     )

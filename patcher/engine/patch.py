@@ -92,44 +92,47 @@ def patch(
 
     ``select`` and ``ignore`` are prefixes of rule codes; ``data`` replaces the file's bytes.
     ``exact``: ranks train on one process's batches, in its order; refused where the analysis
-    cannot prove how. ``capabilities`` are added after the repairs, each whole or not at all.
-    The patch is refused, as a whole, when errors of any rule would be left, or when an edit cannot
-    be carried out.
+    cannot prove how. ``capabilities`` are added after the repairs, each whole or not at all. The
+    whole patch is refused when errors of any rule would be left, or an edit cannot be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
     rules = select_rules(all_rules(), select, ignore)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    before = read_program(str(path), data)
-    found = tuple(check(before, rules))
+    original = read_program(str(path), data)
+    findings_before = tuple(check(original, rules))
+    findings_after = findings_before
     texts: dict[str, str] = {}
-    left = found
+
+    def refuse(reason: str) -> Patch:
+        return Patch(path, findings_before, findings_after, (), reason)
+
     try:
-        program = all_rounds(before, shared_out, texts) if exact else before
+        program = all_rounds(original, shared_out, texts) if exact else original
         if exact:
-            left = tuple(check(program, rules))
+            findings_after = tuple(check(program, rules))
         for _ in range(MAX_ROUNDS):
-            fixable = [f for f in left if f.edits and f.safety in allowed]
+            fixable = [f for f in findings_after if f.edits and f.safety in allowed]
             if not fixable:
                 break
             program = one_round(program, fixable, texts)
-            left = tuple(check(program, rules))
+            findings_after = tuple(check(program, rules))
         else:
-            return Patch(path, found, left, (), refusal_text("the edits do not settle", fixable))
+            return refuse(refusal_text("the edits do not settle", fixable))
         repaired = program
         if exact:
             program = all_rounds(program, weighed, texts)
     except RefusedError as error:
-        return Patch(path, found, left, (), f"not patched: {error}")
+        return refuse(f"not patched: {error}")
     lacking: list[Finding] = []
     for capability in capabilities:
         program, texts, reasons = add_capability(program, capability, rules, allowed, texts)
         lacking += reasons
     if program is not repaired:
-        left = tuple(check(program, rules))  # in the lines of the result
-    changes = file_changes(before, texts)
-    if refusal := reason_to_refuse(before, program, changes, left, rules):
-        return Patch(path, found, left, (), refusal)
-    return Patch(path, found, left, changes, lacking=tuple(lacking))
+        findings_after = tuple(check(program, rules))  # in the lines of the result
+    changes = file_changes(original, texts)
+    if reason := reason_to_refuse(original, program, changes, findings_after, rules):
+        return refuse(reason)
+    return Patch(path, findings_before, findings_after, changes, lacking=tuple(lacking))
 
 
 def file_changes(before: Program, texts: Mapping[str, str]) -> tuple[FileChange, ...]:
