@@ -1,6 +1,6 @@
-"""The face of ddpfix: one click group whose commands are imported only when they are called.
+"""The command line: one click group whose commands are imported only when they are called.
 
-Importing lazily keeps ``ddpfix check`` free of libcst, torch and whatever the launcher needs.
+Lazy imports keep ``ddpfix check`` free of libcst, torch and the launcher's dependencies.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def ddpfix() -> None:
     """Make legacy PyTorch training scripts train correctly on every GPU the machine has."""
 
 
-SHORT = ("check", "patch", "plan")  # commands that make many objects, print and end
+SHORT_COMMANDS = ("check", "patch", "plan")  # that make many objects, print and end
 
 
 def main() -> None:
     """Entry point of the ``ddpfix`` command."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
-    if sys.argv[1:2] and sys.argv[1] in SHORT:
-        # Trees are many objects, and hardly any becomes garbage before the end.
+    if sys.argv[1:2] and sys.argv[1] in SHORT_COMMANDS:
+        # Syntax trees are many objects, and hardly any becomes garbage before the end.
         gc.set_threshold(1_000_000, 20, 100)
         try:
             ddpfix.main()
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def hard_exit(status: int | str | None) -> NoReturn:
-    """End the process without taking modules and trees apart, once its output is written."""
+    """Write the output and end the process without freeing modules and trees one by one."""
     code = status if isinstance(status, int) else 1 if status else 0
     try:
         sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""The one exception a user is meant to read."""
+"""The exception whose message is printed for the user."""
 
 
 class InputError(Exception):
     """Input that cannot be used: the command line prints it on one line and exits with 2.
 
-    The message names the file, the line where there is one, and the way out.
+    The message names the file, the line where there is one, and what to do.
     """

@@ -1,8 +1,7 @@
-"""Frozen records: what ``dataclass(frozen=True)`` gives, without code generated for each class.
+"""Frozen records like ``dataclass(frozen=True)``, without generating code for each class.
 
-Two dozen dataclasses and the modules behind them are a sixth of what a check of one script takes,
-and three dozen of attrs' classes a quarter of a plan. What is read from a user's file is still
-attrs', which looks at its values.
+Generating the code of many dataclasses or attrs classes would slow down every start. Classes that
+are read from a user's file use attrs, which validates their values.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ def record(cls: Class) -> Class:
     names = tuple(cls.__annotations__)
     fields = set(names)
     defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
-    rest = tuple(defaults.values())  # of the last fields
+    default_values = tuple(defaults.values())  # of the last fields
     most = len(names)
-    fewest = most - len(rest)
+    fewest = most - len(default_values)
 
     def construct(self: Any, *args: Any, **named: Any) -> None:
         if not named and fewest <= len(args) <= most:
             if len(args) < most:
-                args += rest[len(args) - fewest :]
-            self.__dict__.update(zip(names, args))  # noqa: B905 - as many, and faster unasked
+                args += default_values[len(args) - fewest :]
+            self.__dict__.update(zip(names, args, strict=True))
             return
-        given = dict(zip(names, args, strict=False))
-        if len(args) > most or not given.keys().isdisjoint(named):
+        positional = dict(zip(names, args, strict=False))
+        if len(args) > most or not positional.keys().isdisjoint(named):
             raise TypeError(f"{cls.__name__}: a field is given twice, or too many are")
-        state = {**defaults, **given, **named}
+        state = {**defaults, **positional, **named}
         if state.keys() != fields:
             wrong = ", ".join(sorted(state.keys() ^ fields))
             raise TypeError(f"{cls.__name__}: fields missing or unknown: {wrong}")
@@ -62,7 +61,7 @@ def record(cls: Class) -> Class:
 
 
 def values(item: Any) -> tuple[Any, ...]:
-    """The fields of a record."""
+    """The values of a record's fields, in order."""
     return tuple([item.__dict__[name] for name in item.__match_args__])
 
 
@@ -73,12 +72,12 @@ def fields_of(cls: type) -> tuple[str, ...]:
 
 
 def is_record(value: object) -> bool:
-    """Whether a value is a record; it is told from what JSON or TOML can hold, and from tuples."""
+    """Whether a value is a record, as opposed to a tuple or to data of JSON or TOML."""
     return hasattr(value, "__match_args__")
 
 
 def as_dict(item: Any) -> dict[str, Any]:
-    """The fields of a record by name, records among them likewise, and tuples as lists."""
+    """A record as a dictionary, nested records too, and tuples as lists."""
     return {name: _plain(item.__dict__[name]) for name in item.__match_args__}
 
 
@@ -95,5 +94,5 @@ def _plain(value: Any) -> Any:
 def changed(item: Instance, **fields: Any) -> Instance:
     """A copy of a record with other values in some fields."""
     cls = type(item)
-    some = [fields.pop(name, item.__dict__[name]) for name in cls.__annotations__]
-    return cls(*some, **fields)
+    args = [fields.pop(name, item.__dict__[name]) for name in cls.__annotations__]
+    return cls(*args, **fields)  # unknown names raise TypeError

@@ -1,4 +1,4 @@
-"""The only way into the patcher for the rest of ddpfix: check, patch, and what they speak of."""
+"""The patcher's public interface, and the only one that the rest of ddpfix uses."""
 
 from .analysis.load import read_program
 from .analysis.program import Program

@@ -1,4 +1,4 @@
-"""Codes of the rules, and which of them a user asked for. Reads file names, imports no rule."""
+"""List the rules' codes and select some by prefix. Reads file names and imports no rule."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def all_codes() -> list[str]:
     return [name.partition("_")[0].upper() for name in rule_files()]
 
 
-def selected(codes: Iterable[str], chosen: Sequence[str], ignored: Sequence[str]) -> list[str]:
-    """Those of ``codes`` that start with a prefix of ``chosen`` (or all) and none of ``ignored``.
+def selected(codes: Iterable[str], select: Sequence[str], ignore: Sequence[str]) -> list[str]:
+    """``codes`` that start with a prefix in ``select`` (empty: any) and with none in ``ignore``.
 
     Raises InputError for a prefix that fits no code.
     """
     codes = list(codes)
-    for prefix in (*chosen, *ignored):
+    for prefix in (*select, *ignore):
         if not any(code.startswith(prefix.upper()) for code in codes):
             raise InputError(f"no rule's code starts with {prefix}; `ddpfix rules` lists them")
-    wanted, unwanted = (tuple(p.upper() for p in group) for group in (chosen, ignored))
+    wanted, unwanted = (tuple(p.upper() for p in group) for group in (select, ignore))
     return [
         code
         for code in codes
@@ -40,5 +40,5 @@ def selected(codes: Iterable[str], chosen: Sequence[str], ignored: Sequence[str]
 
 
 def split(value: Sequence[str]) -> list[str]:
-    """``--select DF1,DF2 --select DF3`` as one list."""
+    """The values of a repeatable option as one list: ``--select DF1,DF2 --select DF3``."""
     return [code.strip() for item in value for code in item.split(",") if code.strip()]

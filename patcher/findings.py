@@ -1,4 +1,4 @@
-"""What a rule says: severities, safeties and findings."""
+"""Findings of rules, with their severity and the safety of their edits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Severity(Enum):
-    """How bad it is on several ranks."""
+    """How bad a hazard is on several ranks."""
 
     ERROR = "E"  # a crash, a hang or a wrong result
     DEGRADED = "W"  # slower or misleading, the result still stands
@@ -22,19 +22,19 @@ class Severity(Enum):
 
 
 class Safety(Enum):
-    """What a rule's edits may change."""
+    """How much a rule's edits may change."""
 
-    SAFE = "safe"  # one process computes bit for bit what it did
-    UNSAFE = "unsafe"  # needs a judgement; only with --unsafe-fixes
+    SAFE = "safe"  # one process computes bit for bit what it did before
+    UNSAFE = "unsafe"  # needs a judgement: only with --unsafe-fixes
     REPORT = "report"  # no edit
 
 
 @record
 class Finding:
-    """One hazard at one place: ``at`` is where, ``because`` the evidence in this script.
+    """One hazard at one node, ``at``; ``because`` is the evidence in this script.
 
-    A finding with ``edits`` is repaired by them; ``safety`` overrides the rule's own where the
-    same hazard has provable and unprovable shapes.
+    ``edits`` repair it. ``safety`` overrides the rule's own where only some forms of the hazard
+    can be proven safe to repair.
     """
 
     module: Module

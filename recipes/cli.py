@@ -1,4 +1,4 @@
-"""``ddpfix recipes``: which there are, what one says and why, and a new one from a shell file."""
+"""``ddpfix recipes``: list them, show one with its sources, make one from a shell file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .load import load, text_of
 from .parse import parse
 from .show import figures, listed, print_table
 
-NAMELESS = "recipe"
+DEFAULT_NAME = "recipe"
 FIELDS = "\b\nFields of a recipe:\n" + (model.__doc__ or "").partition("::\n\n")[2]
 
 
@@ -26,13 +26,13 @@ def recipes(ctx: click.Context, as_json: bool) -> None:
     """List the recipes shipped with ddpfix, show one, or create one from a shell file."""
     if ctx.invoked_subcommand:
         return
-    found = listed()
+    overview = listed()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(overview, indent=2))
         return
-    names = [", ".join([one["name"], *one["aliases"]]) for one in found]
     rows = [
-        (name, one["script"], one["description"]) for name, one in zip(names, found, strict=True)
+        (", ".join([recipe["name"], *recipe["aliases"]]), recipe["script"], recipe["description"])
+        for recipe in overview
     ]
     print_table(("recipe", "script", "what it is"), rows)
 
@@ -78,11 +78,11 @@ def new(
     """
     from .from_shell.convert import recipe_text
 
-    text, said = recipe_text(shell_file, arguments, os.environ, line)
-    name = output.stem if output else NAMELESS
+    text, notes = recipe_text(shell_file, arguments, os.environ, line)
+    name = output.stem if output else DEFAULT_NAME
     parse(text, source=str(output or shell_file), name=name)
-    for sentence in said:
-        click.echo(f"{shell_file}: {sentence}", err=True)
+    for note in notes:
+        click.echo(f"{shell_file}: {note}", err=True)
     if output is None:
         click.echo(text, nl=False)
         return

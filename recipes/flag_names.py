@@ -1,7 +1,7 @@
-"""What training scripts call the things that a launcher sets or a reader looks for.
+"""The usual names of training scripts' flags, by role.
 
-The names are those of CodeXGLUE, CodeBERT, CodeT5 and of the examples of transformers and their
-descendants, as they stand in public shell files and parsers; dashes and underscores are one.
+The names are those of CodeXGLUE, CodeBERT, CodeT5, the examples of transformers and their
+descendants, from public shell files and parsers; dashes and underscores are equal.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ ROLES: dict[str, tuple[str, ...]] = {
 }
 
 MAX_STEPS = ("max_steps", "max_train_steps", "num_train_steps", "train_steps")
-"""A number of optimizer steps that ends the training. No role, as many scripts overwrite it, which
-no shell file tells: a recipe says with flags.max_steps that its script obeys it."""
+"""Number of optimizer steps after which training ends. Not looked up as a role in shell files, as
+many scripts overwrite it: a recipe says with flags.max_steps that its script obeys it."""
 
 PER_PROCESS = ("per_gpu", "per_device", "micro_batch")
-"""In the name of a batch flag: it never was the batch of all cards together."""
+"""Parts of batch flags' names that mean the batch of one process, never that of all GPUs."""
 
 DATA = re.compile(
     r"(?=.*(train|eval|dev|valid|val|test|query|candidate|codebase|data|corpus))"
@@ -86,22 +86,22 @@ DATA_FILE = re.compile(r"[^,\s]+\.(txt|jsonl?|csv|tsv|pkl|pickle|parquet|gz|zip|
 DATA_FOLDERS = ("data_dir", "data_folder", "data_root", "dataset_dir")
 """Flags of a folder to which a script adds the bare names of its data files."""
 TRAINING_DATA = re.compile(r"^(?!.*(eval|dev|valid|test)).*train")
-# What a training file may be that has an example a line.
+# Suffixes of training files with one example per line.
 LINES = (".txt", ".jsonl", ".tsv")
 TESTING = re.compile(r"(do_)?(test|eval|predict|inference|valid)(_only)?")
 
 
 def bare(flag: str) -> str:
-    """The flag's name without dashes."""
+    """The flag's name in lower case, without leading dashes and with underscores."""
     return flag.lstrip("-").replace("-", "_").lower()
 
 
 def flag_for(role: str, flags: Iterable[str]) -> str | None:
-    """The likeliest of the flags for a role, if any is known for it."""
+    """The most likely of ``flags`` for a role; None where none is known for it."""
     by_name = {bare(flag): flag for flag in flags}
     return next((by_name[name] for name in ROLES[role] if name in by_name), None)
 
 
 def is_data(flag: str, value: str) -> bool:
-    """Whether a flag and its value are a data file."""
+    """Whether a flag and its value name a data file."""
     return bool(DATA.match(bare(flag)) and DATA_FILE.fullmatch(value))

@@ -27,13 +27,13 @@ def load(name_or_path: str) -> Recipe:
 
     """
     if _is_path(name_or_path):
-        from .parse import parse  # with cattrs, of no use to a shipped recipe
+        from .parse import parse  # imports cattrs, which shipped recipes do not need
 
         text = _read(Path(name_or_path))
         return parse(text, source=name_or_path, name=Path(name_or_path).stem)
     if name_or_path in known():
         return _shipped(name_or_path)
-    # Only now, as all of them have to be read for it.
+    # Aliases come last, as all recipes have to be read for them.
     for recipe in map(_shipped, known()):
         if name_or_path in recipe.aliases:
             return recipe
@@ -61,7 +61,7 @@ def _read(path: Path) -> str:
 
 
 def _shipped(name: str) -> Recipe:
-    """A recipe whose file is known to be right: the kinds of its fields are not looked at."""
+    """Read a recipe of ddpfix's own, without validation."""
     fields = tomllib.loads(_shipped_text(name))
     nested = {key: kind(**_hashable(fields[key])) for key, kind in PARTS.items() if key in fields}
     tables = {key: fields.get(key, {}) for key in MAY_LACK}
@@ -69,8 +69,10 @@ def _shipped(name: str) -> Recipe:
 
 
 def _hashable(fields: dict[str, Any]) -> dict[str, Any]:
-    """With tuples in the place of lists, as the records have them."""
-    return {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
+    """``fields`` with tuples for lists, as the records have them."""
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+    }
 
 
 def _shipped_text(name: str) -> str:

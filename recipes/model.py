@@ -34,7 +34,7 @@ Value = str | int | float | bool
 
 @record
 class Flags:
-    """The script's own names for what the launcher, now or later, sets; None where it has none."""
+    """The script's names of the flags that the launcher sets; None where it has none."""
 
     train_batch: str
     eval_batch: str | None = None
@@ -49,9 +49,9 @@ class Flags:
 
 @record
 class Batch:
-    """Examples: per optimizer step over all processes, and at most per device at once.
+    """Batch sizes in examples: per optimizer step over all processes, and at most per device.
 
-    The cap is known from a card with `cap_memory` GB. On larger ones a prediction may exceed it.
+    The cap was measured on a GPU with `cap_memory` GB. On larger ones a prediction may exceed it.
     """
 
     global_batch: int
@@ -62,7 +62,7 @@ class Batch:
 
 @record
 class Data:
-    """Where the script's data is expected."""
+    """Where the script expects its data."""
 
     folder: str
     files: dict[str, str]
@@ -102,13 +102,13 @@ class Recipe:
 
 PARTS = {"flags": Flags, "batch": Batch, "data": Data, "output": Output, "model": Network}
 MAY_LACK = ("arguments", "if_declared", "out_of_memory", "sources")
-"""Tables that are empty where they are left out."""
+"""Tables that may be left out, and are empty then."""
 
 
 def figures_of(recipe: Recipe) -> list[str]:
-    """What a source may be given for: the sizes of batch and model, and all arguments.
+    """The figures that may have a source: sizes of batch and model, and all arguments.
 
-    Where the cap is from tells the card, too.
+    `cap_memory` needs none of its own: the source of the cap names the GPU.
     """
     sizes = [f"batch.{name}" for name in fields_of(Batch) if name != "cap_memory"]
     sizes += [f"model.{name}" for name in numbers_of(recipe.model)] if recipe.model else []

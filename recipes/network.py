@@ -23,17 +23,18 @@ HEADS = ("pair", "graph-pair", "anchor", "detector")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 Figure = str | int
-"""A number, or the flag whose number counts."""
+"""A number, or the flag that has it as its value."""
 
 
 @record
 class Network:
-    """What a step's memory depends on, beside the batch.
+    """The model's sizes, which with the batch determine a step's memory.
 
     `length` adds up to the tokens of one sequence; an example of all heads but the last has two.
-    `weights` is the precision they are kept in; `precision`, where given, is what the script
-    computes in whatever it is told. `checkpointing` and `lora` name the flags for it, or are true
-    and the rank where the script always does it. `projection` is the width of a projection.
+    `weights` is the precision that weights are stored in; `precision`, where not empty, the one
+    that the script always computes in. `checkpointing` and `lora` name the flags for these, or
+    are true and the LoRA rank where the script always uses them. `projection` is the width of a
+    projection.
     """
 
     architecture: str
@@ -54,7 +55,7 @@ class Network:
 
 
 def number(figure: Figure, arguments: Mapping[str, Any]) -> int:
-    """A figure's number: its own, or that of its flag, which is 0 where it is not given."""
+    """The number of a figure, or the value of its flag, 0 where that is not passed."""
     return int(arguments.get(figure) or 0) if isinstance(figure, str) else figure
 
 

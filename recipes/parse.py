@@ -1,4 +1,4 @@
-"""From the text of a user's own file to a recipe, or to one complaint that names the field."""
+"""Parse and validate the text of a user's recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import attrs
 import cattrs
-from cattrs.v import format_exception as cattrs_words
+from cattrs.v import format_exception as cattrs_text
 
 from ..errors import InputError
 from ..record import changed
@@ -20,7 +20,7 @@ from .validation import CHECKED
 
 
 def parse(text: str, *, source: str, name: str) -> Recipe:
-    """Turn the text of a TOML file into a recipe; `source` is what a complaint begins with.
+    """Turn the text of a TOML file into a recipe; error messages begin with `source`.
 
     Raises:
         InputError: as for `load`.
@@ -35,21 +35,21 @@ def parse(text: str, *, source: str, name: str) -> Recipe:
     try:
         recipe = _CONVERTER.structure(document, Recipe)
     except (cattrs.BaseValidationError, ValueError, TypeError) as error:
-        # One complaint is enough for one line; the next shows once this one is mended.
-        complaint = cattrs.transform_error(error, path="", format_exception=_words)[0]
-        raise InputError(f"{source}: {_as_field(complaint)}") from None
+        # The message is one line: only the first error.
+        message = cattrs.transform_error(error, path="", format_exception=_error_text)[0]
+        raise InputError(f"{source}: {_field_first(message)}") from None
     return changed(recipe, name=name)
 
 
-def _words(error: BaseException, kind: type | None) -> str:
-    """Cattrs' own words, except for our own complaints, which say it already."""
-    return str(error) if type(error) in (ValueError, TypeError) else cattrs_words(error, kind)
+def _error_text(error: BaseException, kind: type | None) -> str:
+    """The text of an error of our own hooks and validators, else cattrs' text."""
+    return str(error) if type(error) in (ValueError, TypeError) else cattrs_text(error, kind)
 
 
-def _as_field(complaint: str) -> str:
-    """'what @ .batch.cap' as 'field batch.cap: what'."""
-    what, _, path = complaint.rpartition(" @ ")
-    return f"field {path.lstrip('.')}: {what}" if path.lstrip(".") else what
+def _field_first(message: str) -> str:
+    """'text @ .batch.cap' as 'field batch.cap: text'."""
+    text, _, path = message.rpartition(" @ ")
+    return f"field {path.lstrip('.')}: {text}" if path.lstrip(".") else text
 
 
 _KINDS: dict[type, str] = {
@@ -61,7 +61,7 @@ _KINDS: dict[type, str] = {
 
 
 def _strict(kind: type) -> Callable[[Any, Any], Any]:
-    # cattrs would turn 16.5 into 16 and 16 into "16"; a recipe says what it means.
+    # cattrs would convert 16.5 to 16 and 16 to "16".
     def structure(value: Any, _: Any) -> Any:
         if type(value) is not kind:
             raise TypeError(f"{value!r} is not {_KINDS[kind]}")
@@ -111,7 +111,7 @@ def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in _KINDS:
         converter.register_structure_hook(kind, _strict(kind))
-    # No classes, so that each is asked for by comparing.
+    # These are no classes, which cattrs could dispatch on, and so are found by comparison.
     others: dict[Any, Callable[[Any, Any], Any]] = {
         tuple[str, ...]: _names,
         tuple[Figure, ...]: _figures,

@@ -1,6 +1,6 @@
-"""The flags that a script declares, with their defaults, read from its text.
+"""Read the flags that a script declares, with their defaults, from its text.
 
-The one reader of them: the patcher asks it of single calls, recipes and launchers of a script.
+The patcher uses it for single calls, recipes and launchers for whole scripts.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class Option:
 
 
 def declared_option(call: ast.Call) -> Option | None:
-    """What a call of ``add_argument`` declares; None where no spelling is a constant."""
+    """The option that a call of ``add_argument`` declares; None without a constant spelling."""
     spellings = [arg for arg in map(_constant, call.args) if isinstance(arg, str)]
     if not spellings:
         return None
-    words = {word.arg: word.value for word in call.keywords}
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     name = next((one for one in spellings if one.startswith("--")), spellings[0])
-    if isinstance(dest := words.get("dest"), ast.Constant):
+    if isinstance(dest := keywords.get("dest"), ast.Constant):
         name = str(dest.value)
-    default = _constant(words["default"]) if "default" in words else None
+    default = _constant(keywords["default"]) if "default" in keywords else None
     return Option(call, tuple(spellings), name.lstrip("-").replace("-", "_"), default)
 
 
 def declared_flags(script: Path) -> dict[str, object] | None:
-    """Every ``add_argument("--flag", …)`` with its default where that is a constant.
+    """The flags of a script with their defaults, None for defaults that are no constants.
 
-    Those of the script and of the modules beside it that it imports, directly or not; where there
-    are none and ``sys.argv`` is read, the fields of their dataclasses. None where there are none of
-    these either, as the script is not there, is no Python of today, or has its flags from somewhere
-    else.
+    They are those of every ``add_argument("--flag", …)`` in the script and the modules of its
+    folder that it imports, directly or not; without any, the fields of their dataclasses if
+    ``sys.argv`` is read. Returns None without these either, as where the script is missing, is not
+    valid Python 3, or gets its flags from elsewhere.
     """
     trees = list(_trees(script))
     flags: dict[str, object] = {}
@@ -57,8 +57,9 @@ def declared_flags(script: Path) -> dict[str, object] | None:
                 flags |= dict.fromkeys(option.flags, option.default) if option else {}
             elif isinstance(node, ast.For):
                 flags |= dict.fromkeys(_flags_of_loop(node))
-    reads = any(getattr(node, "attr", "") == "argv" for one in trees for node in ast.walk(one))
-    return flags or (_fields(trees) if reads else {}) or None
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    reads_argv = any(getattr(node, "attr", "") == "argv" for node in nodes)
+    return flags or (_dataclass_flags(trees) if reads_argv else {}) or None
 
 
 def _flags_of_loop(loop: ast.For) -> Iterator[str]:
@@ -83,8 +84,8 @@ def _is_row(node: ast.expr) -> bool:
     return isinstance(node, ast.Tuple | ast.List)
 
 
-def _fields(trees: Iterable[ast.Module]) -> dict[str, object]:
-    """The fields of dataclasses, as flags, with their defaults where these are constants."""
+def _dataclass_flags(trees: Iterable[ast.Module]) -> dict[str, object]:
+    """The fields of dataclasses as flags, with their defaults where these are constants."""
     return {
         f"--{field.target.id}": _constant(field.value) if field.value else None
         for tree in trees
@@ -104,17 +105,18 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _trees(script: Path) -> Iterator[ast.Module]:
-    """The script's tree and those of the modules beside it that it imports, directly or not."""
+    """The trees of the script and of the modules of its folder that it imports."""
     pending, seen = [script], {script}
     while pending:
         tree = _tree(pending.pop(0))
         yield tree
-        beside = [path for path in _beside(script.parent, tree) if path not in seen]
-        seen.update(beside)
-        pending += [path for path in beside if path.is_file()]
+        modules = [path for path in _imports(script.parent, tree) if path not in seen]
+        seen.update(modules)
+        pending += [path for path in modules if path.is_file()]
 
 
-def _beside(folder: Path, tree: ast.Module) -> list[Path]:
+def _imports(folder: Path, tree: ast.Module) -> list[Path]:
+    """Files in ``folder`` that the imported modules would have."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -1,4 +1,4 @@
-"""A recipe in tables: every figure with where it is from."""
+"""Show recipes in tables: an overview, or every figure of one with its source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_FIGURES = ("name", "description", "aliases", "task", "family", "script", "so
 
 
 def listed() -> list[dict[str, Any]]:
-    """The recipes that come with ddpfix, in short."""
+    """The recipes that come with ddpfix, with their main fields."""
     recipes = [load(name) for name in known()]
     return [
         {
@@ -32,7 +32,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def figures(recipe: Recipe) -> list[tuple[str, Any, str]]:
-    """Every field, its value, and its source, which is empty where none is given."""
+    """Every field with its value and its source, "" where it has none."""
     rows: list[tuple[str, Any]] = []
     for name in fields_of(Recipe):
         if name not in NOT_FIGURES:
@@ -41,7 +41,7 @@ def figures(recipe: Recipe) -> list[tuple[str, Any, str]]:
 
 
 def _rows(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Fields of tables as table.field, flags by themselves; what is not set is left out."""
+    """Rows of a field: fields of tables as table.field, flags alone, and none if it is not set."""
     if is_record(value):
         for field in fields_of(type(value)):
             yield from _rows(f"{name}.{field}", getattr(value, field))

@@ -1,7 +1,8 @@
-"""What the values of a user's own recipe have to be.
+"""Validate the values of a user's recipe.
 
-A recipe's records look at nothing, so that those that come with ddpfix are there at once. For each
-there is one of attrs' classes here, with the same fields and these checks, to be read into first.
+The records of recipes.model validate nothing, so that ddpfix's own recipes load quickly. For each
+of them there is an attrs class here with the same fields and validators, into which a user's recipe
+is read first.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _share(instance: Any, attribute: attrs.Attribute[Any], value: float) -> None
         raise ValueError(f"{attribute.name} is {value}, but has to be above 0 and at most 1")
 
 
-def _one_of_files(data: Any, attribute: attrs.Attribute[Any], value: str | None) -> None:
+def _flag_of_a_file(data: Any, attribute: attrs.Attribute[Any], value: str | None) -> None:
     if value is not None and value not in data.files:
         raise ValueError(f"{attribute.name} is {value!r}, which is none of files")
 
@@ -71,7 +72,7 @@ def _figures(instance: Any, attribute: attrs.Attribute[Any], value: tuple[str | 
         _figure(instance, attribute, figure)
 
 
-def _shared_out(network: Any, attribute: attrs.Attribute[Any], value: int) -> None:
+def _head_count(network: Any, attribute: attrs.Attribute[Any], value: int) -> None:
     _positive(network, attribute, value)
     if network.hidden % value:
         raise ValueError(f"hidden is {network.hidden}, which {value} heads cannot share")
@@ -89,7 +90,7 @@ CHECKS: dict[type, dict[str, Check]] = {
     Data: {
         "folder": _relative,
         "files": _flags,
-        "train": _one_of_files,
+        "train": _flag_of_a_file,
         "train_share": _share,
     },
     Output: {"folder": _relative},
@@ -99,7 +100,7 @@ CHECKS: dict[type, dict[str, Check]] = {
         "vocabulary": _positive,
         "hidden": _positive,
         "layers": _positive,
-        "heads": _shared_out,
+        "heads": _head_count,
         "intermediate": _positive,
         "positions": _positive,
         "length": _figures,
@@ -118,15 +119,15 @@ CHECKS: dict[type, dict[str, Check]] = {
 }
 
 
-def _checked(record: type, checks: dict[str, Check]) -> type:
+def _validated_class(record: type, checks: dict[str, Check]) -> type:
     kinds = get_type_hints(record)
     fields: dict[str, Any] = {}
     for name in fields_of(record):
-        known: Any = attrs.Factory(dict) if name in MAY_LACK else attrs.NOTHING
-        default = getattr(record, name, known)
+        missing: Any = attrs.Factory(dict) if name in MAY_LACK else attrs.NOTHING
+        default = getattr(record, name, missing)
         fields[name] = attrs.field(type=kinds[name], default=default, validator=checks.get(name))
     return attrs.make_class(record.__name__, fields, frozen=True)
 
 
-CHECKED = {record: _checked(record, checks) for record, checks in CHECKS.items()}
-"""The class that a record's values are read into."""
+CHECKED = {record: _validated_class(record, checks) for record, checks in CHECKS.items()}
+"""The attrs class for each record."""

@@ -176,7 +176,7 @@ def test_a_part_of_the_set_that_would_leave_a_live_hazard_is_refused(
     family: Path, code: str
 ) -> None:
     before = family.read_bytes()
-    result = patch(family, chosen=[code])
+    result = patch(family, select=[code])
     assert "errors would be left" in result.refusal
     assert result.changes == ()
     with pytest.raises(InputError, match="not patched"):

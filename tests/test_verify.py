@@ -312,7 +312,7 @@ def test_a_batch_that_the_script_divides_by_the_accumulation_is_that_of_a_step(
 
 def test_what_holds_examples_against_each_other_follows_one_process_with_as_many_at_once() -> None:
     flags = script_flags.ScriptFlags("--out", "--batch", "--accumulate", global_batch=24)
-    splits, _ = plan_splits(flags, (2, 3), (1, 4), apart=True)
+    splits, _ = plan_splits(flags, (2, 3), (1, 4), accumulation_matters=True)
     assert splits == [(1, 1), (2, 1), (3, 1), (1, 4), (3, 4)]
     nowhere, nothing = Path(), RunOutcome(0, "", 1.0, 0)
     groups = [RunTrace(f"{w}x{a}", w, a, nothing, (), *[nowhere] * 3) for w, a in splits]

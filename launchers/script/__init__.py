@@ -1,1 +1,4 @@
-"""What a training script and its command line declare. Imports nothing else of the launchers."""
+"""The flags that a training script declares and its command line passes.
+
+Imports nothing else of the launchers.
+"""

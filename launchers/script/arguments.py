@@ -1,4 +1,4 @@
-"""What a user's own arguments for a script say."""
+"""Read the arguments that a user passes to a script."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...recipes.model import Recipe
 
 def parse_flags(extra: Sequence[str]) -> dict[str, str | None]:
     """The flags among a user's arguments, with the last value of each, or None for a switch."""
-    found: dict[str, str | None] = {}
+    flags: dict[str, str | None] = {}
     for word, following in itertools.zip_longest(extra, extra[1:]):
         if word.startswith("--") and len(word) > 2:
             flag, equals, value = word.partition("=")
             is_value = following is not None and not following.startswith("--")
-            found[flag] = value if equals else (following if is_value else None)
-    return found
+            flags[flag] = value if equals else (following if is_value else None)
+    return flags
 
 
 def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | None]:
@@ -27,14 +27,14 @@ def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | No
         InputError: such an argument is no whole number.
 
     """
-    mine = parse_flags(extra)
+    flags = parse_flags(extra)
 
     def number(flag: str | None) -> int | None:
-        if flag not in mine:
+        if flag not in flags:
             return None
         try:
-            return int(mine[flag] or "")
+            return int(flags[flag] or "")
         except ValueError:
-            raise InputError(f"{flag} {mine[flag] or ''}: it takes a whole number") from None
+            raise InputError(f"{flag} {flags[flag] or ''}: it takes a whole number") from None
 
     return number(recipe.flags.train_batch), number(recipe.flags.accumulation)

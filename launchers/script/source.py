@@ -1,4 +1,4 @@
-"""What the text of a script tells of it: the flags it declares, and whose batch its own is."""
+"""Read a script's text: the flags it declares, and what its batch flag counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARED_BATCHES = b"class SharedBatchSampler("  # the mark of `ddpfix patch --exa
 
 
 def declared(script: Path) -> frozenset[str]:
-    """The flags that `script` declares, itself or in a module beside it that it imports.
+    """The flags that `script` declares, itself or in a module of its folder that it imports.
 
     Files are read as text and nothing is imported; one that cannot be read declares nothing.
     """
@@ -19,14 +19,14 @@ def declared(script: Path) -> frozenset[str]:
 
 
 def shares_batches(script: Path) -> bool:
-    """Whether it is a script of ``patch --exact``, whose batch flag is that of all processes."""
+    """Whether ``patch --exact`` patched the script: its batch flag is the batch of all ranks."""
     return script.is_file() and SHARED_BATCHES in script.read_bytes()
 
 
 def counts_steps(text: str, batch: str | None, accumulation: str | None) -> bool:
-    """Whether the batch flag of a script counts what an optimizer step takes of one process.
+    """Whether the batch flag is the batch of a whole optimizer step of one process.
 
-    It does where the script divides it by the other flag, as code-to-text does.
+    So it is where the script divides it by the accumulation flag, as code-to-text does.
     """
     if batch is None or accumulation is None:
         return False
@@ -35,7 +35,7 @@ def counts_steps(text: str, batch: str | None, accumulation: str | None) -> bool
 
 
 def text_of(path: Path) -> str:
-    """The text of a script, empty where it cannot be read."""
+    """The text of a script; "" where it cannot be read."""
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError:

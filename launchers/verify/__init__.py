@@ -1,4 +1,4 @@
-"""Whether a patched script keeps its promises, judged by running it.
+"""Check by traced runs that a patched script keeps the promises of the contract.
 
 May import running and below, and patcher.api.
 """

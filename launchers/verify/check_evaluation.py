@@ -1,4 +1,4 @@
-"""C4: whether every evaluation scores each example once, and to the same end."""
+"""C4: check that every evaluation scores each example once, with the same results."""
 
 from __future__ import annotations
 
@@ -15,45 +15,31 @@ from .evidence import Evidence, Row, RunTrace
 from .output_files import ROUNDING, content, different_files, texts_of
 from .wording import grouped, listed, some
 
-# What numbers that an evaluation gives are usually called.
-_SCORE = re.compile(
+# The usual names of evaluation metrics.
+_SCORE_NAME = re.compile(
     r"^(eval|test|dev|valid|best)|\b(acc|accuracy|f1|precision|recall|mrr|map|bleu|em|ppl|"
     r"perplexity|exact match)\b",
     re.IGNORECASE,
 )
-_SETTING = re.compile(r"batch|world|rank|process|worker|gpu|\bsteps?\b", re.IGNORECASE)
+_SETTING_NAME = re.compile(r"batch|world|rank|process|worker|gpu|\bsteps?\b", re.IGNORECASE)
 
 
 def scores_once(evidence: Evidence) -> Row:
     """C4: coverage of every evaluation, metrics on every rank, prediction files byte for byte."""
     problems: list[tuple[str, str]] = []
     unproven: list[str] = list(evidence.skipped)
-    reference = evidence.reference
-    model = evidence.alone if evidence.alone.ended_well else reference
+    model = evidence.alone if evidence.alone.ended_well else evidence.reference
     expected = compare.evaluations(model.ranks)
     if not expected:
         return Row("C4", "not judged", f"{model.name} evaluated nothing")
     for run in evidence.groups:
-        problems += [(run.name, each) for each in _coverage(run, expected, evidence.cut)]
-        problems += [(run.name, each) for each in _ranks_disagree(run)]
+        problems += [(run.name, text) for text in _coverage_problems(run, expected, evidence.cut)]
+        problems += [(run.name, text) for text in _rank_disagreement(run)]
         if not run.ended_well:
             unproven.append(f"{run.name} did not end well: {run.why}")
-    for run, _ in pairs(evidence):
-        base = evidence.reference_of(run)
-        if evidence.cut or not (run.ended_well and base.ended_well):
-            continue
-        different = scores_differ(base, run)
-        if not different:
-            continue
-        if parted(evidence, run):
-            again = evidence.again.get(run.name)
-            if again is None or not again.ended_well or not texts_of(again.output):
-                unproven.append(f"{run.name}: {different}, but so do the weights, rightfully")
-                continue
-            # Not its metrics: without training, a set that is sampled is another one.
-            different = _files_differ(again, run)
-        if different:
-            problems.append((run.name, different))
+    different, doubtful = _differing_scores(evidence)
+    problems += different
+    unproven += doubtful
     if problems:
         return Row("C4", "broken", grouped(problems))
     if evidence.cut:
@@ -61,11 +47,11 @@ def scores_once(evidence: Evidence) -> Row:
     if unproven:
         return Row("C4", "unproven", some(unproven, 3))
     sizes = sorted({coverage.length for coverage in expected})
-    followed = [(evidence.reference_of(run).output, run.output) for run in evidence.groups]
+    folders = [(evidence.reference_of(run).output, run.output) for run in evidence.groups]
     texts = [
         name
-        for name in texts_of(reference.output)
-        if all(content(base / name) == content(other / name) for base, other in followed)
+        for name in texts_of(evidence.reference.output)
+        if all(content(base / name) == content(other / name) for base, other in folders)
     ]
     return Row(
         "C4",
@@ -76,84 +62,113 @@ def scores_once(evidence: Evidence) -> Row:
     )
 
 
-def _coverage(run: RunTrace, expected: Sequence[compare.Coverage], cut: bool) -> Iterator[str]:
-    found = compare.evaluations(run.ranks)
-    if len(found) < len(expected) and run.ended_well:
-        yield f"{len(found)} evaluations where one process makes {len(expected)}"
-    wrong = []
-    for number, (coverage, should) in enumerate(zip(found, expected, strict=False), 1):
-        if sorted(coverage.drawn) == sorted(should.drawn):
+def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[str]]:
+    """Groups whose scores differ from the reference's, and those where that proves nothing."""
+    problems: list[tuple[str, str]] = []
+    unproven: list[str] = []
+    for run, _ in pairs(evidence):
+        base = evidence.reference_of(run)
+        if evidence.cut or not (run.ended_well and base.ended_well):
             continue
-        seen = Counter(coverage.drawn)
-        missing = [index for index in should.drawn if index not in seen]
-        twice = [index for index, count in seen.items() if count > 1]
-        if (cut and not twice) or (not run.ended_well and number >= len(found)):
+        different = scores_differ(base, run)
+        if not different:
             continue
-        wrong.append(
-            f"evaluation {number} scores {len(seen)} of {coverage.length} examples"
+        if parted(evidence, run):
+            rescored = evidence.again.get(run.name)
+            if rescored is None or not rescored.ended_well or not texts_of(rescored.output):
+                unproven.append(f"{run.name}: {different}, but so do the weights, rightfully")
+                continue
+            # Metrics are not comparable: without training, a sampled set comes out differently.
+            different = _file_differences(rescored, run)
+        if different:
+            problems.append((run.name, different))
+    return problems, unproven
+
+
+def _coverage_problems(
+    run: RunTrace, expected: Sequence[compare.Coverage], cut_short: bool
+) -> Iterator[str]:
+    """How a run's evaluations miss or repeat examples, compared with one process's."""
+    actual = compare.evaluations(run.ranks)
+    if len(actual) < len(expected) and run.ended_well:
+        yield f"{len(actual)} evaluations where one process makes {len(expected)}"
+    problems = []
+    for number, (coverage, wanted) in enumerate(zip(actual, expected, strict=False), 1):
+        if sorted(coverage.drawn) == sorted(wanted.drawn):
+            continue
+        counts = Counter(coverage.drawn)
+        missing = [index for index in wanted.drawn if index not in counts]
+        repeated = [index for index, count in counts.items() if count > 1]
+        if (cut_short and not repeated) or (not run.ended_well and number >= len(actual)):
+            continue
+        problems.append(
+            f"evaluation {number} scores {len(counts)} of {coverage.length} examples"
             + (f", missing {some(missing)}" if missing else "")
-            + (f", repeating {some(twice)}" if twice else "")
+            + (f", repeating {some(repeated)}" if repeated else "")
         )
-    if wrong:
-        rest = f" ({len(wrong)} of {len(found)} evaluations like this)" if len(wrong) > 1 else ""
-        yield wrong[0] + rest
+    if problems:
+        count = len(problems)
+        rest = f" ({count} of {len(actual)} evaluations like this)" if count > 1 else ""
+        yield problems[0] + rest
 
 
-def _ranks_disagree(run: RunTrace) -> Iterator[str]:
+def _rank_disagreement(run: RunTrace) -> Iterator[str]:
+    """The first metric in which a rank disagrees with rank 0, if any."""
     first, *others = [scores(run.ranks, trace) for trace in run.ranks]
     for trace, other in zip(run.ranks[1:], others, strict=True):
-        for (key, value), (name, theirs) in zip(first, other, strict=False):
-            if key != name or not _close(key, value, theirs):
-                yield f"rank {trace.rank} has {name} {theirs:g}, rank 0 {key} {value:g}"
+        for (key, value), (other_key, other_value) in zip(first, other, strict=False):
+            if key != other_key or not _is_close(key, value, other_value):
+                yield f"rank {trace.rank} has {other_key} {other_value:g}, rank 0 {key} {value:g}"
                 return
 
 
 def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, float]]:
-    """Metrics of one rank that come from evaluations: by name, or logged where one loops.
+    """Evaluation metrics that one rank logged, recognised by name or by the logging function.
 
-    All ``ranks`` are asked where that is, as a rank's own share may be empty. What else is logged
-    between the first optimizer step behind an evaluation and the next evaluation is of training.
+    Functions that evaluate are collected from all ``ranks``, as a rank's own share may be empty.
+    Anything else logged between the first optimizer step after an evaluation and the next
+    evaluation belongs to training.
     """
-    places = {
+    evaluating_functions = {
         one.begin.site.function
         for each in ranks
         for one in each.passes
         if one.kind == "eval" and one.begin.site is not None
     } - {"<module>", "main", "train"}
     evaluations = {one.begin.pass_id for one in trace.passes if one.kind == "eval"}
-    trains = False
-    found = []
+    in_training = False
+    metrics = []
     for event in trace.events:
         if isinstance(event, StepEvent):
-            trains = bool(evaluations)
+            in_training = bool(evaluations)
         elif isinstance(event, Pass) and event.pass_id in evaluations:
-            trains = False
-        elif isinstance(event, Metric) and not _SETTING.search(event.key):
-            here = event.site is not None and event.site.function in places
-            if here or (_SCORE.search(event.key) and not trains):
-                found.append((event.key, event.value))
-    return found
+            in_training = False
+        elif isinstance(event, Metric) and not _SETTING_NAME.search(event.key):
+            evaluates = event.site is not None and event.site.function in evaluating_functions
+            if evaluates or (_SCORE_NAME.search(event.key) and not in_training):
+                metrics.append((event.key, event.value))
+    return metrics
 
 
 def scores_differ(base: RunTrace, run: RunTrace) -> str:
-    """The first score and the prediction files in which two runs differ; empty for none."""
-    one, other = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
-    found = []
-    if len(one) != len(other):
-        found.append(f"{len(other)} scores are logged, {base.name} logs {len(one)}")
-    for (key, value), (name, theirs) in zip(one, other, strict=False):
-        if key != name or not _close(key, value, theirs):
-            found.append(f"{name} is {theirs:g}, in {base.name} {key} is {value:g}")
+    """Describe the first score and the prediction files in which two runs differ; "" for none."""
+    expected, actual = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
+    differences = []
+    if len(expected) != len(actual):
+        differences.append(f"{len(actual)} scores are logged, {base.name} logs {len(expected)}")
+    for (key, value), (other_key, other_value) in zip(expected, actual, strict=False):
+        if key != other_key or not _is_close(key, value, other_value):
+            differences.append(f"{other_key} is {other_value:g}, in {base.name} {key} is {value:g}")
             break
-    return " and ".join([*found, *filter(None, [_files_differ(base, run)])])
+    return " and ".join([*differences, *filter(None, [_file_differences(base, run)])])
 
 
-def _files_differ(base: RunTrace, run: RunTrace) -> str:
+def _file_differences(base: RunTrace, run: RunTrace) -> str:
     names = different_files(base.output, run.output, text_only=True)[:2]
-    return " and ".join(_lines_differ(base, run, name) for name in names)
+    return " and ".join(_line_difference(base, run, name) for name in names)
 
 
-def _lines_differ(base: RunTrace, run: RunTrace, name: str) -> str:
+def _line_difference(base: RunTrace, run: RunTrace, name: str) -> str:
     paths = base.output / name, run.output / name
     if not all(path.is_file() for path in paths):
         here, there = (run, base) if paths[1].is_file() else (base, run)
@@ -166,7 +181,7 @@ def _lines_differ(base: RunTrace, run: RunTrace, name: str) -> str:
     )
 
 
-def _close(key: str, value: float, other: float) -> bool:
+def _is_close(key: str, value: float, other: float) -> bool:
     if "loss" in key.lower() or "perplexity" in key.lower() or "ppl" in key.lower():
         return math.isclose(value, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
     return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-9) or value != value

@@ -1,4 +1,4 @@
-"""C3: whether every group trains, step by step, as the run that it is held to."""
+"""C3: check that every group trains step by step like its reference run."""
 
 from __future__ import annotations
 
@@ -14,90 +14,99 @@ from ..trace.events import Parameters
 from . import trace_compare as compare
 from .evidence import Evidence, Row, RunTrace
 from .tolerances import FP32, Tolerances
-from .wording import counted, grouped, some
+from .wording import grouped, some
 
-ROUNDED = 10.0
-"""How many times its tolerance a gradient norm may be off where it is shown to be rounding."""
+ROUNDING_FACTOR = 10.0
+"""Factor on a gradient norm's tolerance where a control run shows the difference is rounding."""
 
 
 @frozen
-class Match:
-    """How far one run follows another; ``padded`` is the first step with repeated examples, or 0.
+class Comparison:
+    """How closely one run's training follows another's.
 
-    ``problem`` is empty when it follows; ``unproven`` says why nothing can be said.
+    ``loss``, ``norm`` and ``weights`` are the largest relative differences of loss, gradient norm
+    and final parameters. ``padded_step`` is the first step with repeated examples (from 1), or 0,
+    and ``padding_note`` a sentence about it. ``problem`` is empty when the run follows;
+    ``unproven`` says why it could not be determined.
     """
 
     steps: int = 0
     loss: float = 0.0
     norm: float = 0.0
     weights: float | None = None
-    padded: int = 0
-    padding: str = ""
+    padded_step: int = 0
+    padding_note: str = ""
     problem: str = ""
     unproven: str = ""
 
     @property
     def follows(self) -> bool:
-        """Whether it is shown that the run does."""
+        """Whether the run has been shown to follow the other."""
         return not self.problem and not self.unproven
 
 
 def trains_the_same(evidence: Evidence) -> Row:
-    """C3: each group against the one that it must follow."""
+    """C3: compare each group with the run that it must follow."""
     problems: list[tuple[str, str]] = []
-    unproven, said, matches = list(evidence.skipped), [], []
+    unproven, notes, comparisons = list(evidence.skipped), [], []
     reference = evidence.reference
-    problems += repeated_order(evidence)
+    problems += _repeated_epoch_orders(evidence)
     for run in evidence.groups:
-        part = compare.ranks_part(run.ranks)
-        if part:
-            problems.append((run.name, f"the ranks' parameters differ after step {part}"))
+        step = compare.ranks_part(run.ranks)
+        if step:
+            problems.append((run.name, f"the ranks' parameters differ after step {step}"))
     if len(evidence.groups) == 1 and evidence.untouched is None:
         unproven.append("no run to hold against the group of one")
     for run, base in pairs(evidence):
-        found = match(base, run, evidence.held_to)
-        finer = evidence.finer.get(run.name)
-        if finer and (fine := match(finer, run, evidence.held_to)).follows:
-            found = nearly(base, run, evidence.held_to)
-            said.append(
-                f"{run.name}: the norm is {found.norm:.1e} off {base.name} by rounding in "
-                f"smaller micro-batches: {finer.name} has as small ones, {fine.norm:.1e} off"
+        comparison = match(base, run, evidence.held_to)
+        control = evidence.finer.get(run.name)
+        if control and (controlled := match(control, run, evidence.held_to)).follows:
+            comparison = nearly(base, run, evidence.held_to)
+            notes.append(
+                f"{run.name}: the norm is {comparison.norm:.1e} off {base.name} by rounding in "
+                f"smaller micro-batches: {control.name} has as small ones, "
+                f"{controlled.norm:.1e} off"
             )
-        if found.problem:
-            problems.append((run.name, found.problem))
-        elif found.unproven:
-            unproven.append(f"{run.name}: {found.unproven}")
+        if comparison.problem:
+            problems.append((run.name, comparison.problem))
+        elif comparison.unproven:
+            unproven.append(f"{run.name}: {comparison.unproven}")
         else:
-            matches.append(found)
-        if found.padding:
-            said.append(f"{run.name}: {found.padding}")
+            comparisons.append(comparison)
+        if comparison.padding_note:
+            notes.append(f"{run.name}: {comparison.padding_note}")
     if problems:
         return Row("C3", "broken", grouped(problems))
     if not reference.ranks[0].steps:
         return Row("C3", "unproven", f"{reference.name} took no optimizer step")
     if unproven:
         return Row("C3", "unproven", some(unproven, 3))
-    weights = [found.weights for found in matches if found.weights is not None]
-    sentence = (
-        f"{len(matches)} run{'s' if len(matches) > 1 else ''} of {matches[0].steps} steps"
+    if evidence.apart:
+        notes.append(f"{evidence.apart}: each accumulation is for itself")
+    notes = [_largest_differences(evidence, comparisons), evidence.held_to.said, *notes]
+    return Row("C3", "holds", "; ".join(filter(None, notes)))
+
+
+def _largest_differences(evidence: Evidence, comparisons: Sequence[Comparison]) -> str:
+    """One sentence on how far runs that follow their reference are apart at most."""
+    weights = [each.weights for each in comparisons if each.weights is not None]
+    return (
+        f"{len(comparisons)} run{'s' if len(comparisons) > 1 else ''} of "
+        f"{comparisons[0].steps} steps"
         + (" held to the untouched script alone" if evidence.untouched else "")
         + ": at most "
-        f"{max(found.loss for found in matches):.1e} apart in the loss, "
-        f"{max(found.norm for found in matches):.1e} in the gradient norm"
+        f"{max(each.loss for each in comparisons):.1e} apart in the loss, "
+        f"{max(each.norm for each in comparisons):.1e} in the gradient norm"
         + (f", {max(weights):.1e} in the final parameters" if weights else "")
     )
-    if evidence.apart:
-        said.append(f"{evidence.apart}: each accumulation is for itself")
-    said = [evidence.held_to.said, *said]
-    return Row("C3", "holds", "; ".join([sentence, *filter(None, said)]))
 
 
 def pairs(evidence: Evidence) -> Iterator[tuple[RunTrace, RunTrace]]:
-    """Each group with the run that it must follow step by step.
+    """Pair each group with the run that it must follow step by step.
 
-    That is the untouched script, if it is what counts. Else it is, for all groups but the first,
-    the run of the same world with another accumulation, for then padding is the same too, or the
-    group of one; where accumulations are apart, the group of one with the same accumulation.
+    With ``--exact`` that is the untouched script. Otherwise the first group is the reference, and
+    every other follows the first run of the same world size (which has the same padding), or else
+    the group of one; where accumulation matters, the group of one with the same accumulation.
     """
     groups = evidence.groups
     if evidence.untouched is not None:
@@ -112,142 +121,148 @@ def pairs(evidence: Evidence) -> Iterator[tuple[RunTrace, RunTrace]]:
         yield run, (same_world or groups)[0]
 
 
-def match(base: RunTrace, run: RunTrace, held_to: Tolerances) -> Match:
+def match(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
     """Compare the examples, losses, norms and final parameters of two runs of one global batch.
 
-    Steps are held to the tolerances up to the first padded one. From then on the weights differ
-    rightfully, so only the examples of each step are compared. Where ``base`` is the untouched
-    script on its own, an example that a rank repeats has to count for nothing, and no step is let
-    off.
+    Numbers are compared up to the first padded step. From then on the weights may legitimately
+    differ, so only the examples of each step are compared. Where ``base`` is the untouched script
+    on its own, repeated examples must have weight 0, and every step is compared.
     """
     first, second = compare.steps(base.ranks), compare.steps(run.ranks)
-    drawn = compare.draws(base.ranks), compare.draws(run.ranks)
+    batches = compare.draws(base.ranks), compare.draws(run.ranks)
     if base.world is None:
-        padded, (padding, problem) = 0, _weightless(*drawn)
+        padded_step, (padding_note, problem) = 0, _compare_weightless_examples(*batches)
     else:
-        padded, padding, problem = _same_examples(*drawn, run)
-    strict = padded - 1 if padded else min(len(first), len(second))
-    one, other = first[:strict], second[:strict]
-    problem = problem or _off(one, other, base.name, held_to)
+        padded_step, padding_note, problem = _compare_examples(*batches, run)
+    compared = padded_step - 1 if padded_step else min(len(first), len(second))
+    one, other = first[:compared], second[:compared]
+    problem = problem or _first_difference(one, other, base.name, tolerances)
     if not problem and len(first) != len(second):
         if run.ended_well and base.ended_well:
             problem = f"{len(second)} optimizer steps, {base.name} takes {len(first)}"
         else:
-            return Match(unproven=f"ended after {len(second)} of {len(first)} steps", padded=padded)
-    weights = None if padded or problem else parameters_apart(base, run)
-    if weights is not None and not weights <= held_to.weights:
+            return Comparison(
+                unproven=f"ended after {len(second)} of {len(first)} steps",
+                padded_step=padded_step,
+            )
+    weights = None if padded_step or problem else _parameter_distance(base, run)
+    if weights is not None and not weights <= tolerances.weights:
         problem = f"the final parameters are {weights:.1e} off those of {base.name}"
-    return Match(
+    return Comparison(
         steps=len(second),
         loss=compare.deviation(one, other, "loss").largest,
         norm=compare.deviation(one, other, "norm").largest,
         weights=weights,
-        padded=padded,
-        padding=padding,
+        padded_step=padded_step,
+        padding_note=padding_note,
         problem=problem,
     )
 
 
-def nearly(base: RunTrace, run: RunTrace, held_to: Tolerances) -> Match:
-    """The same for norms that may be a little further apart.
+def nearly(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
+    """Compare two runs as ``match`` does, with a larger tolerance for gradient norms.
 
-    A product of fewer rows may be rounded otherwise, and a unit at a kink, as of a ReLU, falls to
-    its other side: all its gradient comes or goes. Whether it is that shows in another run that
-    takes micro-batches as small.
+    A product of fewer rows may round differently, and a unit at a kink, as of a ReLU, then falls
+    on its other side: its whole gradient appears or vanishes. A control run with equally small
+    micro-batches shows whether that is the cause.
     """
-    return match(
-        base, run, evolve(held_to, first=ROUNDED * held_to.first, norm=ROUNDED * held_to.norm)
+    wider = evolve(
+        tolerances,
+        first=ROUNDING_FACTOR * tolerances.first,
+        norm=ROUNDING_FACTOR * tolerances.norm,
     )
+    return match(base, run, wider)
 
 
 def parted(evidence: Evidence, run: RunTrace) -> bool:
-    """Whether a run's weights may differ from the reference's by more than rounding in fp32.
+    """Whether a run's weights may differ from the reference's by more than fp32 rounding.
 
-    That is by padding, or where low precision rounds. Scores are then comparable for equal weights
-    only.
+    Padding and low precision cause that. Scores are then comparable only at equal weights.
     """
-    low = evidence.held_to != FP32
-    return low or bool(match(evidence.reference_of(run), run, evidence.held_to).padded)
+    if evidence.held_to != FP32:
+        return True
+    return bool(match(evidence.reference_of(run), run, evidence.held_to).padded_step)
 
 
-def _off(
+def _first_difference(
     one: Sequence[compare.StepNumbers],
     other: Sequence[compare.StepNumbers],
     name: str,
-    held_to: Tolerances,
+    tolerances: Tolerances,
 ) -> str:
-    """The first step that is beyond the tolerances, and by how much; empty where none is."""
+    """Describe the first step beyond the tolerances, and by how much; "" where there is none."""
     beyond = [
         (
-            compare.first_beyond(one[:1], other[:1], quantity, min(held_to.first, tolerance))
+            compare.first_beyond(one[:1], other[:1], quantity, min(tolerances.first, tolerance))
             or compare.first_beyond(one, other, quantity, tolerance),
-            what,
+            label,
             quantity,
         )
-        for what, quantity, tolerance in (
-            ("loss", "loss", held_to.loss),
-            ("gradient norm", "norm", held_to.norm),
+        for label, quantity, tolerance in (
+            ("loss", "loss", tolerances.loss),
+            ("gradient norm", "norm", tolerances.norm),
         )
     ]
-    for number, what, quantity in sorted((b for b in beyond if b[0]), key=lambda b: b[0]):
-        here = slice(number - 1, number)
-        off = compare.deviation(one[here], other[here], quantity).largest
-        largest = compare.deviation(one, other, quantity)
+    for number, label, quantity in sorted((b for b in beyond if b[0]), key=lambda b: b[0]):
+        step = slice(number - 1, number)
+        off = compare.deviation(one[step], other[step], quantity).largest
+        worst = compare.deviation(one, other, quantity)
         return (
-            f"the {what} of step {number} is {off:.1e} off {name} "
-            f"(at most {largest.largest:.1e}, step {largest.step})"
+            f"the {label} of step {number} is {off:.1e} off {name} "
+            f"(at most {worst.largest:.1e}, step {worst.step})"
         )
     return ""
 
 
-def _same_examples(
+def _compare_examples(
     first: Sequence[compare.GlobalBatch], second: Sequence[compare.GlobalBatch], run: RunTrace
 ) -> tuple[int, str, str]:
-    """First padded step, what is said of padding, and the first step with other examples."""
-    padded, said = 0, ""
+    """The first padded step, a note on padding, and the first step with other examples."""
+    padded_step, note = 0, ""
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
         if one.indices == other.indices:
             if len(other.epochs) > 1:
-                return padded, said, f"step {number} mixes examples of two epochs"
+                return padded_step, note, f"step {number} mixes examples of two epochs"
             continue
         missing, extra = other.lacks(one), one.lacks(other)
         if not missing and one.last and other.last and len(extra) < (run.world or 1):
-            if not padded:
-                epochs = max(1, sum(draw.last for draw in first))
-                padded = number
-                said = (
+            if not padded_step:
+                epochs = max(1, sum(batch.last for batch in first))
+                padded_step = number
+                note = (
                     f"step {number} (last of its epoch) repeats {len(extra)} example"
                     f"{'s' if len(extra) > 1 else ''} as padding; the losses from there on are not "
                     f"compared, the examples of every step of {epochs} epochs are"
                 )
             continue
         if len(other.epochs) > 1 >= len(one.epochs):
-            return padded, said, f"step {number} mixes examples of two epochs"
-        twice = sum(count - 1 for count in Counter(other.indices).values())
+            return padded_step, note, f"step {number} mixes examples of two epochs"
+        repeats = sum(count - 1 for count in Counter(other.indices).values())
         return (
-            padded,
-            said,
-            f"step {number} trains on other examples: {counted(len(missing), 'missing')}, "
-            f"{counted(len(extra), 'foreign or repeated')}"
-            + (f", {twice} drawn more than once" if twice else ""),
+            padded_step,
+            note,
+            f"step {number} trains on other examples: {len(missing)} missing, "
+            f"{len(extra)} foreign or repeated"
+            + (f", {repeats} drawn more than once" if repeats else ""),
         )
-    return padded, said, ""
+    return padded_step, note, ""
 
 
-def _weightless(
+def _compare_weightless_examples(
     first: Sequence[compare.GlobalBatch], second: Sequence[compare.GlobalBatch]
 ) -> tuple[str, str]:
-    """What is said of examples that ranks repeat, and the first step with other examples.
+    """A note on examples that ranks repeat, and the first step with other examples.
 
-    Whether they have no weight is seen by the step's loss and norm.
+    That repeated examples have weight 0 shows in the step's loss and norm.
     """
     repeating = 0
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
         missing, extra = other.lacks(one), one.lacks(other)
-        if missing or set(extra) - set(one.indices) or len(other.epochs) > 1:
+        foreign = set(extra) - set(one.indices)
+        if missing or foreign or len(other.epochs) > 1:
             return "", (
-                f"step {number} trains on other examples: {counted(len(missing), 'missing')}, "
-                f"{counted(len(set(extra) - set(one.indices)), 'foreign')}"
+                f"step {number} trains on other examples: {len(missing)} missing, "
+                f"{len(foreign)} foreign"
             )
         repeating += bool(extra)
     if not repeating:
@@ -255,8 +270,8 @@ def _weightless(
     return f"ranks without a part repeat an example, with weight 0, in {repeating} steps", ""
 
 
-def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
-    """Groups whose epochs repeat each other's order in a group, while alone they do not."""
+def _repeated_epoch_orders(evidence: Evidence) -> list[tuple[str, str]]:
+    """Groups in which an epoch repeats the previous one's order, if the script alone does not."""
     if not evidence.alone.ranks[0].steps:
         return []
 
@@ -265,8 +280,7 @@ def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
         return [p.indices for p in passes if len(p.indices) > 3]
 
     def repeats(run: RunTrace) -> bool:
-        found = orders(run)
-        return any(a == b for a, b in itertools.pairwise(found))
+        return any(a == b for a, b in itertools.pairwise(orders(run)))
 
     if repeats(evidence.alone):
         return []
@@ -274,8 +288,8 @@ def repeated_order(evidence: Evidence) -> list[tuple[str, str]]:
     return [(run.name, sentence) for run in evidence.groups if repeats(run)]
 
 
-def parameters_apart(base: RunTrace, run: RunTrace) -> float | None:
-    """|a - b| / |a| over all trained parameters of two runs; None where they were not kept."""
+def _parameter_distance(base: RunTrace, run: RunTrace) -> float | None:
+    """|a - b| / |a| over all trained parameters of two runs; None where they were not saved."""
     import numpy
 
     one, other = _parameters(base), _parameters(run)
@@ -290,7 +304,7 @@ def parameters_apart(base: RunTrace, run: RunTrace) -> float | None:
 
 
 def _parameters(run: RunTrace) -> Path | None:
-    """Parameters after the last step, before a checkpoint was loaded over them."""
-    kept = [event for event in run.ranks[0].of(Parameters) if event.file]
-    last = max((event.after_step for event in kept), default=0)
-    return next((run.trace / str(e.file) for e in kept if e.after_step == last), None)
+    """The file of parameters after the last step, before a checkpoint was loaded over them."""
+    saved = [event for event in run.ranks[0].of(Parameters) if event.file]
+    last = max((event.after_step for event in saved), default=0)
+    return next((run.trace / str(e.file) for e in saved if e.after_step == last), None)

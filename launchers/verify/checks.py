@@ -1,4 +1,4 @@
-"""The contract's rows, judged by what traced runs did. Runs nothing and imports no torch.
+"""Judge the contract's promises from the traces of runs. Runs nothing and imports no torch.
 
 C1-C9 are the promises of a patched script:
 
@@ -27,7 +27,7 @@ from .output_files import different_files, files_of
 from .wording import became, grouped, listed, some
 
 FOREIGN = f"No module named '{__name__.partition('.')[0]}"
-"""How the failure of a script begins that imports ddpfix where that cannot be imported."""
+"""How the error of a script begins that imports ddpfix in a run where that import must fail."""
 _ARGUMENTS = re.compile(r"(args|training)[^/]*\.(bin|pt|pkl)$")
 _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 
@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> list[Row]:
 
 
 def stands_alone(evidence: Evidence) -> Row:
-    """C1: the runs ended although importing ddpfix failed in them."""
+    """C1: the runs end well although importing ddpfix fails in them."""
     for run in (evidence.alone, *evidence.groups):
         for trace in run.ranks:
             end = trace.last(Exit)
@@ -61,7 +61,7 @@ def stands_alone(evidence: Evidence) -> Row:
 
 
 def computes_the_same(evidence: Evidence) -> Row:
-    """C2: bit for bit what the original computed, and the same bytes in its files."""
+    """C2: the original's numbers bit for bit, and the same bytes in its files."""
     before, after = evidence.original, evidence.alone
     if before is None:
         return Row("C2", "unproven", evidence.no_original)
@@ -73,24 +73,24 @@ def computes_the_same(evidence: Evidence) -> Row:
             "C2", "broken", f"{len(other.steps)} optimizer steps, {len(one.steps)} originally"
         )
     for number, (a, b) in enumerate(zip(one.steps, other.steps, strict=True), 1):
-        for what, x, y in (
+        for label, x, y in (
             ("loss", a.losses, b.losses),
             ("gradient norm", a.norm_before, b.norm_before),
             ("learning rate", a.lrs, b.lrs),
             ("parameters", a.checksum, b.checksum),
         ):
             if x != y and not (x != x and y != y):
-                return Row("C2", "broken", f"step {number}: another {what} ({became(x, y)})")
-    values = _logged(one, other)
+                return Row("C2", "broken", f"step {number}: another {label} ({became(x, y)})")
+    values = _logged_metrics(one, other)
     if values[0] != values[1]:
         key, *_ = _first_difference(*values)
         return Row("C2", "broken", f"another value is logged for {key!r}")
     different = different_files(before.output, after.output, text_only=False)
-    # Saved arguments tell how many cards there are, of which only a shimmed original sees one.
-    told = [name for name in different if evidence.shimmed and _ARGUMENTS.search(name)]
-    if different != told:
-        return Row("C2", "broken", f"files differ: {some([*{*different} - {*told}])}")
-    files = sum(1 for _ in files_of(before.output)) - len(told)
+    # Saved arguments hold the number of GPUs, and a shimmed original always sees one.
+    expected = [name for name in different if evidence.shimmed and _ARGUMENTS.search(name)]
+    if different != expected:
+        return Row("C2", "broken", f"files differ: {some([*{*different} - {*expected}])}")
+    files = sum(1 for _ in files_of(before.output)) - len(expected)
     return Row(
         "C2",
         "holds",
@@ -99,16 +99,18 @@ def computes_the_same(evidence: Evidence) -> Row:
     )
 
 
-def _logged(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
-    """Numbers that either logs, but for functions that log in one of them alone and loop over no
-    loader: the second run may have found in a cache what the first one made.
+def _logged_metrics(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
+    """The metrics that each of two runs logs.
+
+    Functions that log in only one run and loop over no loader are left out: the second run may
+    have loaded from a cache what the first one computed.
     """
     traces = (one, other)
-    sites = [{m.site.function for m in trace.metrics if m.site} for trace in traces]
-    loops = {p.begin.site.function for trace in traces for p in trace.passes if p.begin.site}
-    made = (sites[0] ^ sites[1]) - loops
+    functions = [{m.site.function for m in trace.metrics if m.site} for trace in traces]
+    looping = {p.begin.site.function for trace in traces for p in trace.passes if p.begin.site}
+    skipped = (functions[0] ^ functions[1]) - looping
     return [
-        [(m.key, m.value) for m in trace.metrics if not (m.site and m.site.function in made)]
+        [(m.key, m.value) for m in trace.metrics if not (m.site and m.site.function in skipped)]
         for trace in traces
     ]
 
@@ -123,7 +125,7 @@ def _first_difference(
 
 
 def writes_once(evidence: Evidence) -> Row:
-    """C5: who wrote each file, and whether checkpoints were renamed into place."""
+    """C5: one writer for each file, and checkpoints renamed into place."""
     problems: list[tuple[str, str]] = []
     names: set[str] = set()
     for run in evidence.groups:
@@ -153,9 +155,9 @@ def ends_well(evidence: Evidence) -> Row:
     for run in evidence.groups:
         if not run.ended_well:
             problems.append((run.name, run.why))
-        uneven = uneven_collectives(run.ranks)
-        if uneven:
-            problems.append((run.name, uneven))
+        mismatch = _collective_mismatch(run.ranks)
+        if mismatch:
+            problems.append((run.name, mismatch))
         alive = [trace.rank for trace in run.ranks if trace.group_destroyed is False]
         if run.ended_well and alive:
             problems.append((run.name, f"rank {listed(alive)} leaves its process group open"))
@@ -172,12 +174,12 @@ def ends_well(evidence: Evidence) -> Row:
     )
 
 
-def uneven_collectives(ranks: Sequence[RankTrace]) -> str:
-    """The first place where the ranks' collectives over the whole group part; empty for none.
+def _collective_mismatch(ranks: Sequence[RankTrace]) -> str:
+    """Describe where the ranks' collectives over the whole group first differ; "" if nowhere.
 
     A run can survive this by luck, when a later collective happens to pair with an earlier one.
-    Those of DistributedDataParallel must come from the same line: a forward pass in evaluation on
-    rank 0 pairs with one in training on rank 1. A barrier may stand in two branches.
+    Those of DistributedDataParallel must come from the same line, or a forward pass in evaluation
+    on rank 0 would pair with one in training on rank 1. A barrier may be called in two branches.
     """
     lists = [
         [
@@ -193,16 +195,16 @@ def uneven_collectives(ranks: Sequence[RankTrace]) -> str:
             for event in events
         }
         if len(kinds) > 1:
-            told = [
+            operations = [
                 f"rank {trace.rank} {f'{e.op} in {e.site}' if e else 'has ended'}"
                 for trace, e in zip(ranks, events, strict=True)
             ]
-            return f"collective {number} is not the same on all ranks: {', '.join(told)}"
+            return f"collective {number} is not the same on all ranks: {', '.join(operations)}"
     return ""
 
 
 def schedules_right(evidence: Evidence) -> Row:
-    """C7: the learning rates of every group are those of the run that all are held to."""
+    """C7: the learning rates of every group equal the reference run's."""
     reference = compare.steps(evidence.reference.ranks)
     for run in evidence.groups:
         rates = compare.steps(run.ranks)
@@ -216,37 +218,37 @@ def schedules_right(evidence: Evidence) -> Row:
             )
     if not reference:
         return Row("C7", "unproven", "no optimizer step was taken")
-    what, splits = "accumulation", {run.accumulation for run in evidence.groups}
+    setting, values = "accumulation", {run.accumulation for run in evidence.groups}
     if not evidence.accumulates:
-        what, splits = "world size", {len(run.ranks) for run in evidence.groups}
-    if len(splits) < 2:
-        return Row("C7", "unproven", f"only one {what} was run: it takes two to tell")
+        setting, values = "world size", {len(run.ranks) for run in evidence.groups}
+    if len(values) < 2:
+        return Row("C7", "unproven", f"only one {setting} was run: it takes two to tell")
     if any(len(compare.steps(run.ranks)) < len(reference) for run in evidence.groups):
         return Row("C7", "unproven", "a run ended before its last step")
     peak = max(step.lr for step in reference)
     return Row(
         "C7",
         "holds",
-        f"the same rates at {what} {listed(sorted(splits))}: {len(reference)} steps, "
+        f"the same rates at {setting} {listed(sorted(values))}: {len(reference)} steps, "
         f"peak {peak:g}, last {reference[-1].lr:g}",
     )
 
 
 def warnings(evidence: Evidence) -> list[str]:
-    """What weakens the verdict or is worth knowing, a sentence each."""
-    said = list(evidence.skipped)
+    """Sentences on what weakens the verdict or is worth knowing."""
+    sentences = list(evidence.skipped)
     for path in sorted(evidence.groups[0].output.rglob("*pred*")):
         labels = one_class(path) if path.is_file() else None
         if labels is not None:
-            said.append(
+            sentences.append(
                 f"{path.name}: only {labels!r} is ever predicted, so a wrong order would not show; "
                 "train longer or on other data"
             )
-    return said
+    return sentences
 
 
 def one_class(path: Path) -> str | None:
-    """The one label that ends every line of a prediction file, or None where there are more."""
+    """The label that ends every line of a prediction file; None where labels differ."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

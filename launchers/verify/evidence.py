@@ -1,4 +1,4 @@
-"""What traced runs left behind, and the rows of a verdict on it."""
+"""The traced runs that a verdict rests on, and the rows of the verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TITLES = {
 
 @frozen
 class Row:
-    """One promise of the contract, and the evidence in a sentence."""
+    """The verdict on one promise of the contract, with the evidence in a sentence."""
 
     code: str
     status: Status
@@ -47,8 +47,8 @@ class Row:
 class RunTrace:
     """One traced run. ``world`` is None for a script on its own, outside any process group.
 
-    ``wrote`` is its output folder while it ran, ``output`` where that lies now, ``trace`` the
-    folder of its trace. ``global_batch`` = batch x accumulation x world.
+    ``wrote`` is its output folder while it ran, ``output`` the folder that was moved to, and
+    ``trace`` the folder of its trace. Global batch = batch x accumulation x world size.
     """
 
     name: str
@@ -62,61 +62,66 @@ class RunTrace:
 
     @property
     def ended_well(self) -> bool:
-        """All ranks, and what started them, exited with 0."""
+        """Whether all ranks and their launcher exited with 0."""
         return self.outcome.status == 0 and set(compare.statuses(self.ranks)) == {0}
 
     @property
     def aborted_after_the_end(self) -> bool:
-        """All ranks had ended with 0, script and exit handlers, and yet a process failed."""
+        """Whether a process was aborted after script and exit handlers of all ranks succeeded."""
         ended = all(trace.status == 0 and trace.last(Closed) for trace in self.ranks)
         return self.outcome.status != 0 and ended and "SIGABRT" in self.outcome.cause + self._log()
 
     @property
     def why(self) -> str:
-        """How it ended, when that was not well: who hung where, or who failed with what."""
+        """Why the run failed: which rank hung where, or failed with which error."""
+        statuses = listed(compare.statuses(self.ranks))
         return (
             disagreement(self.ranks)
             or next(_failures(self.ranks), "")
-            or f"{self.outcome.cause}; ranks exited with {listed(compare.statuses(self.ranks))}"
-            + self._last_words()
+            or f"{self.outcome.cause}; ranks exited with {statuses}{self._last_error()}"
         )
 
     def _log(self) -> str:
         path = self.trace.parent / LOG
         return path.read_text("utf-8", errors="replace") if path.is_file() else ""
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         lines = self._log().split("\n")
-        said = [line for line in lines if "Error" in line or line.startswith("ddpfix")]
-        return f" ({said[-1].strip()[:160]})" if said else ""
+        errors = [line for line in lines if "Error" in line or line.startswith("ddpfix")]
+        return f" ({errors[-1].strip()[:160]})" if errors else ""
 
 
 def _failures(ranks: Iterable[RankTrace]) -> Iterator[str]:
     for trace in ranks:
         end = trace.last(Exit)
         if end is not None and end.failure is not None:
-            words = f"{end.failure.type}: {end.failure.message}".splitlines()[0][:160]
-            yield f"rank {trace.rank} died in {end.failure.site}: {words}"
+            error = f"{end.failure.type}: {end.failure.message}".splitlines()[0][:160]
+            yield f"rank {trace.rank} died in {end.failure.site}: {error}"
 
 
 @frozen
 class Evidence:
     """All runs that a verdict rests on.
 
+    ``original`` and ``alone`` are the original and the patched script, each on its own.
     ``original`` is None where it was not or could not be run, for the reason ``no_original``.
-    ``groups`` holds the group of one first: the reference for all others, ``held_to`` how far they
-    may be apart. ``again``: for a name in ``groups`` whose weights differ rightfully, a group of
-    one that predicted with its checkpoint. ``finer``: for a name in ``groups`` whose norms are a
-    little off, another group that takes micro-batches as small: of one, or for a group of one the
-    ranks'.
-    ``skipped``: why a group was not run. ``cut``: evaluations were cut short on request.
-    ``untouched``: the original alone without dropout, to which every group is then held step by
-    step.
-    ``apart``: why each accumulation trains in a way of its own, as where examples are held against
-    their micro-batch, so that a group is held to the group of one with its accumulation.
-    ``accumulates``: the script has a flag for it. ``shimmed``: the original ran with what it needs
-    of older libraries.
-    ``flags`` is C8's row and ``patching`` C9's, which need no run.
+    ``groups`` are runs in process groups; the first has one process and is the reference for the
+    others; ``held_to`` says how far they may differ.
+    ``untouched``: with ``--exact``, the original alone without dropout: every group's reference.
+
+    Two tables by a group's name:
+    ``again`` holds, where weights may differ, a group of one that predicts with the
+    group's checkpoint.
+    ``finer`` holds, where gradient norms are slightly off, a control run with
+    micro-batches of the same size but another number of ranks.
+
+    ``apart``: why results depend on the accumulation, as where the loss compares the
+    examples of a micro-batch; a group's reference is then the group of one with its accumulation.
+    ``skipped``: why groups were not run.
+    ``cut``: whether evaluations were cut short on request.
+    ``accumulates``: the script has a flag for gradient accumulation.
+    ``shimmed``: the original needed replacements for parts of older libraries.
+    ``flags`` is the row of C8 and ``patching`` that of C9; neither needs a run.
     """
 
     original: RunTrace | None
@@ -137,12 +142,12 @@ class Evidence:
 
     @property
     def reference(self) -> RunTrace:
-        """The run that all groups are held to."""
+        """The run that all groups are compared with."""
         return self.untouched or self.groups[0]
 
     def reference_of(self, run: RunTrace) -> RunTrace:
-        """The run whose training and scores a group has to share."""
+        """The run whose training and scores a group has to reproduce."""
         if not self.apart or self.untouched is not None:
             return self.reference
-        alike = (other for other in self.groups if other.accumulation == run.accumulation)
-        return next(other for other in alike if other.world == 1 or other is run)
+        candidates = (other for other in self.groups if other.accumulation == run.accumulation)
+        return next(other for other in candidates if other.world == 1 or other is run)

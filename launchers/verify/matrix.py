@@ -1,4 +1,4 @@
-"""Into which groups a verification splits the global batch."""
+"""Choose the world sizes and accumulations that a verification runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ def plan_splits(
     accumulations: Sequence[int],
     *,
     exact: bool = False,
-    apart: bool = False,
+    accumulation_matters: bool = False,
     all_splits: bool = False,
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """The groups to run, as (world size, accumulation), and which were left out and why.
+    """The groups to run, as (world size, accumulation), and why others were left out.
 
-    The group of one comes first; accumulations are varied at the largest world that they fit, with
-    ``all_splits`` at each. ``exact``: only the accumulation has to divide the global batch.
-    ``apart``: a group of one has each accumulation too, for others to follow.
+    The group of one comes first. Accumulations are varied at the largest world size that divides
+    the batch, with ``all_splits`` at each. ``exact``: only the accumulation has to divide the
+    global batch. ``accumulation_matters``: each accumulation is also run in a group of one, as the
+    reference for the others.
     """
     worlds = sorted({1, *world_sizes})
     skipped = []
@@ -42,9 +43,10 @@ def plan_splits(
             continue
         fitting = [world for world in worlds if fits(world, accumulation)]
         if fitting:
-            tried = fitting if all_splits else fitting[-1:]
-            tried = [1, *tried] if apart and 1 not in tried else tried
-            splits += [(world, accumulation) for world in tried]
+            chosen = fitting if all_splits else fitting[-1:]
+            if accumulation_matters and 1 not in chosen:
+                chosen = [1, *chosen]
+            splits += [(world, accumulation) for world in chosen]
         else:
             skipped.append(
                 f"accumulation {accumulation} was left out: {total} examples do not divide by it"

@@ -1,4 +1,4 @@
-"""The two edits by sed that such scripts usually get, and what lets them start on the CPU."""
+"""The two edits by sed that such scripts usually get, and edits to start the result on a CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import InputError
 
-# (what it does, pattern, replacement): the first two are the edits that are shown.
+# (what it does, pattern, replacement)
 EDITS = [
     (
         "reads LOCAL_RANK right after parse_args",
@@ -37,9 +37,9 @@ FOR_CPU = [
 
 
 def rewrite(script: Path) -> list[str]:
-    """Make the edits in ``script``, in place; returns what was done, each in a few words.
+    """Edit ``script`` in place; returns a few words on each edit made.
 
-    Raises InputError when the script has no place for one of the two edits.
+    Raises InputError when one of the two usual edits does not apply.
     """
     text = script.read_text("utf-8")
     done = []

@@ -1,4 +1,4 @@
-"""Files of two runs, held against each other."""
+"""Compare the output files of two runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROUNDING = 1.01e-4
-"""How far two losses may be apart that are logged with four decimals: one in the last."""
+"""Difference allowed between losses logged with four decimals: one unit in the last."""
 _SCORES = re.compile(r"result|score|metric", re.IGNORECASE)
 _DECIMAL = re.compile(r"\d+\.\d+")
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d(?:[.,]\d+)?")
@@ -16,17 +16,17 @@ _LOG = re.compile(r"\.log$|log|config|args|events\.out\.", re.IGNORECASE)
 
 
 def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
-    """Files below two folders that are not in both, or differ in more than dates and times.
+    """Files that are in only one of two folders, or differ in more than dates and times.
 
-    ``text_only``: what a run predicts, so neither binary files nor logs and settings; scores, in a
-    name or in a file of them, may then differ by rounding. Event files of TensorBoard bear host,
-    time and process in name and content and are left out.
+    ``text_only`` compares predictions: no binary files, logs or settings; scores in a file name or
+    in a file of scores may then differ by rounding. TensorBoard event files are left out, as host,
+    time and process are in their names and contents.
     """
-    listed = texts_of if text_only else files_of
-    names, theirs = set(listed(first)), set(listed(second))
-    pairs = {name: name for name in names | theirs}
-    for name in names - theirs if text_only else ():
-        for other in theirs - names:
+    list_names = texts_of if text_only else files_of
+    names, other_names = set(list_names(first)), set(list_names(second))
+    pairs = {name: name for name in names | other_names}
+    for name in names - other_names if text_only else ():
+        for other in other_names - names:
             if _is_rounded(name, other):
                 pairs[name] = other
                 pairs.pop(other, None)
@@ -38,14 +38,17 @@ def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
 
 
 def _is_same(path: Path, other: Path, *, rounded: bool) -> bool:
-    ours, theirs = content(path), content(other)
-    if ours is None or theirs is None or not (rounded and _SCORES.search(path.name)):
-        return ours == theirs
-    return _is_rounded(ours.decode(), theirs.decode("utf-8", "replace"))
+    data, other_data = content(path), content(other)
+    if data is None or other_data is None or not (rounded and _SCORES.search(path.name)):
+        return data == other_data
+    return _is_rounded(data.decode(), other_data.decode("utf-8", "replace"))
 
 
 def _is_rounded(text: str, other: str) -> bool:
-    """``checkpoint-8-394.9073/vocab.txt`` and ``checkpoint-8-394.9075/vocab.txt``."""
+    """Whether two texts differ only by rounding of their decimal numbers.
+
+    For example ``checkpoint-8-394.9073/vocab.txt`` and ``checkpoint-8-394.9075/vocab.txt``.
+    """
     if _DECIMAL.sub("", text) != _DECIMAL.sub("", other):
         return False
     numbers = zip(_DECIMAL.findall(text), _DECIMAL.findall(other), strict=True)
@@ -53,6 +56,7 @@ def _is_rounded(text: str, other: str) -> bool:
 
 
 def content(path: Path) -> bytes | None:
+    """A file's bytes, texts without dates and times; None where there is no file."""
     if not path.is_file():
         return None
     data = path.read_bytes()
@@ -60,12 +64,14 @@ def content(path: Path) -> bytes | None:
 
 
 def files_of(folder: Path) -> Iterator[str]:
+    """Paths below a folder, without TensorBoard's event files."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "events.out.tfevents" not in path.name:
             yield path.relative_to(folder).as_posix()
 
 
 def texts_of(folder: Path) -> list[str]:
+    """Paths of text files below a folder, without logs and settings."""
     return [
         name
         for name in files_of(folder)

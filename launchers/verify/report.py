@@ -1,4 +1,4 @@
-"""A verdict for people, as tables on a terminal or plain text, and for programs, as JSON."""
+"""Print a verdict as tables on a terminal or as plain text, or turn it into JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MARKS = {"holds": "✓", "broken": "✗", "unproven": "?", "not judged": "-"}
 COLOURS = {"holds": "green", "broken": "red", "unproven": "yellow", "not judged": "dim"}
-LONG = 14
-"""Runs of more optimizer steps are shown by their first, worst and last ones."""
+MAX_STEPS_SHOWN = 14
+"""Of runs with more optimizer steps, only the first, worst and last ones are shown."""
 
 
 def show(verdict: Verdict, console: Console) -> None:
@@ -62,20 +62,21 @@ def _table(title: str, *columns: str, numbers: bool = False) -> Table:
 
 def _steps(verdict: Verdict) -> Table:
     runs = verdict.runs
-    found = [compare.steps(run.ranks) for run in runs]
+    steps_of_runs = [compare.steps(run.ranks) for run in runs]
     table = _table(
         "Loss, gradient norm before clipping, learning rate of every optimizer step",
         *["step", *(run.name for run in runs)],
         numbers=True,
     )
-    longest = max(map(len, found))
-    before = 0
-    for number in _chosen(found, longest, len(runs) - len(verdict.evidence.groups)):
-        if number > before + 1:
+    longest = max(map(len, steps_of_runs))
+    first_group = len(runs) - len(verdict.evidence.groups)
+    previous = 0
+    for number in _step_numbers(steps_of_runs, longest, first_group):
+        if number > previous + 1:
             table.add_row("…")
-        before = number
+        previous = number
         cells = []
-        for steps in found:
+        for steps in steps_of_runs:
             if number <= len(steps):
                 step = steps[number - 1]
                 cells.append(f"{step.loss:.7f} {step.norm:.6f} {step.lr:.3g}")
@@ -85,15 +86,15 @@ def _steps(verdict: Verdict) -> Table:
     return table
 
 
-def _chosen(
-    found: Sequence[Sequence[compare.StepNumbers]], longest: int, first_group: int
+def _step_numbers(
+    steps_of_runs: Sequence[Sequence[compare.StepNumbers]], longest: int, first_group: int
 ) -> list[int]:
     """Step numbers to show: all, or the first, the worst and the last ones."""
-    if longest <= LONG:
+    if longest <= MAX_STEPS_SHOWN:
         return list(range(1, longest + 1))
     worst = set()
-    reference = found[first_group]
-    for steps in found[first_group + 1 :]:
+    reference = steps_of_runs[first_group]
+    for steps in steps_of_runs[first_group + 1 :]:
         common = min(len(reference), len(steps))
         for quantity in ("loss", "norm", "lr"):
             worst.add(
@@ -123,9 +124,9 @@ def _evaluations(runs: Sequence[RunTrace]) -> Table:
 
 def _writers(runs: Sequence[RunTrace]) -> Table:
     table = _table("Writers of each file", "file", *[run.name for run in runs])
-    found = [compare.writers(run.ranks, run.wrote) for run in runs]
-    for name in sorted({name for files in found for name in files}):
-        cells = [", ".join(map(str, sorted(files.get(name, ())))) for files in found]
+    writers = [compare.writers(run.ranks, run.wrote) for run in runs]
+    for name in sorted({name for files in writers for name in files}):
+        cells = [", ".join(map(str, sorted(files.get(name, ())))) for files in writers]
         table.add_row(name, *[f"rank {cell}" if cell else "" for cell in cells])
     return table
 
@@ -178,7 +179,7 @@ def _rows(rows: Sequence[Row]) -> Table:
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """The whole verdict as JSON can hold it; ``t`` and all times are in seconds."""
+    """The whole verdict as data for JSON; all times are in seconds."""
     return {
         "schema": 1,
         "holds": verdict.holds,

@@ -1,7 +1,8 @@
-"""What a verification is asked to judge, and how."""
+"""The request for a verification: what to judge, and how."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,20 +25,19 @@ def _numbers(values: Iterable[int]) -> tuple[int, ...]:
 
 @frozen
 class VerifyRequest:
-    """A patched script to be judged against its original, and the runs that judge it.
+    """A patched script to judge against its original, and the runs to judge it by.
 
     ``arguments`` are the script's own, for one process: batch x accumulation is the global batch
     that all runs share. The original is ``original``, or the script at git's revision ``rev``, or
-    an unpatched script itself; ``as_is`` judges the script without one. ``exact`` judges what
-    ``patch --exact`` makes of it: every group has to follow the untouched script alone, in batches
-    that are the whole group's, whether they divide or not. ``unsafe`` patches with the changes that
-    need a judgement, too. ``wanted`` are capabilities that patching adds, by name; their flags
-    among ``arguments`` are for the groups, as the original has none of them, and ``--amp`` says
-    which tolerances apply.
+    an unpatched script itself; ``as_is`` judges the script without one. ``exact`` judges the
+    result of ``patch --exact``: every group has to follow the untouched script alone, where the
+    batch flag is the batch of the whole group and need not divide. ``unsafe`` also applies patches
+    that need a judgement. ``wanted`` are names of capabilities to add; the original runs
+    without their flags among ``arguments``, and ``--amp`` selects the tolerances.
 
     The patched script runs in process groups of ``world_sizes``, and in the largest of these with
-    each of ``accumulations``; ``all_splits``: each of them with each. Dropout is off in them,
-    unless ``keep_dropout``. ``timeout`` in seconds without any event is a hang. ``against_naive``
+    each of ``accumulations``; with ``all_splits`` in every combination. Dropout is off in groups,
+    unless ``keep_dropout``. ``timeout`` seconds without any event are a hang. ``against_naive``
     judges the two usual edits by sed in place of the patched script.
     """
 
@@ -63,26 +63,27 @@ class VerifyRequest:
     against_naive: bool = False
 
     def tolerances(self) -> Tolerances:
-        """Those of the precision that the arguments ask for.
+        """The tolerances of the precision that the arguments ask for.
 
-        Raises InputError for an unknown precision, and for what ``exact`` excludes.
+        Raises InputError for an unknown precision, and for options that ``exact`` excludes.
         """
         name = computed(parse_flags(self.arguments))
         if name is not None and name not in TOLERANCES:
             raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
-        found = TOLERANCES[name or FP32.precision]
-        if self.exact and (self.as_is or self.against_naive or found != FP32):
+        tolerances = TOLERANCES[name or FP32.precision]
+        if self.exact and (self.as_is or self.against_naive or tolerances != FP32):
             raise InputError(
                 "--exact holds to the untouched script: leave --as-is, --amp and the like out"
             )
-        return found
+        return tolerances
 
     def tracer_options(self) -> tuple[str, ...]:
-        """Where the tracer ends a training, an evaluation or a hang."""
+        """Options with which the tracer ends a training, an evaluation or a hang."""
         limits = {
             "--max-steps": self.max_steps,
             "--max-epochs": self.max_epochs,
             "--max-eval-batches": self.max_eval_batches,
             "--phase-timeout": self.timeout,
         }
-        return tuple(w for name, value in limits.items() if value for w in (name, str(value)))
+        pairs = ((name, str(value)) for name, value in limits.items() if value)
+        return tuple(itertools.chain.from_iterable(pairs))

@@ -1,4 +1,4 @@
-"""The runs of one verification: what they share, and where each one's output goes."""
+"""Run scripts for one verification, with shared settings, each into a folder of its own."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .tolerances import Tolerances
 from .traced_run import TRACE, Start, command
 
 Say = Callable[[str], None]
-LAUNCHED = "environment variable RANK expected"
-"""What torch says of a process group that nobody has launched."""
+NO_LAUNCHER = "environment variable RANK expected"
+"""torch's error when a process group is made without a launcher."""
 
 
 @frozen
 class RunSpec:
     """One run of a script: in a group of ``world`` ranks, or on its own where that is None.
 
-    ``options`` are the tracer's. ``sealed``: importing ddpfix fails in it. ``change`` edits the
-    script's arguments. The run begins with a copy of the files in ``start_from``. A script on its
-    own is kept off the cards, unless ``cards``.
+    ``options`` are the tracer's. ``sealed``: importing ddpfix fails in it.
+    ``change`` edits the script's arguments. The run begins with a copy of the files in
+    ``start_from``. A script on its own uses no GPU, unless ``cards``.
     """
 
     name: str
@@ -44,7 +44,11 @@ class RunSpec:
 
 @frozen
 class VerifyRunner:
-    """What all runs share. ``notes`` gathers what has to be said about them."""
+    """Runs scripts with the settings that all runs of a verification share.
+
+    ``place`` contains all runs. ``alike`` are the tracer's options that make
+    runs comparable. ``notes`` collects sentences about the runs for the report.
+    """
 
     place: Path
     subject: ScriptsUnderTest
@@ -62,70 +66,78 @@ class VerifyRunner:
     notes: list[str] = field(factory=list)
 
     def run(self, spec: RunSpec) -> RunTrace:
-        """One traced run, and another where the first was aborted after the script's end.
+        """Trace a run, and repeat it where it was aborted after the script's end.
 
         Now and then an interpreter that is shutting down is aborted by a C++ thread, whatever the
         script is; only what happens twice counts against the script.
         """
-        seen = self._once(spec)
-        if seen.aborted_after_the_end:
+        run = self._run_once(spec)
+        if run.aborted_after_the_end:
             self.notes.append(
-                f"{spec.name}: ran twice, as {seen.why} after all ranks had ended with 0"
+                f"{spec.name}: ran twice, as {run.why} after all ranks had ended with 0"
             )
-            seen = self._once(attrs.evolve(spec, name=f"{spec.name}, again"))
-        return attrs.evolve(seen, name=spec.name)
+            run = self._run_once(attrs.evolve(spec, name=f"{spec.name}, again"))
+        return attrs.evolve(run, name=spec.name)
 
-    def _once(self, spec: RunSpec) -> RunTrace:
-        """All runs write to the same path, which then moves to the run's own folder."""
+    def _run_once(self, spec: RunSpec) -> RunTrace:
+        """Trace a run; all write to the same path, which then moves to the run's own folder."""
         cpu = self.cpu or (spec.world is None and not spec.cards)
-        wrote = self.place / "output"
-        shutil.rmtree(wrote, ignore_errors=True)
-        if spec.start_from is not None:
-            shutil.copytree(spec.start_from, wrote)
-        elif Path(replaced_value(self.arguments, self.flags.output)).is_dir():
-            wrote.mkdir()
-        shares = 1 if self.exact else spec.world or 1  # exact: the flag is the batch of all ranks
-        batch = self.flags.global_batch // (shares * spec.accumulation)
-        words = self.flags.arguments(self.arguments, str(wrote), batch, spec.accumulation)
-        own = self.place / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
+        live_output = self._live_output(spec)
+        run_folder = self.place / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
         threads = ["--threads", "1"] if cpu else []
-        what = command(
+        traced = command(
             spec.script,
-            spec.change(words),
-            own,
+            spec.change(self._arguments(spec, live_output)),
+            run_folder,
             world=spec.world,
             options=[*threads, *self.options, *spec.options],
             cpu=cpu,
             sealed=spec.sealed,
         )
         if spec.world is None or self.exact:
-            # Sets in an order of their own would be a difference that is nobody's fault.
-            what = attrs.evolve(what, env=what.env | {"PYTHONHASHSEED": "0"})
+            # The order of sets must not make runs differ.
+            traced = attrs.evolve(traced, env=traced.env | {"PYTHONHASHSEED": "0"})
         self.say(f"running {spec.name} …")
-        done = self.start(what, own)
-        output = own / "output"
-        if wrote.exists():
-            wrote.rename(output)
+        result = self.start(traced, run_folder)
+        output = run_folder / "output"
+        if live_output.exists():
+            live_output.rename(output)
         else:
             output.mkdir()
-        seen = RunTrace(
+        run = RunTrace(
             spec.name,
             spec.world,
             spec.accumulation,
-            done.outcome,
-            done.ranks,
-            wrote,
+            result.outcome,
+            result.ranks,
+            live_output,
             output,
-            own / TRACE,
+            run_folder / TRACE,
         )
-        if not seen.ended_well:
-            self.say(f"{spec.name}: {seen.why}")
-        return seen
+        if not run.ended_well:
+            self.say(f"{spec.name}: {run.why}")
+        return run
+
+    def _live_output(self, spec: RunSpec) -> Path:
+        """Prepare the path that a run writes to, as the user's output folder is or a copy."""
+        folder = self.place / "output"
+        shutil.rmtree(folder, ignore_errors=True)
+        if spec.start_from is not None:
+            shutil.copytree(spec.start_from, folder)
+        elif Path(_flag_value(self.arguments, self.flags.output)).is_dir():
+            folder.mkdir()
+        return folder
+
+    def _arguments(self, spec: RunSpec, output: Path) -> list[str]:
+        """The script's arguments, with the per-device batch that keeps the global batch."""
+        shares = 1 if self.exact else spec.world or 1  # exact: the flag is the batch of all ranks
+        batch = self.flags.global_batch // (shares * spec.accumulation)
+        return self.flags.arguments(self.arguments, str(output), batch, spec.accumulation)
 
     def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> RunTrace:
-        """The script on its own, as the user has it: dropout on, no process group.
+        """Run a script on its own, as the user does: dropout on, no process group.
 
-        One that makes a process group whoever starts it runs in a group of one.
+        A script that always makes a process group runs in a group of one.
         """
         seed = ["--seed", str(self.seed if self.seed is not None else 0)]
         shims = ["--shim-legacy"] if shim else []
@@ -142,21 +154,21 @@ class VerifyRunner:
                 )
             )
 
-        seen = run(name, None)
-        if LAUNCHED not in compare.failure(seen.ranks):
-            return seen
+        traced = run(name, None)
+        if NO_LAUNCHER not in compare.failure(traced.ranks):
+            return traced
         self.notes.append(f"{name}: makes a process group in any case; ran in a group of one")
         return attrs.evolve(run(f"{name} launched", 1), name=name)
 
     def group(self, world: int, accumulation: int, shim: bool) -> RunTrace:
-        """The judged script in a process group, with nothing random but the seeds."""
+        """Run the judged script in a process group, dropout off and everything seeded."""
         name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
         return self.run(
             RunSpec(name, self.subject.patched, world, accumulation, self.as_groups(shim))
         )
 
     def untouched(self, script: Path, shim: bool) -> RunTrace:
-        """The original on its own, with nothing random but the seeds, as groups are run."""
+        """Run the original on its own with the options of groups: dropout off, seeded."""
         name = "original without dropout" if self.alike else "original, seeded alike"
         return self.run(
             RunSpec(
@@ -170,10 +182,11 @@ class VerifyRunner:
         )
 
     def as_groups(self, shim: bool) -> tuple[str, ...]:
+        """The tracer's options for runs in process groups."""
         seed = ["--seed", str(self.seed)] if self.seed is not None else []
         return (*self.alike, "--keep-parameters", *seed, *(["--shim-legacy"] if shim else []))
 
 
-def replaced_value(arguments: Sequence[str], flag: str) -> str:
+def _flag_value(arguments: Sequence[str], flag: str) -> str:
     """The value of a flag that is known to be among ``arguments``."""
     return parse_flags(arguments)[flag] or ""

@@ -1,4 +1,4 @@
-"""How far two runs that do the same may be apart, by the precision that they compute in."""
+"""Tolerances for two runs that should train the same, by the precision they compute in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from attrs import frozen
 
 @frozen
 class Tolerances:
-    """Relative differences of a step's loss and gradient norm, and of the final parameters.
+    """Relative differences allowed in a step's loss and gradient norm, and the final parameters.
 
-    Another split of a batch adds the same numbers in another order. What that costs is a few units
-    in the last place of what products are rounded to; training on feeds it back. ``first`` is for
-    loss and norm of the first step, which starts from equal parameters.
+    Splitting a batch differently adds the same numbers in another order. That costs a few units in
+    the last place of what products are rounded to, and further training amplifies it.
+    ``first`` is for loss and norm of the first step, which starts from equal parameters.
     """
 
     precision: str
@@ -22,7 +22,7 @@ class Tolerances:
 
     @property
     def said(self) -> str:
-        """A remark for a table, empty for fp32: its tolerances are the promise itself."""
+        """A remark for a table; "" for fp32, whose tolerances are the promise itself."""
         if self == FP32:
             return ""
         return (
@@ -34,10 +34,10 @@ class Tolerances:
 
 FP32 = Tolerances("fp32", first=1e-5, loss=1e-6, norm=1e-5, weights=1e-5)
 
-# One unit in the last place of bfloat16, with its 8 significant bits, is 2**-7. What follows the
-# first step is measured: benchmarks/verify_families.py, at 100 times the usual learning rates
-# and more. Where training has gone far, examples' gradients nearly cancel, and what is left of
-# them is the least sure: the norm of a later step says little more than its order.
+# One unit in the last place of bfloat16, with its 8 significant bits, is 2**-7. Tolerances of later
+# steps are measured (benchmarks/verify_families.py), at 100 times the usual learning rates and
+# more. Late in training, examples' gradients nearly cancel and the remainder is imprecise: the norm
+# of a later step is reliable in its order of magnitude only.
 BF16 = Tolerances("bf16", first=2**-7, loss=2**-5, norm=2**-1, weights=2**-5)
 # float16 has 11 bits, but on a CPU bfloat16 stands in for it.
 FP16 = Tolerances("fp16", first=2**-7, loss=2**-5, norm=2**-1, weights=2**-5)

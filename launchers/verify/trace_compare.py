@@ -1,4 +1,4 @@
-"""What the traces of two runs say about each other: numbers, examples, files. Imports no torch."""
+"""Compare the traces of two runs: numbers, examples, files. Imports no torch."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Deviation:
 
 @frozen
 class GlobalBatch:
-    """The examples that went into one optimizer step of a whole run, over all ranks.
+    """The examples of one optimizer step, over all ranks.
 
-    ``indices`` are in the dataset, sorted, repeated as often as they were drawn; ``epochs`` are the
-    training passes (from 0) that they come from, of which there should be one. ``last``: the step
-    is the last one of its epoch.
+    ``indices`` into the dataset are sorted and repeated as often as they were drawn; ``epochs`` are
+    the training passes (from 0) that they come from, of which there should be one.
+    ``last``: the step is the last one of its epoch.
     """
 
     indices: tuple[int, ...]
@@ -52,13 +52,13 @@ class GlobalBatch:
     last: bool
 
     def lacks(self, other: GlobalBatch) -> list[int]:
-        """What ``other`` has drawn and this has not, with repetitions."""
+        """Examples of ``other`` that are not in this batch, with repetitions."""
         return sorted((Counter(other.indices) - Counter(self.indices)).elements())
 
 
 @frozen
 class Coverage:
-    """The examples of one evaluation: how many there are, and what the ranks drew together."""
+    """The examples of one evaluation: the dataset's size, and those that the ranks drew."""
 
     dataset: str
     length: int
@@ -66,17 +66,17 @@ class Coverage:
 
     @property
     def missing(self) -> int:
-        """Examples that no rank scored."""
+        """Number of examples that no rank scored."""
         return self.length - len(set(self.drawn) & set(range(self.length)))
 
     @property
     def repeated(self) -> int:
-        """Examples scored more than once, counted as often as too much."""
+        """Number of scores beyond the first of each example."""
         return sum(count - 1 for count in Counter(self.drawn).values())
 
     @property
     def in_order(self) -> bool:
-        """Each example exactly once, in the dataset's own order."""
+        """Whether each example was scored once, in the dataset's order."""
         return self.drawn == tuple(range(self.length))
 
 
@@ -95,9 +95,9 @@ def steps(run: Run) -> list[StepNumbers]:
 def deviation(
     first: Sequence[StepNumbers], second: Sequence[StepNumbers], quantity: str
 ) -> Deviation:
-    """Where two runs are furthest apart in ``loss``, ``norm`` or ``lr``, relative to the first.
+    """The largest relative difference of two runs in ``loss``, ``norm`` or ``lr``.
 
-    A run that has fewer steps is infinitely far off at the first one it lacks.
+    A run with fewer steps deviates infinitely at the first step it lacks.
     """
     worst = Deviation(0.0, 0)
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
@@ -111,46 +111,48 @@ def deviation(
 
 
 def draws(run: Run) -> list[GlobalBatch]:
-    """What every optimizer step of a run trained on; the examples of ranks are put together."""
-    per_rank = [_draws_of(trace) for trace in run]
-    together = [
+    """The examples of every optimizer step of a run, all ranks together."""
+    per_rank = [_batches_of_rank(trace) for trace in run]
+    joined = [
         (
             tuple(sorted(index for indices, _ in ranks for index in indices)),
             tuple(sorted({epoch for _, epochs in ranks for epoch in epochs})),
         )
         for ranks in zip(*per_rank, strict=False)
     ]
-    following = [*(epochs for _, epochs in together), ()][1:]
+    next_epochs = [*(epochs for _, epochs in joined), ()][1:]
     return [
-        GlobalBatch(indices, epochs, last=not set(epochs[-1:]) & set(after))
-        for (indices, epochs), after in zip(together, following, strict=True)
+        GlobalBatch(indices, epochs, last=not set(epochs[-1:]) & set(following))
+        for (indices, epochs), following in zip(joined, next_epochs, strict=True)
     ]
 
 
-def _draws_of(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
-    epochs: dict[int, int] = {}
+def _batches_of_rank(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
+    """Indices and epochs of the examples of each optimizer step of one rank."""
+    epoch_numbers: dict[int, int] = {}
     for one in trace.passes:
-        if one.kind == "train" or (one.end is None and one.begin.pass_id in _trained(trace)):
-            epochs[one.begin.pass_id] = len(epochs)
-    found: list[tuple[list[int], set[int]]] = []
+        is_unfinished = one.end is None and one.begin.pass_id in _passes_with_backward(trace)
+        if one.kind == "train" or is_unfinished:
+            epoch_numbers[one.begin.pass_id] = len(epoch_numbers)
+    batches: list[tuple[list[int], set[int]]] = []
     indices: list[int] = []
-    seen: set[int] = set()
+    epochs: set[int] = set()
     for event in trace.events:
-        if isinstance(event, BatchEvent) and event.pass_id in epochs:
+        if isinstance(event, BatchEvent) and event.pass_id in epoch_numbers:
             indices += [index for index in event.indices if index is not None]
-            seen.add(epochs[event.pass_id])
+            epochs.add(epoch_numbers[event.pass_id])
         elif isinstance(event, StepEvent):
-            found.append((indices, seen))
-            indices, seen = [], set()
-    return found
+            batches.append((indices, epochs))
+            indices, epochs = [], set()
+    return batches
 
 
-def _trained(trace: RankTrace) -> set[int | None]:
+def _passes_with_backward(trace: RankTrace) -> set[int | None]:
     return {event.pass_id for event in trace.of(Backward)}
 
 
 def ranks_part(run: Run) -> int:
-    """The first step (from 1) after which the ranks' parameters differ; 0 when they never do."""
+    """The first step (from 1) after which the ranks' parameters differ; 0 where they never do."""
     for number, ranks in enumerate(zip(*(trace.steps for trace in run), strict=False), 1):
         sums = {step.checksum.sha256 for step in ranks if step.checksum is not None}
         if len(sums) > 1:
@@ -169,68 +171,69 @@ def first_beyond(
 
 
 def evaluations(run: Run) -> list[Coverage]:
-    """Every evaluation of a run, the ranks' shares joined in rank order.
+    """The examples of every evaluation of a run, the ranks' shares joined in rank order.
 
-    A rank whose share is empty has no batch and so no kind of its own: its pass at the same place
-    of the same loader counts as the evaluation's. Where every rank scores the whole set by itself,
-    that is the coverage.
+    A rank whose share is empty has no batch by which to tell an evaluation from a training; its
+    pass at the same position counts as the evaluation's. Where every rank scores the whole set,
+    the set counts once.
     """
     shares = [
         [p for p in trace.passes if p.kind == "eval" or (p.kind == "other" and not p.batches)]
         for trace in run
     ]
-    found = []
+    coverages = []
     for ranks in itertools.zip_longest(*shares):
-        here = [share for share in ranks if share is not None]
-        drawn = [tuple(i for i in share.indices if i is not None) for share in here]
-        length = here[0].begin.length or 0
-        whole = len(here) > 1 and all(each == tuple(range(length)) for each in drawn)
-        joined = drawn[0] if whole else tuple(itertools.chain.from_iterable(drawn))
-        found.append(Coverage(here[0].begin.dataset, length, joined))
-    return found
+        present = [share for share in ranks if share is not None]
+        indices = [tuple(i for i in share.indices if i is not None) for share in present]
+        length = present[0].begin.length or 0
+        whole = len(present) > 1 and all(each == tuple(range(length)) for each in indices)
+        joined = indices[0] if whole else tuple(itertools.chain.from_iterable(indices))
+        coverages.append(Coverage(present[0].begin.dataset, length, joined))
+    return coverages
 
 
 def writers(run: Run, folder: Path) -> dict[str, set[int]]:
     """The ranks that wrote each file below ``folder``; a rename counts for its target."""
-    found: dict[str, set[int]] = {}
+    ranks: dict[str, set[int]] = {}
     for trace in run:
         for event in trace.files:
             path = event.to if event.op == "rename" else event.path
             if path and (event.op in WRITES or event.op == "rename"):
-                inside = _below(Path(path), folder)
-                if inside:
-                    found.setdefault(inside, set()).add(trace.rank)
-    unfinished = (".partial/", ".partial ")
-    return {n: found[n] for n in sorted(found) if not any(p in f"{n} " for p in unfinished)}
+                name = _relative_to(Path(path), folder)
+                if name:
+                    ranks.setdefault(name, set()).add(trace.rank)
+    temporary = (".partial/", ".partial ")
+    return {n: ranks[n] for n in sorted(ranks) if not any(p in f"{n} " for p in temporary)}
 
 
 def writers_outside(run: Run, folder: Path) -> dict[str, set[int]]:
-    """The ranks that wrote each file of the script's own that is not below ``folder``."""
-    found: dict[str, set[int]] = {}
+    """The ranks that wrote each file that the script's own code writes outside ``folder``."""
+    ranks: dict[str, set[int]] = {}
     for trace in run:
         for event in trace.files:
             path = event.to if event.op == "rename" else event.path
             own = event.site is not None and (event.op in WRITES or event.op == "rename")
-            if path and own and "/.cache/" not in path and not _below(Path(path), folder):
-                found.setdefault(path, set()).add(trace.rank)
-    return found
+            if path and own and "/.cache/" not in path and not _relative_to(Path(path), folder):
+                ranks.setdefault(path, set()).add(trace.rank)
+    return ranks
 
 
 SAVERS = {"torch.save", "safetensors"}
 
 
 def written_in_place(run: Run) -> list[str]:
-    """Checkpoints that are written under their own name, so that a reader may meet half of one."""
-    found = []
+    """Checkpoints written under their final name, so that a reader may find half a file."""
+    problems = []
     for trace in run:
         renamed = {event.path for event in trace.files if event.op == "rename"}
         for event in trace.files:
             if event.via in SAVERS and event.op == "write" and event.path not in renamed:
-                found.append(f"{Path(event.path).name} is written in place ({event.site})")
-    return list(dict.fromkeys(found))
+                problems.append(f"{Path(event.path).name} is written in place ({event.site})")
+    return list(dict.fromkeys(problems))
 
 
-def _below(path: Path, folder: Path) -> str:
+def _relative_to(path: Path, folder: Path) -> str:
+    """The path from ``folder`` on; "" where it is not below it."""
     try:
         return path.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
@@ -243,12 +246,12 @@ def metric(run: Run, key: str) -> list[float]:
 
 
 def statuses(run: Run) -> list[int | None]:
-    """Exit status of each rank; None where a process was cut off."""
+    """Exit status of each rank; None where a process was killed."""
     return [trace.status for trace in run]
 
 
 def failure(run: Run) -> str:
-    """The first uncaught exception of a run, on one line; the empty string when there is none."""
+    """The first uncaught exception of a run, on one line; "" where there is none."""
     for trace in run:
         end = trace.last(Exit)
         if end is not None and end.failure is not None:
@@ -259,11 +262,11 @@ def failure(run: Run) -> str:
 def all_reduces_per_step(trace: RankTrace) -> list[int]:
     """Gradient all-reduces that a rank took part in before each of its optimizer steps."""
     counts: list[int] = []
-    waiting = 0
+    count = 0
     for event in trace.events:
         if isinstance(event, Collective) and event.op == "ddp_all_reduce":
-            waiting += 1
+            count += 1
         elif isinstance(event, StepEvent):
-            counts.append(waiting)
-            waiting = 0
+            counts.append(count)
+            count = 0
     return counts

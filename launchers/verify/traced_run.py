@@ -21,13 +21,13 @@ GROUP_OF_ONE = {
     "WORLD_SIZE": "1",
     "LOCAL_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",  # any free one: nobody else has to know it
+    "MASTER_PORT": "0",  # any free one: no other process connects to it
 }
 
 
 @frozen
 class TracedRun:
-    """A run that has ended: how, what its ranks traced, and where its files lie."""
+    """A finished run: its outcome, the traces of its ranks, and its folder."""
 
     outcome: RunOutcome
     ranks: tuple[RankTrace, ...]
@@ -40,7 +40,7 @@ class TracedRun:
 
 
 def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -> tuple[str, ...]:
-    """What stands before a script so that it is traced into ``folder``.
+    """The interpreter's arguments before a script's name that trace it into ``folder``.
 
     ``sealed``: importing ddpfix fails in it.
     """
@@ -60,14 +60,14 @@ def command(
 ) -> Command:
     """The command that traces ``script`` in a process group of ``world``, or alone for None.
 
-    A group of one is what the other world sizes are compared with: its sampler deals the order
-    that every world size deals, while a script on its own draws from torch's global generator. It
-    needs no launcher, which would only import torch once more, but the variables that one sets.
+    A group of one is the reference for other world sizes: its sampler uses the order that every
+    world size uses, while a script on its own draws from torch's global generator. It needs no
+    launcher, which would only import torch once more, but the variables that a launcher sets.
     """
     tracer = prefix(folder, options, sealed=sealed)
-    # Our own back end: torchrun would import torch once more to start these.
+    # The direct back end, as torchrun would import torch once more.
     count = world or 1
-    words = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
+    start = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
     stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:
@@ -75,20 +75,20 @@ def command(
     if cpu:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return Command(
-        argv=(*words, str(script), *arguments),
+        argv=(*start, str(script), *arguments),
         env=variables,
         unset=tuple(sorted(stale)),
     )
 
 
-def trace(what: Command, folder: Path) -> TracedRun:
-    """Run a traced command quietly, to its end, and read its trace.
+def trace(traced: Command, folder: Path) -> TracedRun:
+    """Run a command of the tracer quietly, to its end, and read its trace.
 
     Raises InputError when the program cannot be started or left no trace.
     """
-    outcome = run(what, folder, limits=RunLimits(grace=10.0), output=OutputOptions(quiet=True))
+    outcome = run(traced, folder, limits=RunLimits(grace=10.0), output=OutputOptions(quiet=True))
     return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
 
 
 Start = Callable[[Command, Path], TracedRun]
-"""What makes a traced run, as ``trace`` does."""
+"""Makes a traced run; ``trace`` is the usual one."""

@@ -1,4 +1,4 @@
-"""Run the original alone and the patched script in 1, 2, 4 … processes, and hold them together."""
+"""Run the original alone and the patched script in 1, 2, 4 … processes, and compare them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ...errors import InputError
 from ..gpus.nvml import inventory
 from ..script.flags import find, without
 from . import naive
-from . import scripts as subject
 from . import trace_compare as compare
 from .check_evaluation import scores_differ
 from .check_training import match, nearly, pairs, parted
@@ -24,7 +23,7 @@ from .evidence import Evidence, Row, RunTrace
 from .matrix import plan_splits
 from .request import VerifyRequest
 from .runner import RunSpec, Say, VerifyRunner
-from .scripts import ScriptsUnderTest
+from .scripts import ScriptsUnderTest, flags_obeyed, prepare
 from .traced_run import Start, trace
 
 LEGACY_FAILURES = (
@@ -34,15 +33,16 @@ LEGACY_FAILURES = (
     "object has no attribute 'torchscript'",
     "type torch.cuda.LongTensor not available",
 )
-"""Failures of an untouched script that ``--shim-legacy`` of the tracer takes away."""
+"""Failures of an untouched script that the tracer's ``--shim-legacy`` prevents."""
 
 
 @frozen
 class Verdict:
-    """What all runs say about the contract.
+    """The verdict of all runs on the contract.
 
-    ``said`` is what was compared, ``notes`` what weakens it. ``hang`` is where the ranks of a hung
-    run stood, in one sentence, and ``stacks`` the frames of each rank's main thread.
+    ``said`` is a sentence on what was compared, ``notes`` are remarks that weaken the verdict.
+    ``hang`` says where the ranks of a hung run stood, and ``stacks`` holds the frames of each
+    rank's main thread.
     """
 
     rows: tuple[Row, ...]
@@ -58,7 +58,7 @@ class Verdict:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Codes of the promises that are broken."""
+        """Codes of the broken promises."""
         return tuple(row.code for row in self.rows if row.status == "broken")
 
     @property
@@ -68,7 +68,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Nothing is broken, and everything that was judged is proven."""
+        """Whether nothing is broken, and everything that was judged is proven."""
         return not self.broken and not self.unproven
 
     @property
@@ -79,9 +79,9 @@ class Verdict:
     @property
     def runs(self) -> tuple[RunTrace, ...]:
         """All runs, in the order of the table's columns."""
-        found = self.evidence
-        single = (found.original, found.alone, found.untouched)
-        return (*(run for run in single if run is not None), *found.groups)
+        evidence = self.evidence
+        single = (evidence.original, evidence.alone, evidence.untouched)
+        return (*(run for run in single if run is not None), *evidence.groups)
 
 
 def verify(
@@ -94,31 +94,31 @@ def verify(
     """Judge a patched script against its original, row by row of the contract.
 
     The original and the patched script run alone, as they are; then the patched one in process
-    groups, of which that of one is the reference. Where the loss compares examples with the others
-    of a micro-batch, a group follows the group of one that has as many of them at once, with its
-    accumulation. ``folder`` (new or empty) keeps all runs; else they are temporary. Scripts run in
-    the current directory, from copies. ``say`` gets a line on each step; ``start`` makes the runs.
+    groups, of which the group of one is the reference. Where the loss compares the examples of a
+    micro-batch, a group's reference is the group of one with the same accumulation. ``folder`` (new
+    or empty) keeps all runs; without it they are temporary. Scripts run in the current directory,
+    from copies. ``say`` gets a line on each step; ``start`` makes the runs.
 
     Raises InputError when nothing can be run: a script or flag is missing, the patcher refuses, or
     the script fails alone, original and patched.
     """
-    held_to = request.tolerances()
-    with _place(folder) as place:
-        what = subject.prepare(request, place / "code")
-        if request.exact and what.original is None:
+    tolerances = request.tolerances()
+    with _runs_folder(folder) as runs_folder:
+        scripts = prepare(request, runs_folder / "code")
+        if request.exact and scripts.original is None:
             raise InputError(
                 f"{request.script}: --exact needs the untouched script: --original or --rev"
             )
         if request.against_naive:
-            what = _naive(what)
-        say(what.said)
-        stage = VerifyRunner(
-            place=place,
-            subject=what,
+            scripts = _with_naive_edits(scripts)
+        say(scripts.said)
+        runner = VerifyRunner(
+            place=runs_folder,
+            subject=scripts,
             arguments=request.arguments,
             flags=find(
                 request.arguments,
-                what.patched,
+                scripts.patched,
                 recipe=request.recipe,
                 global_batch=request.global_batch,
             ),
@@ -128,153 +128,168 @@ def verify(
             cpu=len(inventory().usable) < max(request.world_sizes),
             naive=request.against_naive,
             exact=request.exact,
-            held_to=held_to,
+            held_to=tolerances,
             say=say,
             start=start,
         )
-        return _verdict(_collect(stage, request), what, stage.notes)
+        return _verdict(_collect_evidence(runner, request), scripts, runner.notes)
 
 
-def _collect(stage: VerifyRunner, request: VerifyRequest) -> Evidence:
-    original, no_original, shim = _original(stage)
-    naive_shim = shim and stage.naive
-    alone = stage.alone("patched", stage.subject.patched, naive_shim, sealed=True)
+def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
+    """Make all runs of a verification."""
+    original, no_original, shim = _run_original(runner)
+    naive_shim = shim and runner.naive
+    alone = runner.alone("patched", runner.subject.patched, naive_shim, sealed=True)
     if not alone.ended_well and original is None and FOREIGN not in alone.why:
         raise InputError(
-            f"nothing to judge: the script fails in one process, patched as well ({alone.why}); "
-            f"original: {no_original}"
+            "nothing to judge: the script fails in one process, patched as well "
+            f"({alone.why}); original: {no_original}"
         )
     untouched = None
-    if stage.exact:
-        if original is None or stage.subject.original is None:
+    if runner.exact:
+        if original is None or runner.subject.original is None:
             raise InputError(f"--exact: nothing to hold the ranks to: {no_original}")
-        untouched = stage.untouched(stage.subject.original, shim)
-    splits, skipped = plan_splits(
-        stage.flags,
-        request.world_sizes,
-        request.accumulations,
-        exact=stage.exact,
-        apart=bool(stage.subject.apart),
-        all_splits=request.all_splits,
-    )
-    groups: list[RunTrace] = []
-    missed: list[str] = []
-    for world, accumulation in splits:
-        if groups and any(trace.hang for trace in groups[-1].ranks):
-            missed.append(f"x{world}, accumulation {accumulation}: not run after the hang")
-            continue
-        groups.append(stage.group(world, accumulation, naive_shim))
-    stage.notes.extend(skipped)
+        untouched = runner.untouched(runner.subject.original, shim)
+    groups, skipped = _run_groups(runner, request, naive_shim)
     evidence = Evidence(
         original=original,
         no_original=no_original,
         alone=alone,
-        groups=tuple(groups),
-        flags=subject.flags_obeyed(stage.subject.patched, stage.arguments),
-        patching=stage.subject.patching,
+        groups=groups,
+        flags=flags_obeyed(runner.subject.patched, runner.arguments),
+        patching=runner.subject.patching,
         cut=bool(request.max_eval_batches),
-        skipped=tuple(missed),
+        skipped=skipped,
         untouched=untouched,
-        held_to=stage.held_to,
-        apart=stage.subject.apart,
+        held_to=runner.held_to,
+        apart=runner.subject.apart,
         shimmed=shim,
-        accumulates=stage.flags.accumulation is not None,
+        accumulates=runner.flags.accumulation is not None,
     )
     return attrs.evolve(
-        evidence, again=_score_again(stage, evidence), finer=_finer(stage, evidence, naive_shim)
+        evidence,
+        again=_score_again(runner, evidence),
+        finer=_rounding_controls(runner, evidence, naive_shim),
     )
 
 
-def _original(stage: VerifyRunner) -> tuple[RunTrace | None, str, bool]:
+def _run_groups(
+    runner: VerifyRunner, request: VerifyRequest, shim: bool
+) -> tuple[tuple[RunTrace, ...], tuple[str, ...]]:
+    """Run the judged script in all process groups; also returns why some were not run."""
+    splits, undividable = plan_splits(
+        runner.flags,
+        request.world_sizes,
+        request.accumulations,
+        exact=runner.exact,
+        accumulation_matters=bool(runner.subject.apart),
+        all_splits=request.all_splits,
+    )
+    groups: list[RunTrace] = []
+    skipped: list[str] = []
+    for world, accumulation in splits:
+        if groups and any(trace.hang for trace in groups[-1].ranks):
+            skipped.append(f"x{world}, accumulation {accumulation}: not run after the hang")
+            continue
+        groups.append(runner.group(world, accumulation, shim))
+    runner.notes.extend(undividable)
+    return tuple(groups), tuple(skipped)
+
+
+def _run_original(runner: VerifyRunner) -> tuple[RunTrace | None, str, bool]:
     """The original's run, why there is none, and whether it needed the legacy shims."""
-    script = stage.subject.original
+    script = runner.subject.original
     if script is None:
         return None, "no original: give --original FILE or --rev REVISION", False
-    run = stage.alone("original", script, shim=False, sealed=False)
+    run = runner.alone("original", script, shim=False, sealed=False)
     failure = compare.failure(run.ranks)
-    shim = not run.ended_well and any(words in failure for words in LEGACY_FAILURES)
+    shim = not run.ended_well and any(text in failure for text in LEGACY_FAILURES)
     if shim:
-        stage.notes.append(
+        runner.notes.append(
             f"the original does not run here as it is ({failure}); it ran with transformers.AdamW, "
             "a count of one card, masks of token pairs and the like supplied"
         )
-        run = stage.alone("original shimmed", script, shim=True, sealed=False)
+        run = runner.alone("original shimmed", script, shim=True, sealed=False)
         run = attrs.evolve(run, name="original")
     if not run.ended_well:
         return None, f"the original does not run here: {run.why}", shim
     return run, "", shim
 
 
-def _finer(stage: VerifyRunner, evidence: Evidence, shim: bool) -> dict[str, RunTrace]:
-    """What to hold groups to that may be off by rounding: others with micro-batches as small."""
-    found: dict[str, RunTrace] = {}
-    if stage.exact or stage.flags.accumulation is None:
-        return found
-    made = list(evidence.groups)
-    for run, base in pairs(evidence):
-        held_to, parts = evidence.held_to, len(run.ranks) * run.accumulation
-        if not match(base, run, held_to).problem or not nearly(base, run, held_to).follows:
-            continue
-        # A group of one speaks for ranks, and ranks for it: none for itself.
-        alike = (other for other in made if len(other.ranks) * other.accumulation == parts)
-        other = next((other for other in alike if (other.world == 1) != (run.world == 1)), None)
-        if other is None and run.world != 1 and stage.flags.global_batch % parts == 0:
-            made.append(other := stage.group(1, parts, shim))
-        if other is not None:
-            found[run.name] = other
-    return found
+def _rounding_controls(runner: VerifyRunner, evidence: Evidence, shim: bool) -> dict[str, RunTrace]:
+    """For groups that are slightly off: runs with micro-batches as small but other ranks.
 
-
-def _score_again(stage: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace]:
-    """Groups of one that score checkpoints whose weights differ from the reference rightfully.
-
-    Only so are metrics and predictions comparable there: of the same weights.
+    A group that agrees with its control run differs from the reference only by rounding.
     """
-    found: dict[str, RunTrace] = {}
-    if evidence.cut or stage.exact or "--do_train" not in stage.arguments:
-        return found
+    controls: dict[str, RunTrace] = {}
+    if runner.exact or runner.flags.accumulation is None:
+        return controls
+    groups = list(evidence.groups)
+    for run, base in pairs(evidence):
+        tolerances, parts = evidence.held_to, len(run.ranks) * run.accumulation
+        if not match(base, run, tolerances).problem or not nearly(base, run, tolerances).follows:
+            continue
+        # The control of several ranks is a group of one, and the other way round.
+        candidates = (each for each in groups if len(each.ranks) * each.accumulation == parts)
+        control = next((each for each in candidates if (each.world == 1) != (run.world == 1)), None)
+        if control is None and run.world != 1 and runner.flags.global_batch % parts == 0:
+            groups.append(control := runner.group(1, parts, shim))
+        if control is not None:
+            controls[run.name] = control
+    return controls
+
+
+def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace]:
+    """Score, in a group of one, the checkpoints of groups whose weights may differ.
+
+    Metrics and predictions are then compared at the same weights.
+    """
+    rescored: dict[str, RunTrace] = {}
+    if evidence.cut or runner.exact or "--do_train" not in runner.arguments:
+        return rescored
     for run, _ in pairs(evidence):
         reference = evidence.reference_of(run)
-        good = run.ended_well and reference.ended_well
-        if good and scores_differ(reference, run) and parted(evidence, run):
-            found[run.name] = stage.run(
+        ended_well = run.ended_well and reference.ended_well
+        if ended_well and scores_differ(reference, run) and parted(evidence, run):
+            rescored[run.name] = runner.run(
                 RunSpec(
                     f"{run.name}, scored by one",
-                    stage.subject.patched,
+                    runner.subject.patched,
                     world=1,
-                    options=stage.alike,
+                    options=runner.alike,
                     change=lambda words: without(words, "--do_train"),
                     start_from=run.output,
                 )
             )
-    return found
+    return rescored
 
 
-def _naive(what: ScriptsUnderTest) -> ScriptsUnderTest:
-    if what.original is None:
+def _with_naive_edits(scripts: ScriptsUnderTest) -> ScriptsUnderTest:
+    """Replace the patched script by the original with the two usual edits by sed."""
+    if scripts.original is None:
         raise InputError("--against-naive edits the original: give --original or --rev")
-    shutil.copyfile(what.original, what.patched)
-    for path in sorted(what.original.parent.rglob("*.py")):
-        shutil.copyfile(path, what.patched.parent / path.relative_to(what.original.parent))
-    done = naive.rewrite(what.patched)
+    shutil.copyfile(scripts.original, scripts.patched)
+    for path in sorted(scripts.original.parent.rglob("*.py")):
+        shutil.copyfile(path, scripts.patched.parent / path.relative_to(scripts.original.parent))
+    edits = naive.rewrite(scripts.patched)
     return attrs.evolve(
-        what,
-        said=f"judged: the original with the usual two edits: {'; '.join(done)}",
+        scripts,
+        said=f"judged: the original with the usual two edits: {'; '.join(edits)}",
         patching=Row("C9", "not judged", "edited by sed, not by ddpfix"),
     )
 
 
-def _verdict(evidence: Evidence, what: ScriptsUnderTest, notes: Sequence[str]) -> Verdict:
+def _verdict(evidence: Evidence, scripts: ScriptsUnderTest, notes: Sequence[str]) -> Verdict:
     hung = [run for run in evidence.groups if any(trace.hang for trace in run.ranks)]
     stacks: dict[str, list[str]] = {}
-    for trace_of in hung[0].ranks if hung else ():
-        if trace_of.hang is not None:
-            frames = trace_of.hang.stacks
-            stacks[f"rank {trace_of.rank}"] = frames.get("MainThread", [])
+    for rank_trace in hung[0].ranks if hung else ():
+        if rank_trace.hang is not None:
+            frames = rank_trace.hang.stacks
+            stacks[f"rank {rank_trace.rank}"] = frames.get("MainThread", [])
     return Verdict(
         rows=tuple(judge(evidence)),
         evidence=evidence,
-        said=what.said,
+        said=scripts.said,
         notes=(*notes, *warnings(evidence)),
         hang=f"{hung[0].name}: {hung[0].why}" if hung else "",
         stacks=stacks,
@@ -282,7 +297,8 @@ def _verdict(evidence: Evidence, what: ScriptsUnderTest, notes: Sequence[str]) -
 
 
 @contextlib.contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
+def _runs_folder(folder: Path | None) -> Iterator[Path]:
+    """``folder``, made where it is missing, or a temporary one. Raises InputError."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="ddpfix-verify-") as name:
             yield Path(name).resolve()

@@ -1,4 +1,4 @@
-"""Lists and findings of several runs, put into words."""
+"""Wording for lists, and for problems that several runs share."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 
 def became(first: object, second: object) -> str:
-    """What stood there, and what stands there now."""
+    """Describe the change of a value."""
     texts = [str(getattr(each, "sum", each)) for each in (first, second)]
     return f"{texts[0]} became {texts[1]}"
 
 
 def some(items: Sequence[object], most: int = 5) -> str:
-    """The first of them, and how many are left unsaid."""
+    """The first ``most`` items, and how many more there are."""
     rest = len(items) - most
     separator = "; " if items and isinstance(items[0], str) and " " in items[0] else ", "
     shown = separator.join(str(each) for each in items[:most])
@@ -20,7 +20,7 @@ def some(items: Sequence[object], most: int = 5) -> str:
 
 
 def grouped(problems: Sequence[tuple[str, str]], most: int = 3) -> str:
-    """One sentence for what is wrong in several runs alike."""
+    """One sentence for each problem, naming all runs that have it."""
     runs: dict[str, list[str]] = {}
     for name, problem in problems:
         runs.setdefault(problem, []).append(name)
@@ -28,10 +28,5 @@ def grouped(problems: Sequence[tuple[str, str]], most: int = 3) -> str:
 
 
 def listed(items: Iterable[object]) -> str:
-    """All of them."""
+    """All items, separated by commas."""
     return ", ".join(str(each) for each in items)
-
-
-def counted(number: int, what: str) -> str:
-    """How many of what."""
-    return f"{number} {what}"

@@ -1,4 +1,4 @@
-"""Runs rules over a program, applies their edits in rounds, or refuses.
+"""Run rules over a program and apply their edits in rounds, or refuse the patch.
 
 May import all but frontend.
 """

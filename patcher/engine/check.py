@@ -1,4 +1,4 @@
-"""Run rules over a program: its findings, in the order of file and line."""
+"""Run rules over a program and sort their findings."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ..rules import Rule
 from .noqa import UNUSED, audible, noqas, unused
 
 
-def select(rules: Iterable[Rule], chosen: Sequence[str], ignored: Sequence[str]) -> list[Rule]:
+def select_rules(rules: Iterable[Rule], select: Sequence[str], ignore: Sequence[str]) -> list[Rule]:
     """Rules by prefix of their code. Raises InputError for a prefix that fits none."""
     rules = list(rules)
-    codes = selected([rule.code for rule in rules], chosen, ignored)
+    codes = selected([rule.code for rule in rules], select, ignore)
     return [rule for rule in rules if rule.code in codes]
 
 
 def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
-    """All findings, in order of file and line, but those that a noqa comment silences.
+    """Findings in order of file and line, without those that a noqa comment silences.
 
-    Few rules have any outside training programs.
+    Outside training programs, only rules that are valid ``anywhere`` run.
     """
-    rules = [rule for rule in rules if rule.anywhere or program.is_training_program]
+    trains = program.is_training_program
+    rules = [rule for rule in rules if rule.anywhere or trains]
     order = {module: index for index, module in enumerate(program.modules)}
     comments = {module: noqas(module) for module in program.modules}
     every = (finding for rule in rules for finding in rule.findings(program))
-    trains = program.is_training_program
     live = (
         finding for finding in every if not trains or program.is_live(finding.module, finding.at)
     )
-    found = audible(live, comments)
+    findings = audible(live, comments)
     codes = {rule.code for rule in rules}
     if UNUSED in codes and program.script.is_program:
         # Another script may need the comments of a module that both import.
-        found += audible(unused(program.script, comments[program.script], codes), comments)
-    return sorted(found, key=lambda f: (order[f.module], f.line, f.column, f.code))
+        findings += audible(unused(program.script, comments[program.script], codes), comments)
+    return sorted(findings, key=lambda f: (order[f.module], f.line, f.column, f.code))

@@ -1,4 +1,4 @@
-"""``# ddpfix: CODE`` at the end of lines whose findings are left, so that one grep finds them."""
+"""Mark lines whose findings are left with ``# ddpfix: CODE``, so that one grep finds them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MARK = re.compile(r"(?:  )?# ddpfix: (DF[0-9]+(?:, DF[0-9]+)*)")
 
 
 def marked(text: str, codes_at: Mapping[int, Collection[str]], *, others_go: bool) -> str:
-    """``text`` with a mark for the codes of each 1-based line, and no other if ``others_go``.
+    """``text`` with marks for the codes of each 1-based line; ``others_go``: remove other marks.
 
     A line that cannot end in a comment is marked at the next one that can. Marking again changes
-    nothing; where a mark goes, the line is what it was before.
+    nothing, and removing a mark restores the line.
     """
     wanted: dict[int, set[str]] = {}
     if codes_at:

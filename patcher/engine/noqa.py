@@ -1,6 +1,6 @@
-"""``# noqa`` comments: which findings they silence, and which of them silence nothing.
+"""Silence findings by ``# noqa`` comments, and report comments that silence nothing.
 
-``# noqa`` alone silences everything on its line, ``# noqa: DF101, DF5`` the codes that start so.
+``# noqa`` alone silences everything on its line, ``# noqa: DF101, DF5`` codes with these prefixes.
 A comment at the end of a statement of several lines counts for all of them.
 """
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
 NOQA = re.compile(rf"#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))", re.IGNORECASE)
-OWN = re.compile(r"DF[0-9]+")
-UNUSED = "DF100"  # the rule that reports them
+DDPFIX_CODE = re.compile(r"DF[0-9]+")
+UNUSED = "DF100"  # the rule that reports unused comments
 
 
 class Noqa:
-    """A comment, its codes (None for all), and those of them that silenced a finding."""
+    """A noqa comment, its codes (None for all), and those that have silenced a finding."""
 
     def __init__(self, comment: Comment, codes: tuple[str, ...] | None) -> None:
         self.comment = comment
@@ -34,23 +34,24 @@ class Noqa:
         self.used: set[str] = set()
 
     def silences(self, finding: Finding) -> bool:
-        """Whether it counts for this finding; remembers what for."""
+        """Whether the comment silences a finding; records the codes that did."""
         if finding.line not in self.comment.lines:
             return False
         if self.codes is None:
             return True
-        fitting = {code for code in self.codes if finding.code.startswith(code)}
-        self.used |= fitting
-        return bool(fitting)
+        matching = {code for code in self.codes if finding.code.startswith(code)}
+        self.used |= matching
+        return bool(matching)
 
 
 def noqas(module: Module) -> list[Noqa]:
     """All noqa comments of a file."""
-    return [Noqa(comment, codes or None) for comment, codes in _told(module)]
+    return [Noqa(comment, codes or None) for comment, codes in noqa_comments(module)]
 
 
 @cached_per_module
-def _told(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
+def noqa_comments(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
+    """The noqa comments of a file, each with its codes, () for all."""
     text = module.source.text
     if "noqa" not in text.lower():
         return []
@@ -59,32 +60,35 @@ def _told(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
 
 
 def codes_in(text: str) -> tuple[str, ...] | None:
-    """The codes of a noqa comment, () for all of them; None of a comment that is no such one."""
+    """The codes of a noqa comment, () for all of them; None for any other comment."""
     match = NOQA.search(text)
     return match and tuple(re.findall(r"[A-Z]+[0-9]+", (match["codes"] or "").upper()))
 
 
 def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> list[Finding]:
-    """Findings that no comment silences; the comments remember those that they silence."""
+    """Findings that no comment silences; the comments record the codes that they used."""
     return [
         finding
         for finding in findings
-        # Every comment is asked, for each is to remember what it is needed for.
+        # A list, so that every matching comment records its codes.
         if not any([noqa.silences(finding) for noqa in table[finding.module]])  # noqa: C419
     ]
 
 
 def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Finding]:
-    """Codes of ddpfix in a file's comments that silenced nothing though their rules ``ran``."""
+    """Findings for ddpfix codes in noqa comments that silenced nothing though their rules ``ran``.
+
+    ``comments`` are those of ``module``, after all other findings went through ``audible``.
+    """
     every = all_codes() if comments else []
     for noqa in comments:
         for code in noqa.codes or ():
-            if not is_own(code) or code in noqa.used:
+            if not is_ddpfix_code(code) or code in noqa.used:
                 continue
-            fitting = {known for known in every if known.startswith(code)}
-            if not fitting:
+            matching = {rule_code for rule_code in every if rule_code.startswith(code)}
+            if not matching:
                 because = f"there is no rule {code}"
-            elif fitting <= ran:
+            elif matching <= ran:
                 because = f"{code} finds nothing here"
             else:
                 continue
@@ -94,6 +98,6 @@ def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Find
             yield Finding(module, place, because, (), Safety.REPORT, Severity.NOTE, UNUSED)
 
 
-def is_own(code: str) -> bool:
-    """Whether a code is one of ddpfix, or looks like it."""
-    return OWN.fullmatch(code) is not None
+def is_ddpfix_code(code: str) -> bool:
+    """Whether a code has the form of ddpfix's codes."""
+    return DDPFIX_CODE.fullmatch(code) is not None

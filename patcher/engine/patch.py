@@ -1,4 +1,4 @@
-"""Repair a script: apply edits in rounds, prove the result stable, or refuse.
+"""Repair a script: apply edits in rounds until the result is stable, or refuse.
 
 The result is written only when it parses, a further round changes nothing, and no error is left.
 """
@@ -6,7 +6,7 @@ The result is written only when it parses, a further round changes nothing, and 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
@@ -19,10 +19,10 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.exact import shared_out, weighed
 from ..rules import Rule, all_rules
 from ..source.files import Source, replace_all
-from .check import check, select
+from .check import check, select_rules
 from .rounds import all_rounds, one_round
 
-ROUNDS = 6  # after which edits that still ask for more do not settle
+MAX_ROUNDS = 6  # edits that ask for more do not settle
 
 
 @record
@@ -52,7 +52,7 @@ class FileChange:
 
 @record
 class Patch:
-    """What patching a script would do: nothing is written until ``write`` is called."""
+    """The result of patching a script; nothing is written until ``write`` is called."""
 
     path: Path
     found: tuple[Finding, ...]  # in the script as it was
@@ -63,7 +63,7 @@ class Patch:
 
     @property
     def remaining(self) -> list[Finding]:
-        """What is left and more than a note."""
+        """Findings in the result that are more than notes."""
         return [finding for finding in self.left if finding.severity is not Severity.NOTE]
 
     def diff(self) -> str:
@@ -81,69 +81,77 @@ class Patch:
 def patch(
     path: Path,
     *,
-    chosen: Sequence[str] = (),
-    ignored: Sequence[str] = (),
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
     unsafe: bool = False,
     exact: bool = False,
     data: bytes | None = None,
     capabilities: Sequence[Capability] = (),
 ) -> Patch:
-    """Patch the script ``path`` and what it imports beside it. Writes nothing.
+    """Patch the script ``path`` and the modules of its folder that it imports. Writes nothing.
 
-    ``chosen`` and ``ignored`` are prefixes of rule codes; ``data`` stands in for the file's bytes.
-    ``exact``: ranks train on one process's batches, in its order; refused where the facts do not
-    prove how. ``capabilities`` are added after the repairs, each whole or not at all.
-    The patch is refused, as a whole, when errors of any rule would be left, or when an edit cannot
-    be carried out.
+    ``select`` and ``ignore`` are prefixes of rule codes; ``data`` replaces the file's bytes.
+    ``exact``: ranks train on one process's batches, in its order; refused where the analysis
+    cannot prove how. ``capabilities`` are added after the repairs, each whole or not at all. The
+    whole patch is refused when errors of any rule would be left, or an edit cannot be carried out.
     Raises InputError when the script cannot be read or parsed.
     """
-    rules = select(all_rules(), chosen, ignored)
+    rules = select_rules(all_rules(), select, ignore)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    before = read_program(str(path), data)
-    found = tuple(check(before, rules))
+    original = read_program(str(path), data)
+    findings_before = tuple(check(original, rules))
+    findings_after = findings_before
     texts: dict[str, str] = {}
-    left = found
+
+    def refuse(reason: str) -> Patch:
+        return Patch(path, findings_before, findings_after, (), reason)
+
     try:
-        program = all_rounds(before, shared_out, texts) if exact else before
+        program = all_rounds(original, shared_out, texts) if exact else original
         if exact:
-            left = tuple(check(program, rules))
-        for _ in range(ROUNDS):
-            fixable = [f for f in left if f.edits and f.safety in allowed]
+            findings_after = tuple(check(program, rules))
+        for _ in range(MAX_ROUNDS):
+            fixable = [f for f in findings_after if f.edits and f.safety in allowed]
             if not fixable:
                 break
             program = one_round(program, fixable, texts)
-            left = tuple(check(program, rules))
+            findings_after = tuple(check(program, rules))
         else:
-            return Patch(path, found, left, (), standing("the edits do not settle", fixable))
+            return refuse(refusal_text("the edits do not settle", fixable))
         repaired = program
         if exact:
             program = all_rounds(program, weighed, texts)
     except RefusedError as error:
-        return Patch(path, found, left, (), f"not patched: {error}")
+        return refuse(f"not patched: {error}")
     lacking: list[Finding] = []
     for capability in capabilities:
-        program, texts, reasons = with_capability(program, capability, rules, allowed, texts)
+        program, texts, reasons = add_capability(program, capability, rules, allowed, texts)
         lacking += reasons
     if program is not repaired:
-        left = tuple(check(program, rules))  # in the lines of the result
-    changes = tuple(
+        findings_after = tuple(check(program, rules))  # in the lines of the result
+    changes = file_changes(original, texts)
+    if reason := reason_to_refuse(original, program, changes, findings_after, rules):
+        return refuse(reason)
+    return Patch(path, findings_before, findings_after, changes, lacking=tuple(lacking))
+
+
+def file_changes(before: Program, texts: Mapping[str, str]) -> tuple[FileChange, ...]:
+    """The files of a program whose new text differs; ``texts`` by file name."""
+    return tuple(
         FileChange(module.source, texts[module.source.name])
         for module in before.modules
         if module.source.name in texts and texts[module.source.name] != module.source.text
     )
-    if refusal := objection(before, program, changes, left, rules):
-        return Patch(path, found, left, (), refusal)
-    return Patch(path, found, left, changes, lacking=tuple(lacking))
 
 
-def objection(
+def reason_to_refuse(
     before: Program,
     after: Program,
     changes: Sequence[FileChange],
     left: Sequence[Finding],
     rules: Sequence[Rule],
 ) -> str:
-    """Why the result must not be written: names it leaves undefined, or errors; "" if it may."""
+    """Why the result must not be written, such as undefined names or errors left; "" if it may."""
     for old, new in zip(before.modules, after.modules, strict=True):
         if undefined := sorted(new.unbound - old.unbound):
             return f"not patched: the edits would leave {', '.join(undefined)} undefined"
@@ -152,31 +160,32 @@ def objection(
         findings = left if len(rules) == len(every) else check(after, every)
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         if errors:
-            return standing("errors would be left", errors)
+            return refusal_text("errors would be left", errors)
     return ""
 
 
-def standing(text: str, findings: Sequence[Finding]) -> str:
-    """A refusal that names the findings in its way."""
+def refusal_text(text: str, findings: Sequence[Finding]) -> str:
+    """A refusal that names the findings that cause it."""
     places = ", ".join(f"{f.code} line {f.line} ({f.because})" for f in findings[:4])
     return f"not patched: {text}: {places}"
 
 
-def with_capability(
+def add_capability(
     program: Program,
     capability: Capability,
     rules: Sequence[Rule],
     allowed: set[Safety],
     texts: dict[str, str],
 ) -> tuple[Program, dict[str, str], list[Finding]]:
-    """The program and its new texts with a capability, or as they were, and why it is not added.
+    """Add a capability; returns the program, its new texts, and why it could not be added.
 
-    It is not, where an edit cannot be carried out or leaves something that a rule would repair.
+    Program and texts are unchanged where an edit cannot be carried out, or would leave something
+    that a rule would repair.
     """
     before, new = program, dict(texts)
     findings = list(capability.findings(program))
     try:
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             wanted = [finding for finding in findings if finding.edits]
             if not wanted:
                 break
@@ -197,7 +206,7 @@ def with_capability(
 
 
 def not_added(program: Program, capability: Capability, because: str) -> Finding:
-    """Why a capability is not added."""
+    """The finding that says why a capability is not added."""
     first = program.script.tree.body[0]
     return Finding(
         program.script,

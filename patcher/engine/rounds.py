@@ -1,7 +1,7 @@
-"""Apply findings' edits to a program: a round takes every edit that does not meet an earlier one.
+"""Apply findings' edits to a program in rounds; each takes the edits that do not overlap.
 
-What an applied edit brings to light (an evaluation that every rank reaches now writes its file on
-every rank) is the next round's work.
+An edit may bring up new findings, which are left to the next round: an evaluation that every rank
+now reaches, for example, writes its file on every rank.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ..source.tree import below
 def all_rounds(
     program: Program, edits_of: Callable[[Program], Iterable[Finding]], texts: dict[str, str]
 ) -> Program:
-    """The program once ``edits_of`` asks for nothing more."""
+    """Apply the edits of ``edits_of`` until it has none left; ``texts`` collects the new texts."""
     while findings := list(edits_of(program)):
         program = one_round(program, findings, texts)
     return program
 
 
 def one_round(program: Program, findings: list[Finding], texts: dict[str, str]) -> Program:
-    """The program after one round of edits; ``texts`` collects the new texts."""
-    from ..editing.apply import apply_edits  # libcst costs more to import than all rules to run
+    """Apply the findings' edits that do not overlap; ``texts`` collects the new texts."""
+    from ..editing.apply import apply_edits  # libcst is slow to import
 
-    chosen = compatible(findings)
+    applied = compatible(findings)
     modules: list[Module] = []
     for module in program.modules:
-        edits = [edit for f in chosen if f.module is module for edit in f.edits]
+        edits = [edit for f in applied if f.module is module for edit in f.edits]
         if not edits:
             modules.append(module)
             continue
@@ -45,38 +45,39 @@ def one_round(program: Program, findings: list[Finding], texts: dict[str, str]) 
 
 
 def compatible(findings: list[Finding]) -> list[Finding]:
-    """Findings whose edits do not meet an earlier one's: the rest waits for the next round.
+    """Findings whose edits do not overlap an earlier one's; the rest is left to the next round.
 
-    A statement that is replaced, guarded or unwrapped takes no other edit inside it.
+    A statement that is replaced takes no other edit inside it, and an expression is rewritten only
+    once.
     """
-    taken: list[tuple[Module, ast.stmt]] = []
+    replaced: list[tuple[Module, ast.stmt]] = []
     touched: list[tuple[Module, ast.stmt]] = []
-    spans: list[ast.AST] = []
-    chosen: list[Finding] = []
+    rewritten: list[ast.AST] = []
+    result: list[Finding] = []
     for finding in findings:
         module = finding.module
-        whole, parts, words = reach_of(module, finding.edits)
+        whole, parts, expressions = edited_nodes(module, finding.edits)
         clash = any(
-            m is module and overlaps(module, s, t) for m, t in taken for s in (*whole, *parts)
+            m is module and overlaps(module, s, t) for m, t in replaced for s in (*whole, *parts)
         )
         clash |= any(m is module and overlaps(module, s, t) for m, t in touched for s in whole)
-        clash |= any(word in spans for word in words)
+        clash |= any(node in rewritten for node in expressions)
         if clash:
             continue
-        chosen.append(finding)
-        taken += [(module, stmt) for stmt in whole]
+        result.append(finding)
+        replaced += [(module, stmt) for stmt in whole]
         touched += [(module, stmt) for stmt in parts]
-        spans += words
-    return chosen
+        rewritten += expressions
+    return result
 
 
-def reach_of(
+def edited_nodes(
     module: Module, edits: tuple[Edit, ...]
 ) -> tuple[list[ast.stmt], list[ast.stmt], list[ast.AST]]:
-    """Statements that edits take whole, statements they only touch, and words they rewrite."""
+    """Statements that edits replace, statements they change in part, expressions they rewrite."""
     whole: list[ast.stmt] = []
     parts: list[ast.stmt] = []
-    words: list[ast.AST] = []
+    expressions: list[ast.AST] = []
     for edit in edits:
         match edit:
             case Replace(anchor=anchor):
@@ -85,14 +86,14 @@ def reach_of(
                 parts.append(anchor)
             case Rewrite(first=first, last=last, after=after, before=before):
                 parts.append(module.statement(first))
-                taken = [] if after else [first]
-                taken += [last] if last is not None and not before else []
-                words += [w for node in taken for w in below(node) if isinstance(w, ast.expr)]
-    return whole, parts, words
+                ends = [] if after else [first]
+                ends += [last] if last is not None and not before else []
+                expressions += [e for node in ends for e in below(node) if isinstance(e, ast.expr)]
+    return whole, parts, expressions
 
 
 def overlaps(module: Module, stmt: ast.stmt, other: ast.stmt) -> bool:
-    """Whether one statement is, or stands inside, the other."""
+    """Whether two statements are the same, or one contains the other."""
     return (
         stmt is other
         or any(up is other for up in module.ancestors(stmt))

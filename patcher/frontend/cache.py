@@ -1,9 +1,10 @@
-"""What earlier runs found, kept by content in the user's cache folder.
+"""Cache of findings by file content, in the user's cache folder.
 
-What a script's check says depends on its own name and bytes, on the modules beside it that it
-imports, on those that it looks for and does not find, on the rules selected and on ddpfix itself.
-All of it is in the key. A file's size, times and inode only save reading it; they are trusted when
-the file was older than the clock's grain as it was read, so that no later change can hide in them.
+The findings in a script depend on its name and bytes, on the modules of its folder that it imports,
+on those that it looks for and does not find, on the selected rules and on ddpfix itself. All of
+these are part of the key. A file's size, times and inode only save reading it; they are trusted
+where the file was clearly older than the moment it was read, so that every later change shows in
+them.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from ..source.files import Source, decode, folder_of, read_bytes
 from .diagnostics import Diagnostic
 
 SETTLED = 2_000_000_000  # ns after which a change must show in a file's times
-MOST_RECORDS = 15  # of one script beside other neighbours
-MOST_FILES = 50_000  # remembered of one project; above, only those of the last run
+MAX_ENTRIES = 15  # for one script with different modules in its folder
+MAX_FILES = 50_000  # of one project; above, only those of the last run are kept
 PATCHER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SUFFIX = ".ddpfix-cache"
-LONG = 60 * 60 * 24 * 30  # seconds after which an unused project's cache goes
+MAX_AGE = 60 * 60 * 24 * 30  # seconds after which an unused project's cache is deleted
 
 Stamp = tuple[int, int, int, int]
 
 
 @record
 class CacheEntry:
-    """What was found in one script, and what that rests on.
+    """The findings in one script, and the modules that they depend on.
 
-    ``error`` lacks the path in front; paths are relative to the script's folder, "" is the script.
+    ``error`` is without the path; paths are relative to the script's folder, "" is the script.
     """
 
     key: str
-    probes: tuple[tuple[str, str | None], ...]  # modules looked for, digests of those there are
+    probes: tuple[tuple[str, str | None], ...]  # modules looked for, with digests or None
     found: tuple[Diagnostic, ...]
     error: str
 
@@ -47,12 +48,12 @@ NOTHING = CacheEntry("", (), (), "")
 
 
 def fingerprint(data: bytes) -> str:
-    """Name of a content; the empty string for one that no rule needs to see."""
+    """Identify some content by its length and digest."""
     return f"{len(data)}-{digest_of(data)}"
 
 
 def digest_of(data: bytes) -> str:
-    """128 bits that name some bytes."""
+    """A 128-bit digest, in hexadecimal."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -65,12 +66,12 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def is_of_interest(data: bytes) -> bool:
-    """Whether a file mentions a library that any rule is about."""
+    """Whether a file mentions a library that rules are about."""
     return b"torch" in data or b"transformers" in data
 
 
 class Cache:
-    """Records by key, and digests by path. ``file`` is where they stay; None forgets them."""
+    """Entries by key, and digests by path. ``file`` is where they are saved; None: nowhere."""
 
     def __init__(self, file: str | None, version: str) -> None:
         self.file = file
@@ -86,55 +87,56 @@ class Cache:
             self.load(file)
 
     def digest(self, path: str) -> tuple[str, bool] | None:
-        """Name of the file's content and whether a rule needs to see it; None without a file."""
-        place = os.path.abspath(path)
-        if place not in self.seen:
-            self.seen[place] = self.fresh_digest(place)
-        return self.seen[place]
+        """Fingerprint of a file and whether any rule applies to it; None without a file."""
+        absolute = os.path.abspath(path)
+        if absolute not in self.seen:
+            self.seen[absolute] = self.fresh_digest(absolute)
+        return self.seen[absolute]
 
-    def fresh_digest(self, place: str) -> tuple[str, bool] | None:
+    def fresh_digest(self, path: str) -> tuple[str, bool] | None:
+        """``digest`` by the file's stamp or, where that has changed, by its bytes."""
         try:
-            status = os.stat(place)
+            status = os.stat(path)
             stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-            known = self.stamps.get(place)
-            if known is not None and known[0] == stamp:
-                return known[1:]
+            saved = self.stamps.get(path)
+            if saved is not None and saved[0] == stamp:
+                return saved[1:]
             now = time.time_ns()
-            with open(place, "rb", buffering=0) as file:
+            with open(path, "rb", buffering=0) as file:
                 data = file.read()
         except OSError:
             return None
         result = fingerprint(data), is_of_interest(data)
         if result[1]:
-            self.contents[place] = data
+            self.contents[path] = data
         if max(status.st_mtime_ns, status.st_ctime_ns) + SETTLED < now:
-            self.stamps[place] = (stamp, *result)
+            self.stamps[path] = (stamp, *result)
             self.changed = True
         return result
 
     def content(self, path: str) -> bytes:
-        """The file's bytes, which are not read again the first time. Raises InputError."""
+        """The file's bytes, read once for digest and first use. Raises InputError."""
         return self.contents.pop(os.path.abspath(path), b"") or read_bytes(path)
 
     def source(self, path: str) -> Source:
-        """The text of a module, which several scripts may import. Raises InputError."""
+        """The text of a module, shared by all scripts that import it. Raises InputError."""
         if path not in self.sources:
             self.sources[path] = decode(path, self.content(path))
         return self.sources[path]
 
     def key(self, path: str) -> str | None:
-        """Key of a script's records: "" where no rule needs to see it, None without a file."""
+        """Key of a script's entries: "" where no rule applies to it, None without a file."""
         digest = self.digest(path)
         if digest is None:
             return None
         return f"{os.path.basename(path)} {digest[0]}" if digest[1] else ""
 
     def recall(self, path: str, key: str) -> CacheEntry | None:
-        """What is known of a script whose neighbours are what they were, wherever it stands."""
+        """The entry of a script if the modules it looks for are unchanged, in any folder."""
         folder = folder_of(path)
-        for known in self.records.get(key, ()):
-            if all(self.probe(folder, name) == digest for name, digest in known.probes):
-                return known
+        for entry in self.records.get(key, ()):
+            if all(self.probe(folder, name) == digest for name, digest in entry.probes):
+                return entry
         return None
 
     def probe(self, folder: str, name: str) -> str | None:
@@ -146,15 +148,15 @@ class Cache:
         digest = self.digest(os.path.join(folder, name))
         return digest and digest[0]
 
-    def remember(self, record: CacheEntry) -> None:
-        """Keep a record for its key."""
-        known = self.records.setdefault(record.key, [])
-        others = [old for old in known if old.probes != record.probes]
-        known[:] = [*others[-MOST_RECORDS:], record]
+    def remember(self, entry: CacheEntry) -> None:
+        """Store an entry under its key."""
+        entries = self.records.setdefault(entry.key, [])
+        others = [other for other in entries if other.probes != entry.probes]
+        entries[:] = [*others[-MAX_ENTRIES:], entry]
         self.changed = True
 
     def load(self, file: str) -> None:
-        """Read what an earlier run left; anything that is not whole and of this version is none."""
+        """Load an earlier run's cache, unless it is damaged or of another version."""
         try:
             with open(file, "rb") as stream:
                 head, _, body = stream.read().partition(b"\n")
@@ -164,22 +166,22 @@ class Cache:
         except (OSError, ValueError, EOFError, TypeError):
             return
         for key, probes, found, error in records:
-            known = CacheEntry(key, probes, tuple(Diagnostic(*item) for item in found), error)
-            self.records.setdefault(key, []).append(known)
+            entry = CacheEntry(key, probes, tuple(Diagnostic(*item) for item in found), error)
+            self.records.setdefault(key, []).append(entry)
 
     def save(self) -> None:
-        """Leave everything for the next run, or nothing where the folder cannot be written."""
+        """Save everything for the next run, if the folder can be written."""
         if self.file is None or not self.changed:
             return
-        if len(self.stamps) > MOST_FILES:
+        if len(self.stamps) > MAX_FILES:
             self.stamps = {path: self.stamps[path] for path in self.seen if path in self.stamps}
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
         live |= {self.key(path) or "" for path in self.seen}
         records = [
             (key, entry.probes, [values(item) for item in entry.found], entry.error)
-            for key, known in self.records.items()
+            for key, entries in self.records.items()
             if key in live
-            for entry in known
+            for entry in entries
         ]
         body = marshal.dumps((self.stamps, records))
         temporary = f"{self.file}.{os.getpid()}"
@@ -190,15 +192,15 @@ class Cache:
                 stream.write(f"{self.version} {fingerprint(body)}\n".encode() + body)
             os.replace(temporary, self.file)
             for name in names_in(folder):
-                place = os.path.join(folder, name)
-                if SUFFIX in name and os.stat(place).st_mtime < time.time() - LONG:
-                    os.unlink(place)
+                path = os.path.join(folder, name)
+                if SUFFIX in name and os.stat(path).st_mtime < time.time() - MAX_AGE:
+                    os.unlink(path)
         except OSError:
             return
 
 
 def version() -> str:
-    """Names this Python, and this ddpfix by the sizes and times of the patcher's files."""
+    """Identify this Python, and this ddpfix by the sizes and times of the patcher's files."""
     parts = [__version__, sys.version]
     for folder, _, names in sorted(os.walk(PATCHER)):
         for name in sorted(names):

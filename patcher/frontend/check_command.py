@@ -1,10 +1,11 @@
-"""Check what is asked for, say it on stdout and talk on stderr."""
+"""Run ``ddpfix check``: findings on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
+from functools import cache
 
 from .cache import Cache, open_cache
 from .checker import check_files, examine, named
@@ -23,27 +24,27 @@ def check(
     jobs: int | str | None = None,
     cached: bool = True,
 ) -> int:
-    """Print findings; the exit status. What is None is as the project's settings say.
+    """Check and print findings; returns the exit status. None means the project's setting.
 
     Raises InputError for paths and settings that cannot be used.
     """
     config = request.config
     if request.from_stdin:
-        record = examine(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
-        outcomes = [named(request.name, record)]
+        entry = examine(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
+        results = [named(request.name, entry)]
     else:
         files = request.files()
-        known = open_cache(request.root, request.codes) if cached else Cache(None, "")
+        store = open_cache(request.root, request.codes) if cached else Cache(None, "")
         workers = config.jobs if jobs is None else None if jobs == "auto" else int(jobs)
-        outcomes = list(check_files(files, request.codes, known, workers))
-        known.save()
-    errors = [outcome.error for outcome in outcomes if outcome.error]
-    items = distinct(item for outcome in outcomes for item in outcome.found)
+        results = list(check_files(files, request.codes, store, workers))
+        store.save()
+    errors = [result.error for result in results if result.error]
+    items = distinct(item for result in results for item in result.found)
     if not (config.notes if notes is None else notes):
         items = [item for item in items if not item.is_note]
     name = output_format or config.output_format
-    if said := statistics(items, name) if counted else FORMATS[name](items, errors):
-        print(said)
+    if text := statistics(items, name) if counted else FORMATS[name](items, errors):
+        print(text)
     for message in errors:
         print(f"ddpfix: {message}", file=sys.stderr)
     if items:
@@ -53,17 +54,14 @@ def check(
             f"{len(items)} findings, {serious} of them errors; `ddpfix patch` edits {fixable}",
             file=sys.stderr,
         )
-    found = any(not item.is_note for item in items) and not exit_zero
-    return 2 if errors else 1 if found else 0
+    fails = any(not item.is_note for item in items) and not exit_zero
+    return 2 if errors else 1 if fails else 0
 
 
 def distinct(items: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Each once: a module is reached from every script that imports it."""
-    places: dict[str, str] = {}
-    found: dict[tuple[str, int, int, str], Diagnostic] = {}
+    """Drop duplicates: a module is checked with every script that imports it."""
+    real_path = cache(os.path.realpath)
+    unique: dict[tuple[str, int, int, str], Diagnostic] = {}
     for item in items:
-        place = places.get(item.path)
-        if place is None:
-            place = places[item.path] = os.path.realpath(item.path)
-        found.setdefault((place, item.line, item.column, item.code), item)
-    return list(found.values())
+        unique.setdefault((real_path(item.path), item.line, item.column, item.code), item)
+    return list(unique.values())

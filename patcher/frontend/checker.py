@@ -1,4 +1,4 @@
-"""Check many scripts: what is known is recalled, equal ones are checked once, the rest in parallel.
+"""Check many scripts in parallel, equal ones once, and take known results from the cache.
 
 Results come in the order of the paths, whatever the number of processes.
 """
@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...record import changed, record
 from ..source.files import folder_of
-from .cache import (
-    NOTHING,
-    Cache,
-    CacheEntry,
-    is_of_interest,
-)
+from .cache import NOTHING, Cache, CacheEntry, is_of_interest
 from .diagnostics import Diagnostic, diagnose
 
 if TYPE_CHECKING:
@@ -28,12 +23,12 @@ if TYPE_CHECKING:
     from ..source.files import Source
 
 FEW = 16  # scripts for which another process pays
-PARTS = 8  # that the work of a process is shared out in
+CHUNKS_PER_WORKER = 8
 
 
 @record
 class ScriptResult:
-    """One script's diagnostics, or why it cannot be checked."""
+    """The diagnostics of one script, or why it cannot be checked."""
 
     found: tuple[Diagnostic, ...]
     error: str
@@ -43,65 +38,65 @@ CLEAN = ScriptResult((), "")
 
 
 def check_files(
-    paths: Sequence[str], codes: tuple[str, ...], known: Cache, jobs: int | None
+    paths: Sequence[str], codes: tuple[str, ...], store: Cache, jobs: int | None
 ) -> Iterator[ScriptResult]:
-    """Outcomes of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
-    records: dict[str, CacheEntry] = {}
+    """Results of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
+    entries: dict[str, CacheEntry] = {}
     pending = list(dict.fromkeys(paths))
     while pending:
-        first: dict[str, str] = {}
-        later = []
+        unchecked: dict[str, str] = {}
+        equal = []
         for path in pending:
-            key = known.key(path)
-            record = known.recall(path, key) if key else NOTHING if key == "" else None
-            if record is not None:
-                records[path] = record
-            elif (key or path) in first:
-                later.append(path)  # an equal script is being checked
+            key = store.key(path)
+            entry = store.recall(path, key) if key else NOTHING if key == "" else None
+            if entry is not None:
+                entries[path] = entry
+            elif (key or path) in unchecked:
+                equal.append(path)  # to a script that is about to be checked
             else:
-                first[key or path] = path
-        some = list(first.values())
-        for path, record in zip(some, examine_all(some, codes, known, jobs), strict=True):
-            records[path] = record
-            if record.key:
-                known.remember(record)
-        pending = later
+                unchecked[key or path] = path
+        batch = list(unchecked.values())
+        for path, entry in zip(batch, examine_all(batch, codes, store, jobs), strict=True):
+            entries[path] = entry
+            if entry.key:
+                store.remember(entry)
+        pending = equal
     for path in paths:
-        yield named(path, records[path])
+        yield named(path, entries[path])
 
 
-def named(path: str, record: CacheEntry) -> ScriptResult:
-    """An entry's diagnostics with the paths that the user knows the files by."""
-    if not record.found and not record.error:
+def named(path: str, entry: CacheEntry) -> ScriptResult:
+    """An entry's diagnostics, with the paths by which the user named the files."""
+    if not entry.found and not entry.error:
         return CLEAN
     folder = folder_of(path)
     found = [
         changed(item, path=os.path.join(folder, item.path) if item.path else path)
-        for item in record.found
+        for item in entry.found
     ]
-    return ScriptResult(tuple(found), record.error and f"{path}{record.error}")
+    return ScriptResult(tuple(found), entry.error and f"{path}{entry.error}")
 
 
 def examine_all(
-    paths: list[str], codes: tuple[str, ...], known: Cache, jobs: int | None
+    paths: list[str], codes: tuple[str, ...], store: Cache, jobs: int | None
 ) -> Iterator[CacheEntry]:
-    """Records of scripts, in their order. Raises InputError where a worker process was killed."""
+    """Check scripts, results in their order. Raises InputError where a worker was killed."""
     workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // FEW)
     if workers < 2:
-        yield from (examine(path, codes, known) for path in paths)
+        yield from (examine(path, codes, store) for path in paths)
         return
-    from concurrent.futures import ProcessPoolExecutor  # of no use to one script
+    from concurrent.futures import ProcessPoolExecutor  # not needed for one script
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    # Forked, so that each worker has what is known without being sent it. Neighbours in the list
-    # import the same modules: they go to one worker.
+    # Forked workers inherit the cache. Neighbours in the list import the same modules, so that
+    # chunks of them go to one worker.
     pool = ProcessPoolExecutor(
-        workers, get_context("fork"), initializer=begin_worker, initargs=(codes, known)
+        workers, get_context("fork"), initializer=begin_worker, initargs=(codes, store)
     )
     try:
-        some = 1 + len(paths) // (workers * PARTS)
-        yield from pool.map(examine_in_worker, paths, chunksize=some)
+        chunk = 1 + len(paths) // (workers * CHUNKS_PER_WORKER)
+        yield from pool.map(examine_in_worker, paths, chunksize=chunk)
     except BrokenProcessPool as error:
         raise InputError("a process was killed; --jobs 1 does without others") from error
     finally:
@@ -112,7 +107,7 @@ worker: list[Any] = []  # codes and cache of a worker process
 
 
 def begin_worker(*shared: object) -> None:
-    """Set a worker process up; Ctrl-C is for the process that shares the work out."""
+    """Set a worker process up; the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker[:] = shared
 
@@ -123,7 +118,7 @@ def examine_in_worker(path: str) -> CacheEntry:
 
 
 def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[Diagnostic, ...]:
-    """What is found in a program; files are named from its folder on, "" is the script."""
+    """Findings in a program as data; paths are relative to ``folder``, "" is the script."""
     from ..engine.check import check
 
     script = program.script
@@ -140,34 +135,34 @@ def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[
 
 @cache
 def rules_of(codes: tuple[str, ...]) -> list[Rule]:
-    """The rules of these codes."""
+    """The rules with these codes."""
     from ..rules import all_rules
 
     return [rule for rule in all_rules() if rule.code in codes]
 
 
 def examine(
-    path: str, codes: tuple[str, ...], known: Cache, data: bytes | None = None
+    path: str, codes: tuple[str, ...], store: Cache, data: bytes | None = None
 ) -> CacheEntry:
-    """Check one script; ``data`` stands in for the file's bytes."""
-    from ..analysis.load import read_program  # of no use where all is recalled
+    """Check one script; ``data`` replaces the file's bytes."""
+    from ..analysis.load import read_program  # not needed where every result is cached
 
     folder = os.path.dirname(os.path.realpath(path))
     probes: dict[str, str | None] = {}
 
-    def recorded(module: str) -> Source | None:
+    def look_up(module: str) -> Source | None:
         name = module.removeprefix(f"{folder}/")
-        probes[name] = known.probe(folder, name)
-        return None if probes[name] is None else known.source(module)
+        probes[name] = store.probe(folder, name)
+        return None if probes[name] is None else store.source(module)
 
     key = ""
     try:
         if data is None:
-            data = known.content(path)
-            key = known.key(path) or ""
+            data = store.content(path)
+            key = store.key(path) or ""
         if not key and not is_of_interest(data):
             return NOTHING
-        program = read_program(path, data, recorded)
+        program = read_program(path, data, look_up)
         found = diagnostics(program, codes, folder)
     except InputError as error:
         return CacheEntry(key, tuple(probes.items()), (), str(error).removeprefix(path))

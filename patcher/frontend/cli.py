@@ -1,4 +1,4 @@
-"""The commands check, patch, explain and rules."""
+"""The commands check, patch, explain, rules and capabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .request import Request
 
 
 def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """A positive number of processes, or auto."""
+    """Convert --jobs: a positive number of processes, or auto. Raises InputError."""
     if value is None or value == "auto":
         return value
     if not value.isdecimal() or int(value) < 1:
@@ -24,16 +24,12 @@ def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return int(value)
 
 
-def shared(function: Any) -> Any:
-    """What check and patch have in common."""
+def common_options(function: Any) -> Any:
+    """Add the arguments and options that check and patch share."""
     options = [
         click.argument("paths", nargs=-1, required=True),
-        click.option(
-            "--select", "chosen", multiple=True, help="Codes or prefixes to use (default: all)."
-        ),
-        click.option(
-            "--ignore", "ignored", multiple=True, help="Codes or prefixes to skip (default: none)."
-        ),
+        click.option("--select", multiple=True, help="Codes or prefixes to use (default: all)."),
+        click.option("--ignore", multiple=True, help="Codes or prefixes to skip (default: none)."),
         click.option(
             "--exclude", multiple=True, help="Names or paths in folders to skip (default: none)."
         ),
@@ -50,7 +46,7 @@ def shared(function: Any) -> Any:
 
 
 @click.command()
-@shared
+@common_options
 @click.option(
     "--notes/--no-notes",
     default=None,
@@ -103,7 +99,7 @@ def check(
 
 
 @click.command()
-@shared
+@common_options
 @click.option("--dry-run", is_flag=True, help="Print the diff; write nothing.")
 @click.option("--diff", is_flag=True, help="Write the files and print the diff.")
 @click.option(

@@ -1,4 +1,4 @@
-"""``[tool.ddpfix]`` of the nearest pyproject.toml that has one."""
+"""Read ``[tool.ddpfix]`` from the nearest pyproject.toml that has it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTION = b"ddpfix"
 
 @record
 class Config:
-    """What a project asks for; the command line wins."""
+    """A project's settings; the command line overrides them."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def read_config(start: str) -> Config:
 
 def section(file: str, data: bytes) -> dict[str, Any] | None:
     """The table ``tool.ddpfix``; None where there is none. Raises InputError."""
-    import re  # few projects have settings, and it takes long to import
+    import re  # few projects have settings
     import tomllib
 
     try:
@@ -62,8 +62,8 @@ def section(file: str, data: bytes) -> dict[str, Any] | None:
 
 
 def values(file: str, data: bytes, table: dict[str, Any]) -> dict[str, Any]:
-    """Settings by field. Raises InputError."""
-    found = {}
+    """Check a table's keys and values; returns settings by field. Raises InputError."""
+    settings = {}
     for key, value in table.items():
         field = key.replace("-", "_")
         place = at(file, data, key)
@@ -78,12 +78,12 @@ def values(file: str, data: bytes, table: dict[str, Any]) -> dict[str, Any]:
             raise InputError(f"{place}: {key} is to be {wanted}, not {value!r}")
         if isinstance(value, list):
             value = tuple(value)
-        found[field] = None if value == "auto" else value
-    return found
+        settings[field] = None if value == "auto" else value
+    return settings
 
 
 def at(file: str, data: bytes, key: str) -> str:
-    """``file:line`` of a key, as far as it can be found."""
+    """``file:line`` of a key, or of the table where the key is not found."""
     import re
 
     start = re.search(rb"^\s*\[\s*tool\s*\.\s*ddpfix\s*\]", data, re.MULTILINE)

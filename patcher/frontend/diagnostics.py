@@ -1,4 +1,4 @@
-"""What is shown of a finding: plain data that a cache can keep and another process can send."""
+"""Findings as plain data, for output, for the cache and for sending between processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Diagnostic:
 
     @property
     def is_note(self) -> bool:
-        """Whether it leaves the exit status alone."""
+        """Whether it does not affect the exit status."""
         return self.severity == "N"
 
     @property
@@ -41,7 +41,7 @@ class Diagnostic:
 
 
 def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
-    """``finding`` as data; ``path`` stands in for the name of its file."""
+    """Turn a finding into data; ``path`` replaces the name of its file."""
     assert finding.severity is not None
     assert finding.safety is not None
     number, start = finding.at.lineno, finding.at.col_offset
@@ -72,8 +72,8 @@ REMEDIES = {
 
 @cache
 def manual_of(code: str) -> tuple[str, str, str]:
-    """Of a rule's manual: the title, what happens at run time, the fix."""
-    from ..rules import all_rules  # of no use where all findings are recalled
+    """Title, "At run time" and "Fix" from a rule's manual."""
+    from ..rules import all_rules  # not needed where every result is cached
 
     rule = next(rule for rule in all_rules() if rule.code == code)
     return rule.title, rule.section("At run time"), rule.section("Fix")

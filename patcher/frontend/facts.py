@@ -1,6 +1,6 @@
-"""The command facts: what the analysis knows of a script, for people and as JSON.
+"""The command facts: print what the analysis knows of a script, as text or as JSON.
 
-For whoever writes a rule, or wonders why one fires. It reads the script and runs nothing.
+For authors of rules, and to see why a rule fires. It reads the script and runs nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel
 
 @record
 class Place:
-    """A line of the program, from 1, and the text that stands there."""
+    """A line of the program, from 1, and its text."""
 
     path: str
     line: int
@@ -47,7 +47,7 @@ class OptionFacts:
 
 @record
 class LoaderFacts:
-    """A DataLoader: its arguments as they are spelled, None where they are not given."""
+    """A DataLoader with its arguments' source text, None for those not passed."""
 
     path: str
     line: int
@@ -57,7 +57,7 @@ class LoaderFacts:
     shuffle: str | None
     samplers: tuple[str, ...]  # one for each branch
     drop_last: bool
-    distributed: bool  # whether a DistributedSampler deals in one of the branches
+    distributed: bool  # whether one of the branches uses a DistributedSampler
 
 
 @record
@@ -75,7 +75,7 @@ class TrainLoopFacts:
     clip: tuple[Place, ...]
     step: tuple[Place, ...]  # of optimizers, schedulers and gradient scalers
     accumulation_test: Place | None
-    accumulation: str | None  # how many micro-batches make an optimizer step
+    accumulation: str | None  # number of micro-batches per optimizer step
     counters: tuple[str, ...]  # names that count optimizer steps
 
 
@@ -89,13 +89,13 @@ class EvaluationFacts:
     function: str | None
     model: str
     loader: LoaderFacts
-    accumulators: tuple[str, ...] | None  # None: not lists and sums alone
-    entered: tuple[Place, ...]
+    accumulators: tuple[str, ...] | None  # None: it collects more than lists and sums
+    entered: tuple[Place, ...]  # calls of the function
 
 
 @record
 class GateFacts:
-    """A test that tells kinds of process apart, and which of them come to its branches."""
+    """A test that differs between kinds of process, and which of them reach its branches."""
 
     path: str
     line: int
@@ -106,7 +106,7 @@ class GateFacts:
 
 @record
 class ProgramFacts:
-    """What is known of a script and the modules beside it that it imports."""
+    """Facts of a script and the modules of its folder that it imports."""
 
     script: str
     trains: bool
@@ -119,7 +119,7 @@ class ProgramFacts:
     train_loops: tuple[TrainLoopFacts, ...]
     evaluations: tuple[EvaluationFacts, ...]
     rank_gates: tuple[GateFacts, ...]
-    unreached: tuple[Place, ...]  # functions that nothing in the program comes to
+    unreached: tuple[Place, ...]  # functions that nothing in the program calls
 
 
 @click.command()
@@ -133,17 +133,17 @@ def facts(script: str, as_json: bool) -> None:
 
     Exit status: 0, or 2 if the script cannot be read.
     """
-    known = facts_of(read_program(script))
-    click.echo(dumps(as_dict(known)) if as_json else "\n".join(lines(known)))
+    result = facts_of(read_program(script))
+    click.echo(dumps(as_dict(result)) if as_json else "\n".join(lines(result)))
 
 
 def facts_of(program: Program) -> ProgramFacts:
-    """What is known of a program, as plain data."""
+    """The facts of a program, as plain data."""
     return FactReader(program).program_facts()
 
 
 class FactReader:
-    """Reads facts off a program; paths of modules are those from the script's folder."""
+    """Reads the facts of a program; modules' paths start as the script's own path does."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -177,14 +177,14 @@ class FactReader:
         )
 
     def path(self, module: Module) -> str:
-        """The module's file, told from where the script's own path is told from."""
+        """The path of a module, relative to where the script's own path is relative to."""
         if module is self.program.script:
             return self._name
-        beside = os.path.relpath(module.source.name, self._folder)
-        return os.path.join(os.path.dirname(self._name), beside)
+        relative = os.path.relpath(module.source.name, self._folder)
+        return os.path.join(os.path.dirname(self._name), relative)
 
     def place(self, module: Module, node: ast.stmt | ast.expr) -> Place:
-        """Where a node stands; of a loop or a test its first line."""
+        """The place of a node; for a loop or a test, its first line."""
         if isinstance(node, ast.For | ast.While | ast.If | ast.With):
             text = module.line(node.lineno)
         else:
@@ -209,17 +209,17 @@ class FactReader:
     def loader(self, loader: Loader) -> LoaderFacts:
         module = loader.module
 
-        def spelled(node: ast.expr | None) -> str | None:
+        def source(node: ast.expr | None) -> str | None:
             return None if node is None else " ".join(module.text(node).split())
 
         return LoaderFacts(
             self.path(module),
             loader.call.lineno,
             loader.name,
-            spelled(loader.dataset),
-            spelled(loader.batch_size),
-            spelled(argument(loader.call, 2, "shuffle")),
-            tuple(text for node in loader.samplers if (text := spelled(node))),
+            source(loader.dataset),
+            source(loader.batch_size),
+            source(argument(loader.call, 2, "shuffle")),
+            tuple(text for node in loader.samplers if (text := source(node))),
             loader.drop_last,
             bool(loader.distributed),
         )
@@ -265,7 +265,7 @@ class FactReader:
         )
 
     def gates(self) -> Iterator[GateFacts]:
-        """Tests with a branch that some kind of process cannot come to."""
+        """Tests with a branch that some kind of process cannot reach."""
         for module in self.program.modules:
             tests: list[ast.If | ast.IfExp | ast.While] = [*module.nodes(ast.If)]
             tests += [*module.nodes(ast.IfExp), *module.nodes(ast.While)]
@@ -273,14 +273,14 @@ class FactReader:
                 if not differs(module, gate.test):
                     continue
                 text = " ".join(module.text(gate.test).split())
-                body, other = (self.reaching(module, each) for each in (gate.body, gate.orelse))
+                body, other = (self.roles_at(module, each) for each in (gate.body, gate.orelse))
                 if any(roles is not None and len(roles) < len(ROLES) for roles in (body, other)):
                     yield GateFacts(self.path(module), gate.lineno, text, body or (), other)
 
-    def reaching(
+    def roles_at(
         self, module: Module, branch: ast.expr | Sequence[ast.stmt]
     ) -> tuple[str, ...] | None:
-        """Which kinds of process come to a branch of a test; None where there is no branch."""
+        """The kinds of process that reach a branch of a test; None where there is no branch."""
         first = branch if isinstance(branch, ast.expr) else next(iter(branch), None)
         if first is None:
             return None
@@ -288,32 +288,33 @@ class FactReader:
         return tuple(role.value for role in ROLES if role in roles)
 
 
-def lines(known: ProgramFacts) -> Iterator[str]:
-    """The facts for people, grouped; every place is ``path:line``."""
-    yield f"{known.script}: {'a script that trains' if known.trains else 'nothing in it trains'}"
+def lines(program: ProgramFacts) -> Iterator[str]:
+    """The facts as lines of text, grouped; every place is ``path:line``."""
+    kind = "a script that trains" if program.trains else "nothing in it trains"
+    yield f"{program.script}: {kind}"
     groups: dict[str, Iterable[str]] = {
-        "Modules": known.modules,
+        "Modules": program.modules,
         "Options": (
             f"{at(option)}  {', '.join(option.spellings)}  sets {option.dest}"
-            for option in known.options
+            for option in program.options
         ),
-        "Arguments come from": map(shown, known.arguments),
-        "Process group": map(shown, known.process_groups),
-        "Wraps": map(shown, known.wraps),
+        "Arguments come from": map(place_line, program.arguments),
+        "Process group": map(place_line, program.process_groups),
+        "Wraps": map(place_line, program.wraps),
         "Loaders": (
             f"{at(loader)}  {loader.name or 'without a name'}{details(loader_rows(loader))}"
-            for loader in known.loaders
+            for loader in program.loaders
         ),
         "Train loops": (
-            f"{shown(loop)}{details(train_loop_rows(loop))}" for loop in known.train_loops
+            f"{place_line(loop)}{details(train_loop_rows(loop))}" for loop in program.train_loops
         ),
         "Evaluations": (
-            f"{shown(one)}{details(evaluation_rows(one))}" for one in known.evaluations
+            f"{place_line(one)}{details(evaluation_rows(one))}" for one in program.evaluations
         ),
         "Rank tests": (
-            f"{at(gate)}  {gate.test}{details(gate_rows(gate))}" for gate in known.rank_gates
+            f"{at(gate)}  {gate.test}{details(gate_rows(gate))}" for gate in program.rank_gates
         ),
-        "Functions that nothing comes to": map(shown, known.unreached),
+        "Functions that nothing comes to": map(place_line, program.unreached),
     }
     for title, entries in groups.items():
         yield f"\n{title}"
@@ -328,7 +329,7 @@ def at(item: Located) -> str:
     return f"{item.path}:{item.line}"
 
 
-def shown(item: Place | TrainLoopFacts | EvaluationFacts) -> str:
+def place_line(item: Place | TrainLoopFacts | EvaluationFacts) -> str:
     return f"{at(item)}  {item.text}"
 
 
@@ -337,13 +338,13 @@ def details(rows: Rows) -> str:
     return "".join(f"\n      {name:20}{value or 'none'}" for name, value in rows)
 
 
-def listed(items: Iterable[str]) -> str:
+def join_commas(items: Iterable[str]) -> str:
     return ", ".join(items)
 
 
 def places(items: Iterable[Place]) -> str:
-    """Places of one file, which the line above names."""
-    return listed(f"{item.text} (line {item.line})" for item in items)
+    """Places without their file, which the line above names."""
+    return join_commas(f"{item.text} (line {item.line})" for item in items)
 
 
 def loader_rows(loader: LoaderFacts) -> Rows:
@@ -357,8 +358,8 @@ def loader_rows(loader: LoaderFacts) -> Rows:
 def train_loop_rows(loop: TrainLoopFacts) -> Rows:
     yield "function", loop.function or "module level"
     yield "epoch loop", None if loop.epochs is None else places([loop.epochs])
-    yield "loader", named(loop.loader)
-    yield "models", listed(loop.models)
+    yield "loader", loader_label(loop.loader)
+    yield "models", join_commas(loop.models)
     yield "backward", places(loop.backward)
     yield "clip", places(loop.clip)
     yield "step", places(loop.step)
@@ -367,28 +368,28 @@ def train_loop_rows(loop: TrainLoopFacts) -> Rows:
         "accumulation test",
         None if loop.accumulation_test is None else places([loop.accumulation_test]),
     )
-    yield "counts steps in", listed(loop.counters)
+    yield "counts steps in", join_commas(loop.counters)
 
 
 def evaluation_rows(evaluation: EvaluationFacts) -> Rows:
     sums = evaluation.accumulators
     yield "function", evaluation.function or "inline"
     if evaluation.function is not None:
-        yield "entered from", listed(map(at, evaluation.entered))
+        yield "entered from", join_commas(map(at, evaluation.entered))
     yield "model", evaluation.model
-    yield "loader", named(evaluation.loader)
-    yield "accumulates", "more than lists and sums" if sums is None else listed(sums)
+    yield "loader", loader_label(evaluation.loader)
+    yield "accumulates", "more than lists and sums" if sums is None else join_commas(sums)
 
 
 def gate_rows(gate: GateFacts) -> Rows:
-    yield "reached by", listed(gate.reached_by)
+    yield "reached by", join_commas(gate.reached_by)
     if gate.else_reached_by is not None:
-        yield "else by", listed(gate.else_reached_by)
+        yield "else by", join_commas(gate.else_reached_by)
 
 
-def named(loader: LoaderFacts | None) -> str:
-    """A loader's name and where it is made; one of a train loop may not be found."""
+def loader_label(loader: LoaderFacts | None) -> str:
+    """A loader's name and place; None is a train loop's loader that was not found."""
     if loader is None:
         return "not found"
-    dealt = ", dealt by rank" if loader.distributed else ""
-    return f"{loader.name or 'without a name'} ({at(loader)}{dealt})"
+    sampling = ", dealt by rank" if loader.distributed else ""
+    return f"{loader.name or 'without a name'} ({at(loader)}{sampling})"

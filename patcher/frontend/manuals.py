@@ -1,4 +1,4 @@
-"""The manuals of rules and capabilities: one of them, or all as a Markdown page."""
+"""The manuals of rules and capabilities, one by one or all as a Markdown page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def manual(name: str) -> str:
     rules = {rule.code: rule for rule in all_rules()}
     rule = rules.get(name.upper())
     if rule is None:
-        begun = [known for known in rules if known.startswith(name.upper())]
-        close = begun or get_close_matches(name.upper(), rules, n=1, cutoff=0.5)
+        close = [code for code in rules if code.startswith(name.upper())]
+        close = close or get_close_matches(name.upper(), rules, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(f"no rule {name}; {hint}`ddpfix rules` lists them")
     return f"{rule.code} ({NAMES[rule.severity.value]}, {rule.safety.value})\n\n{rule.manual}"

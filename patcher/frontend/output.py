@@ -1,4 +1,4 @@
-"""Diagnostics as text or data. rich is imported only for a terminal."""
+"""Format diagnostics as text or data. rich is imported only for a terminal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def concise(item: Diagnostic) -> str:
 
 
 def full(item: Diagnostic) -> str:
-    """The concise line, the source line, what happens at run time, and the way out."""
+    """The concise line, the source line, what happens at run time, and the fix."""
     return (
         f"{concise(item)}\n    | {item.text}\n    = {item.consequence}\n    = fix: {item.remedy}\n"
     )
 
 
 def github(item: Diagnostic) -> str:
-    """A workflow command that GitHub shows beside the line."""
+    """A workflow command that GitHub shows at the line."""
     place = {"file": item.path, "line": item.line, "col": item.column}
     return command(
         GITHUB_LEVELS[item.severity],
@@ -34,14 +34,14 @@ def github(item: Diagnostic) -> str:
 
 
 def command(name: str, properties: dict[str, object], message: str) -> str:
-    """``::name key=value::message`` with the characters escaped that would end a part."""
+    """``::name key=value::message`` with separators in the parts escaped."""
     text = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    pairs = ",".join(f"{key}={escaped(str(value))}" for key, value in properties.items())
+    pairs = ",".join(f"{key}={escape_property(str(value))}" for key, value in properties.items())
     return f"::{name} {pairs}::{text}" if pairs else f"::{name}::{text}"
 
 
-def escaped(value: str) -> str:
-    """A property's value of a workflow command."""
+def escape_property(value: str) -> str:
+    """Escape the value of a workflow command's property."""
     for plain, code in (("%", "25"), ("\r", "0D"), ("\n", "0A"), (":", "3A"), (",", "2C")):
         value = value.replace(plain, f"%{code}")
     return value
@@ -49,8 +49,8 @@ def escaped(value: str) -> str:
 
 def as_github(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
     """Workflow commands, also for files that cannot be checked."""
-    unread = [command("error", {"title": "ddpfix"}, error) for error in errors]
-    return "\n".join([*map(github, items), *unread])
+    failures = [command("error", {"title": "ddpfix"}, error) for error in errors]
+    return "\n".join([*map(github, items), *failures])
 
 
 def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
@@ -74,7 +74,7 @@ def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
 
 def as_sarif(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
     """A SARIF 2.1.0 log."""
-    from .sarif import log  # it reads all rules' manuals
+    from .sarif import log  # reads all rules' manuals
 
     return dumps(log(items, errors))
 
@@ -85,7 +85,7 @@ def dumps(value: Any) -> str:
 
 
 def lines_of(show: Callable[[Diagnostic], str]) -> Callable[..., str]:
-    """A format that has a text per finding; files that cannot be checked are told on stderr."""
+    """A format with one text per finding; files that cannot be checked are reported on stderr."""
     return lambda items, errors: "\n".join(map(show, items))
 
 
@@ -99,7 +99,7 @@ FORMATS: dict[str, Callable[[Sequence[Diagnostic], Sequence[str]], str]] = {
 
 
 class Count:
-    """How often one rule fires."""
+    """Number of a rule's findings."""
 
     def __init__(self, item: Diagnostic) -> None:
         self.code = item.code
@@ -107,7 +107,7 @@ class Count:
         self.count = self.fixable = 0
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """The count as data for JSON."""
         return {
             "code": self.code,
             "title": self.title,
@@ -132,7 +132,7 @@ def statistics(items: Iterable[Diagnostic], output_format: str) -> str:
 
 
 def show_diff(text: str) -> None:
-    """A diff on stdout, coloured on a terminal."""
+    """Print a diff, coloured on a terminal."""
     if not sys.stdout.isatty():
         sys.stdout.write(text)
         return

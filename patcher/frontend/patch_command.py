@@ -1,4 +1,4 @@
-"""Patch the scripts of a request, write or print the result, and say what was done on stderr."""
+"""Run ``ddpfix patch``: write or print the patched scripts, and a summary on stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .request import Request
 
 @record
 class PatchOptions:
-    """How `ddpfix patch` was called. ``data``: the script's bytes where they came from stdin."""
+    """Options of `ddpfix patch`. ``data``: the script's bytes where they came from stdin."""
 
     request: Request
     capabilities: tuple[Capability, ...]
@@ -45,7 +45,7 @@ class PatchOptions:
 
 
 def run_patch(options: PatchOptions) -> int:
-    """Patch, write and print as asked; the exit status.
+    """Patch, write and print as the options say; returns the exit status.
 
     Raises InputError for paths that cannot be used.
     """
@@ -74,15 +74,18 @@ def run_patch(options: PatchOptions) -> int:
 
 
 def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patch], list[str]]:
-    """Patch each path and write it, if asked; the patches, and why the others were refused."""
+    """Patch each path, and write it unless only a diff is wanted.
+
+    Returns the patches, and why other paths were refused or cannot be patched.
+    """
     patches: list[Patch] = []
     failures: list[str] = []
     for path in paths:
         try:
             one = patch(
                 path,
-                chosen=options.request.chosen,
-                ignored=options.request.ignored,
+                select=options.request.select,
+                ignore=options.request.ignore,
                 unsafe=options.unsafe,
                 exact=options.exact,
                 data=options.data,
@@ -103,12 +106,13 @@ def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patc
 def summary(
     patches: Sequence[Patch], marks: Sequence[FileChange], options: PatchOptions
 ) -> Iterator[str]:
-    """What was repaired, what is left and why, a line each."""
+    """Lines on what was repaired, and what is left and why."""
     changed = [one for one in patches if one.changes]
     verb = "would repair" if options.dry_run else "repaired"
     for one in changed:
         codes = sorted({f.code for f in one.found} - {f.code for f in one.left})
-        yield f"{one.path}: {verb} {len(one.found) - len(one.left)} findings ({' '.join(codes)})"
+        count = len(one.found) - len(one.left)
+        yield f"{one.path}: {verb} {count} findings ({' '.join(codes)})"
     for one in patches:
         for finding in one.left:
             item = diagnose(finding)
@@ -126,9 +130,9 @@ def summary(
 def choose_capabilities(
     wanted: list[str], unwanted: list[str], config: Config
 ) -> tuple[Capability, ...]:
-    """What --with and --without ask for, else [tool.ddpfix]; all but those where only the latter.
+    """The capabilities of --with and --without, else those of [tool.ddpfix].
 
-    Raises InputError for a name that no capability has.
+    --without alone means all others. Raises InputError for a name that no capability has.
     """
     if not (wanted or unwanted or config.capabilities):
         return ()
@@ -145,10 +149,10 @@ def choose_capabilities(
 def mark_changes(
     paths: Sequence[Path], codes: tuple[str, ...], texts: dict[Path, bytes]
 ) -> list[FileChange]:
-    """Changes that mark what is left, ``texts`` standing in for the bytes of files.
+    """Changes that mark the findings left; ``texts`` replace the bytes of files.
 
-    A module that a script imports gets its marks; marks go only from files that are named, for
-    another script may need those of a module.
+    A module that a script imports is marked, too; but marks are removed only from files that are
+    named, as another script may need those of a module.
     """
 
     def current(path: str) -> Source | None:
@@ -161,24 +165,23 @@ def mark_changes(
         try:
             program = read_program(str(path), texts.get(path.resolve()), current)
         except InputError:
-            continue  # patching it has told
+            continue  # reported when it was patched
         for module in program.modules:
-            place = module.source.path.resolve()
-            sources.setdefault(place, module.source)
+            sources.setdefault(module.source.path.resolve(), module.source)
         for finding in check(program, rules_of(codes)):
             if finding.severity is not Severity.NOTE:
                 lines = wanted.setdefault(finding.module.source.path.resolve(), {})
                 lines.setdefault(finding.line, set()).add(finding.code)
     named = {path.resolve() for path in paths}
     changes = [
-        FileChange(source, marked(source.text, wanted.get(place, {}), others_go=place in named))
-        for place, source in sources.items()
+        FileChange(source, marked(source.text, wanted.get(path, {}), others_go=path in named))
+        for path, source in sources.items()
     ]
     return [change for change in changes if change.text != change.source.text]
 
 
 def write_to_stdout(script: Path, data: bytes, changes: Sequence[FileChange]) -> list[str]:
-    """Put the script's new text on stdout; why not, where other files change with it."""
+    """Print the script's new text; returns the failure where other files would change, too."""
     others = sorted({c.source.file for c in changes if c.source.path != script})
     if others:
         return [

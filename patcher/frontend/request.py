@@ -1,4 +1,4 @@
-"""What the command line and [tool.ddpfix] ask for together; the command line wins."""
+"""Merge the command line with [tool.ddpfix]; the command line overrides."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Request:
     def __init__(
         self,
         paths: Sequence[str],
-        chosen: Sequence[str] = (),
-        ignored: Sequence[str] = (),
+        select: Sequence[str] = (),
+        ignore: Sequence[str] = (),
         exclude: Sequence[str] = (),
         stdin_filename: str | None = None,
     ) -> None:
-        """Raises InputError for what cannot be used, naming where it stands."""
+        """Raises InputError, naming the file where settings are wrong."""
         self.from_stdin = STDIN in paths
         if self.from_stdin and len(paths) > 1:
             raise InputError("`-` stands for standard input and cannot be mixed with other paths")
@@ -35,18 +35,18 @@ class Request:
         folder = common_folder([self.name] if self.from_stdin else paths)
         self.config = read_config(folder)
         self.root = project_root(folder)
-        self.chosen = split(chosen) or list(self.config.select)
-        self.ignored = split(ignored) or list(self.config.ignore)
+        self.select = split(select) or list(self.config.select)
+        self.ignore = split(ignore) or list(self.config.ignore)
         self.exclude = split(exclude) or list(self.config.exclude)
         try:
-            self.codes = tuple(selected(all_codes(), self.chosen, self.ignored))
+            self.codes = tuple(selected(all_codes(), self.select, self.ignore))
         except InputError as error:
-            if self.config.file and not (chosen or ignored):
+            if self.config.file and not (select or ignore):
                 raise InputError(f"{self.config.file}: {error}") from error
             raise
 
     def files(self) -> list[str]:
-        """The scripts. Raises InputError."""
+        """Paths of the scripts. Raises InputError."""
         file = self.config.file
         return scripts(self.paths, self.exclude, os.path.dirname(file) if file else ".")
 

@@ -45,7 +45,7 @@ def log(items: Sequence[Diagnostic], errors: Sequence[str]) -> dict[str, Any]:
 
 
 def descriptor(rule: Rule) -> dict[str, Any]:
-    """What the log says of a rule."""
+    """A rule's entry in the log."""
     return {
         "id": rule.code,
         "shortDescription": {"text": rule.title},
@@ -57,7 +57,7 @@ def descriptor(rule: Rule) -> dict[str, Any]:
 
 
 def result(item: Diagnostic, index: int) -> dict[str, Any]:
-    """One diagnostic."""
+    """A diagnostic's entry in the log."""
     region = {
         "startLine": item.line,
         "startColumn": item.column,

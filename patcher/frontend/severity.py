@@ -1,4 +1,4 @@
-"""What a severity is called in each format; its key is the letter of `findings.Severity`."""
+"""Names of severities in each format, by the letter of `findings.Severity`."""
 
 LEVELS = {"E": "error", "W": "warning", "N": "note"}
 NAMES = {"E": "error", "W": "degraded", "N": "note"}
