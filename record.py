@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def changed(item: Instance, **fields: Any) -> Instance:
+def replace(item: Instance, **fields: Any) -> Instance:
     """A copy of a record with other values in some fields."""
     cls = type(item)
     args = [fields.pop(name, item.__dict__[name]) for name in cls.__annotations__]

@@ -46,7 +46,7 @@ def main() -> None:
             worst = {what: max(each[what] for each in found.values()) for what in TOLERANCES}
             beyond = [what for what, most in TOLERANCES.items() if not worst[what] <= most]
             kept &= not beyond
-            drawn = {index for draw in compare.draws(base.ranks) for index in draw.indices}
+            drawn = {index for draw in compare.global_batches(base.ranks) for index in draw.indices}
             print(
                 f"{name:26} {len(drawn):8} {len(base.ranks[0].steps):5} {len(groups):4}"
                 + "".join(f" {each:10.1e}" for each in worst.values())

@@ -112,7 +112,7 @@ def measure(folder: Path, size: Size, rounds: int, tiny: bool) -> dict[str, Any]
     script = copy_family("bigclonebench", folder / "code")
     result = patch(script, capabilities=all_capabilities())
     result.write()
-    for lacking in result.lacking:
+    for lacking in result.capability_failures:
         print(f"without {lacking.code}: {lacking.because}", file=sys.stderr)
     model = build_model(
         folder / "model", size.kind, hidden=size.hidden, layers=size.layers, block=size.block

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from ddpfix.launchers.memory.curves import curve_of
+from ddpfix.launchers.memory.curves import trace_curve
 from ddpfix.launchers.memory.peak import Curve
-from ddpfix.launchers.memory.process_overhead import with_surroundings
+from ddpfix.launchers.memory.process_overhead import add_process_overhead
 from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.recipes.network import Network
-from ddpfix.record import changed
+from ddpfix.record import replace
 from memory_step import first_trained, real, train  # type: ignore[import-not-found]
 from torch.profiler import ProfilerActivity, profile
 
@@ -50,29 +50,29 @@ def network(architecture: str, head: str, **more: Any) -> Network:
 
 
 ROBERTA = TrainingStep(network("roberta", "pair"), 96, capability=None)
-GPT2 = changed(ROBERTA, network=network("gpt2", "pair"))
-GRAPH = changed(ROBERTA, network=network("roberta", "graph-pair"))
-ANCHOR = changed(ROBERTA, network=network("xlm-roberta", "anchor"), projection=48)
-LARGE = changed(
+GPT2 = replace(ROBERTA, network=network("gpt2", "pair"))
+GRAPH = replace(ROBERTA, network=network("roberta", "graph-pair"))
+ANCHOR = replace(ROBERTA, network=network("xlm-roberta", "anchor"), projection=48)
+LARGE = replace(
     ANCHOR, network=network("xlm-roberta-xl", "anchor", weights="bf16"), precision="bf16"
 )
-DETECTOR = changed(ROBERTA, network=network("roberta", "detector"), projection=48)
+DETECTOR = replace(ROBERTA, network=network("roberta", "detector"), projection=48)
 CASES = {
     "a pair, RoBERTa": ROBERTA,
     "a pair, GPT-2": GPT2,
-    "GPT-2, eager attention": changed(GPT2, attention="eager"),
-    "GPT-2, bf16": changed(GPT2, precision="bf16"),
-    "bf16": changed(ROBERTA, precision="bf16"),
-    "bf16, checkpointing, accumulated": changed(
+    "GPT-2, eager attention": replace(GPT2, attention="eager"),
+    "GPT-2, bf16": replace(GPT2, precision="bf16"),
+    "bf16": replace(ROBERTA, precision="bf16"),
+    "bf16, checkpointing, accumulated": replace(
         ROBERTA, precision="bf16", checkpointing=True, accumulates=True
     ),
-    "GPT-2, LoRA": changed(GPT2, lora_rank=8),
+    "GPT-2, LoRA": replace(GPT2, lora_rank=8),
     "a pair of graphs": GRAPH,
-    "a pair of graphs, bf16": changed(GRAPH, precision="bf16"),
+    "a pair of graphs, bf16": replace(GRAPH, precision="bf16"),
     "anchors": ANCHOR,
-    "anchors, bf16 weights, LoRA, checkpointing": changed(LARGE, lora_rank=8, checkpointing=True),
+    "anchors, bf16 weights, LoRA, checkpointing": replace(LARGE, lora_rank=8, checkpointing=True),
     "a detector": DETECTOR,
-    "evaluation": changed(ROBERTA, training=False),
+    "evaluation": replace(ROBERTA, training=False),
 }
 
 
@@ -116,11 +116,11 @@ def compared(layers: int, left_out: set[str]) -> Iterator[tuple[str, Found]]:
     """Each case with its prediction and its measurement."""
     for name in (case for case in CASES if case not in left_out):
         step = CASES[name]
-        step = changed(step, network=changed(step.network, layers=layers))
-        curve = curve_of(step, (BATCH,))
+        step = replace(step, network=replace(step.network, layers=layers))
+        curve = trace_curve(step, (BATCH,))
         if not isinstance(curve, Curve):
             raise SystemExit(f"{name}: not predicted: {curve.because}")
-        asked = with_surroundings(curve, step)
+        asked = add_process_overhead(curve, step)
         yield name, Found(asked.at(BATCH).total, measured(step, BATCH))
 
 

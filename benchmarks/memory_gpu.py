@@ -28,10 +28,10 @@ from typing import Any
 
 from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.predict import predict
-from ddpfix.launchers.memory.process_overhead import NCCL
+from ddpfix.launchers.memory.process_overhead import NCCL_BYTES
 from ddpfix.launchers.memory.step import TrainingStep, step_of
 from ddpfix.recipes.load import load
-from ddpfix.record import as_dict, changed
+from ddpfix.record import as_dict, replace
 
 RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30
@@ -53,7 +53,7 @@ def of_recipe(name: str, **more: Any) -> TrainingStep:
     recipe = load(name)
     step = step_of(recipe, recipe.arguments)
     assert step is not None
-    return changed(step, **more)
+    return replace(step, **more)
 
 
 GPT, BERT, GRAPH = "codegpt-bigclonebench", "codebert-bigclonebench", "graphcodebert-clonedetection"
@@ -130,14 +130,14 @@ def facts(tiny: bool) -> dict[str, Any]:
 
 def on(name: str, card: dict[str, Any]) -> TrainingStep:
     """A setting on this card, with a small network where it is none."""
-    step = changed(SETTINGS[name][0], capability=tuple(card["capability"]))
+    step = replace(SETTINGS[name][0], capability=tuple(card["capability"]))
     if card["device"] == "cuda":
         return step
     length = min(step.length, 64)
     # A real step on the CPU knows no flash attention, and fp16 not everywhere.
-    network = changed(step.network, **TINY, positions=80)
+    network = replace(step.network, **TINY, positions=80)
     half = "fp32" if step.precision == "fp32" else "bf16"
-    return changed(step, network=network, length=length, precision=half)
+    return replace(step, network=network, length=length, precision=half)
 
 
 def predicted(step: TrainingStep) -> Curve:
@@ -146,7 +146,7 @@ def predicted(step: TrainingStep) -> Curve:
     if not isinstance(curve, Curve):
         raise SystemExit(f"{step}: {curve.because}")
     if step.world > 1:
-        return curve.mapped(lambda peak: changed(peak, context=peak.context - NCCL))
+        return curve.map_peaks(lambda peak: replace(peak, context=peak.context - NCCL_BYTES))
     return curve
 
 
@@ -154,7 +154,7 @@ def compared(name: str, card: dict[str, Any]) -> dict[str, Any]:
     """A setting's prediction and measurement in bytes, at the batch given or one that fits."""
     step = on(name, card)
     curve = predicted(step)
-    batch = min(SETTINGS[name][1], curve.largest(int(FULL * card["memory"])))
+    batch = min(SETTINGS[name][1], curve.largest_batch(int(FULL * card["memory"])))
     if batch < 1:
         return {"failed": "a batch of 1 is predicted not to fit"}
     real = run(step, batch, card)
@@ -262,7 +262,7 @@ def search(name: str, card: dict[str, Any]) -> dict[str, Any]:
     curve = predicted(step)
     context = curve.at(1).context
     limit = min(LIMIT, card["memory"] - context) if card["device"] == "cuda" else GIB >> 4
-    batch = curve.largest(limit + context)
+    batch = curve.largest_batch(limit + context)
     more = max(batch + 1, -(-batch * 11 // 10))
     fits, larger = (run(step, size, card, limit) for size in (batch, more))
     return {

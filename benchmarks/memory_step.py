@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from ddpfix.launchers.memory.networks import DTYPES, batch_of, build, materialized, optimizer_of
+from ddpfix.launchers.memory.networks import DTYPES, build, make_batch, make_optimizer, materialize
 from ddpfix.launchers.memory.step import TrainingStep
-from ddpfix.record import changed
+from ddpfix.record import replace
 from torch import Tensor, nn
 
 PADDED = 8  # tokens of padding at the end: transformers drops a mask that masks nothing
@@ -13,13 +13,13 @@ PADDED = 8  # tokens of padding at the end: transformers drops a mask that masks
 
 def real(step: TrainingStep, device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The network of a step with random weights, and its optimizer as the device has it."""
-    model = materialized(build(step), device)
+    model = materialize(build(step), device)
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(0, 0.02)
         for buffer in model.buffers():
             buffer.zero_()
-    return model, optimizer_of(model, foreach=device != "cpu")
+    return model, make_optimizer(model, foreach=device != "cpu")
 
 
 def train(
@@ -49,7 +49,7 @@ def train(
 def forward(model: nn.Module, step: TrainingStep, batch: int, device: str) -> Tensor:
     """The loss of a batch with some padding, under autocast where the step has it."""
     half = step.precision != "fp32"
-    inputs = [tensor.to(device) for tensor in batch_of(step, batch)]
+    inputs = [tensor.to(device) for tensor in make_batch(step, batch)]
     for tensor in inputs:
         if tensor.ndim == 2:  # the tokens of texts
             tensor[:, -PADDED:] = 1
@@ -63,4 +63,4 @@ def forward(model: nn.Module, step: TrainingStep, batch: int, device: str) -> Te
 
 def first_trained(step: TrainingStep) -> TrainingStep:
     """The training step before an evaluation, which leaves the optimizer's state behind."""
-    return changed(step, training=True)
+    return replace(step, training=True)

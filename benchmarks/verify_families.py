@@ -28,7 +28,7 @@ from ddpfix.fixtures.families import VARIANTS, Variant
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.evidence import RunTrace
 from ddpfix.launchers.verify.request import VerifyRequest
-from ddpfix.launchers.verify.traced_run import prefix
+from ddpfix.launchers.verify.traced_run import tracer_prefix
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -78,7 +78,7 @@ def judged(forge: Forge, folder: Path, variant: Variant, precision: str) -> Verd
         VerifyRequest(
             script,
             [*words(folder / "out", BATCH, 1), *(["--amp", precision] if low else [])],
-            wanted=["amp"] if low else [],
+            capabilities=["amp"] if low else [],
             unsafe=variant.unsafe,
             world_sizes=WORLDS,
             accumulations=ACCUMULATIONS,
@@ -134,12 +134,12 @@ def group_facts(reference: RunTrace, run: RunTrace) -> dict[str, Any]:
     steps, base = compare.steps(run.ranks), compare.steps(reference.ranks)
     off = {what: compare.deviation(base, steps, what).largest for what in ("loss", "norm", "lr")}
     return {
-        "world": run.world,
+        "world": run.world_size,
         "accumulation": run.accumulation,
         "steps": len(steps),
         "losses": [round(step.loss, 7) for step in (steps[0], steps[-1])],
         "off": {what: float(f"{value:.1e}") for what, value in off.items()},
-        "f1": compare.metric(run.ranks, "eval_f1")[-1:],
+        "f1": compare.metric_values(run.ranks, "eval_f1")[-1:],
     }
 
 
@@ -161,7 +161,7 @@ def print_overhead(folder: Path) -> None:
             rounds = []
             for number in range(ROUNDS):
                 out = folder / f"trace-{epochs}-{number}"
-                own = prefix(out, ["--threads", "1"]) if traced else ()
+                own = tracer_prefix(out, ["--threads", "1"]) if traced else ()
                 rounds.append(
                     run([sys.executable, *own, str(script), *words(folder / "out", 12, 1)])
                 )

@@ -19,7 +19,7 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path:
     return state / "ddpfix"
 
 
-def keep(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file so that it is complete or unchanged; makes its folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".part")

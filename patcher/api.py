@@ -2,10 +2,9 @@
 
 from .analysis.load import read_program
 from .analysis.program import Program
-from .capabilities import Capability, all_capabilities
-from .capabilities import chosen as choose_capabilities
+from .capabilities import Capability, all_capabilities, select_capabilities
 from .capabilities.flags import Flag
-from .codes import split
+from .codes import split_codes
 from .engine.check import check
 from .engine.patch import FileChange, Patch, patch
 from .findings import Finding, Safety, Severity
@@ -27,11 +26,11 @@ __all__ = [
     "all_capabilities",
     "all_rules",
     "check",
-    "choose_capabilities",
     "concise",
     "decode",
     "diagnose",
     "patch",
     "read_program",
-    "split",
+    "select_capabilities",
+    "split_codes",
 ]

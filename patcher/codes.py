@@ -22,7 +22,7 @@ def all_codes() -> list[str]:
     return [name.partition("_")[0].upper() for name in rule_files()]
 
 
-def selected(codes: Iterable[str], select: Sequence[str], ignore: Sequence[str]) -> list[str]:
+def select_codes(codes: Iterable[str], select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """``codes`` that start with a prefix in ``select`` (empty: any) and with none in ``ignore``.
 
     Raises InputError for a prefix that fits no code.
@@ -39,6 +39,6 @@ def selected(codes: Iterable[str], select: Sequence[str], ignore: Sequence[str])
     ]
 
 
-def split(value: Sequence[str]) -> list[str]:
+def split_codes(value: Sequence[str]) -> list[str]:
     """The values of a repeatable option as one list: ``--select DF1,DF2 --select DF3``."""
     return [code.strip() for item in value for code in item.split(",") if code.strip()]

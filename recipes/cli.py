@@ -11,9 +11,9 @@ import click
 from ..errors import InputError
 from ..record import as_dict
 from . import model
-from .load import load, text_of
+from .load import load, recipe_toml
 from .parse import parse
-from .show import figures, listed, print_table
+from .show import figures, print_table, recipe_overview
 
 DEFAULT_NAME = "recipe"
 FIELDS = "\b\nFields of a recipe:\n" + (model.__doc__ or "").partition("::\n\n")[2]
@@ -26,7 +26,7 @@ def recipes(ctx: click.Context, as_json: bool) -> None:
     """List the recipes shipped with ddpfix, show one, or create one from a shell file."""
     if ctx.invoked_subcommand:
         return
-    overview = listed()
+    overview = recipe_overview()
     if as_json:
         click.echo(json.dumps(overview, indent=2))
         return
@@ -45,7 +45,7 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
     """Print every value of a recipe (NAME or a file) with its source."""
     recipe = load(name)
     if as_toml:
-        click.echo(text_of(name), nl=False)
+        click.echo(recipe_toml(name), nl=False)
     elif as_json:
         click.echo(json.dumps(as_dict(recipe), indent=2))
     else:

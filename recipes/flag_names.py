@@ -78,7 +78,7 @@ many scripts overwrite it: a recipe says with flags.max_steps that its script ob
 PER_PROCESS = ("per_gpu", "per_device", "micro_batch")
 """Parts of batch flags' names that mean the batch of one process, never that of all GPUs."""
 
-DATA = re.compile(
+DATA_FLAG = re.compile(
     r"(?=.*(train|eval|dev|valid|val|test|query|candidate|codebase|data|corpus))"
     r"(?=.*(file|filename|path|data|set|src|tgt))(?!.*(dir|model|output|out_|save|cache|log|trace))"
 )
@@ -87,21 +87,21 @@ DATA_FOLDERS = ("data_dir", "data_folder", "data_root", "dataset_dir")
 """Flags of a folder to which a script adds the bare names of its data files."""
 TRAINING_DATA = re.compile(r"^(?!.*(eval|dev|valid|test)).*train")
 # Suffixes of training files with one example per line.
-LINES = (".txt", ".jsonl", ".tsv")
-TESTING = re.compile(r"(do_)?(test|eval|predict|inference|valid)(_only)?")
+LINE_FORMATS = (".txt", ".jsonl", ".tsv")
+EVALUATION_SWITCH = re.compile(r"(do_)?(test|eval|predict|inference|valid)(_only)?")
 
 
-def bare(flag: str) -> str:
+def normalize_flag(flag: str) -> str:
     """The flag's name in lower case, without leading dashes and with underscores."""
     return flag.lstrip("-").replace("-", "_").lower()
 
 
 def flag_for(role: str, flags: Iterable[str]) -> str | None:
     """The most likely of ``flags`` for a role; None where none is known for it."""
-    by_name = {bare(flag): flag for flag in flags}
+    by_name = {normalize_flag(flag): flag for flag in flags}
     return next((by_name[name] for name in ROLES[role] if name in by_name), None)
 
 
 def is_data(flag: str, value: str) -> bool:
     """Whether a flag and its value name a data file."""
-    return bool(DATA.match(bare(flag)) and DATA_FILE.fullmatch(value))
+    return bool(DATA_FLAG.match(normalize_flag(flag)) and DATA_FILE.fullmatch(value))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .model import MAY_LACK, PARTS, Recipe
+from .model import OPTIONAL_TABLES, SUBTABLES, Recipe
 
 SHIPPED = Path(__file__).parent
 
 
-def known() -> list[str]:
+def recipe_names() -> list[str]:
     """The names of the recipes that come with ddpfix, sorted."""
     return sorted(file.stem for file in SHIPPED.glob("*.toml"))
 
@@ -31,16 +31,16 @@ def load(name_or_path: str) -> Recipe:
 
         text = _read(Path(name_or_path))
         return parse(text, source=name_or_path, name=Path(name_or_path).stem)
-    if name_or_path in known():
+    if name_or_path in recipe_names():
         return _shipped(name_or_path)
     # Aliases come last, as all recipes have to be read for them.
-    for recipe in map(_shipped, known()):
+    for recipe in map(_shipped, recipe_names()):
         if name_or_path in recipe.aliases:
             return recipe
     raise InputError(_unknown(name_or_path))
 
 
-def text_of(name_or_path: str) -> str:
+def recipe_toml(name_or_path: str) -> str:
     """The text of a recipe's file. Raises InputError as `load` does."""
     if _is_path(name_or_path):
         return _read(Path(name_or_path))
@@ -63,8 +63,10 @@ def _read(path: Path) -> str:
 def _shipped(name: str) -> Recipe:
     """Read a recipe of ddpfix's own, without validation."""
     fields = tomllib.loads(_shipped_text(name))
-    nested = {key: kind(**_hashable(fields[key])) for key, kind in PARTS.items() if key in fields}
-    tables = {key: fields.get(key, {}) for key in MAY_LACK}
+    nested = {
+        key: kind(**_hashable(fields[key])) for key, kind in SUBTABLES.items() if key in fields
+    }
+    tables = {key: fields.get(key, {}) for key in OPTIONAL_TABLES}
     return Recipe(**{**_hashable(fields), **nested, **tables, "name": name})
 
 
@@ -80,6 +82,8 @@ def _shipped_text(name: str) -> str:
 
 
 def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, known(), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.4)
     hint = f"did you mean {close[0]}? " if close else ""
-    return f"no recipe {name!r}: {hint}Known: {', '.join(known())}; or the path of a TOML file"
+    return (
+        f"no recipe {name!r}: {hint}Known: {', '.join(recipe_names())}; or the path of a TOML file"
+    )

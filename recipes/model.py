@@ -100,8 +100,8 @@ class Recipe:
     name: str = ""
 
 
-PARTS = {"flags": Flags, "batch": Batch, "data": Data, "output": Output, "model": Network}
-MAY_LACK = ("arguments", "if_declared", "out_of_memory", "sources")
+SUBTABLES = {"flags": Flags, "batch": Batch, "data": Data, "output": Output, "model": Network}
+OPTIONAL_TABLES = ("arguments", "if_declared", "out_of_memory", "sources")
 """Tables that may be left out, and are empty then."""
 
 

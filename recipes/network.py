@@ -54,7 +54,7 @@ class Network:
     lora: Figure = "--lora_r"
 
 
-def number(figure: Figure, arguments: Mapping[str, Any]) -> int:
+def figure_value(figure: Figure, arguments: Mapping[str, Any]) -> int:
     """The number of a figure, or the value of its flag, 0 where that is not passed."""
     return int(arguments.get(figure) or 0) if isinstance(figure, str) else figure
 

@@ -13,10 +13,10 @@ import cattrs
 from cattrs.v import format_exception as cattrs_text
 
 from ..errors import InputError
-from ..record import changed
+from ..record import replace
 from .model import Recipe, Value
 from .network import Figure
-from .validation import CHECKED
+from .validation import VALIDATED_CLASSES
 
 
 def parse(text: str, *, source: str, name: str) -> Recipe:
@@ -38,7 +38,7 @@ def parse(text: str, *, source: str, name: str) -> Recipe:
         # The message is one line: only the first error.
         message = cattrs.transform_error(error, path="", format_exception=_error_text)[0]
         raise InputError(f"{source}: {_field_first(message)}") from None
-    return changed(recipe, name=name)
+    return replace(recipe, name=name)
 
 
 def _error_text(error: BaseException, kind: type | None) -> str:
@@ -121,7 +121,7 @@ def _converter() -> cattrs.Converter:
     }
     for other, structure in others.items():
         converter.register_structure_hook_func(partial(eq, other), structure)
-    for kind, read in CHECKED.items():
+    for kind, read in VALIDATED_CLASSES.items():
         converter.register_structure_hook(kind, _as_record(converter, read))
     return converter
 

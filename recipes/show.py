@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from ..record import fields_of, is_record
-from .load import known, load
+from .load import load, recipe_names
 from .model import Recipe
 
 NOT_FIGURES = ("name", "description", "aliases", "task", "family", "script", "sources")
 
 
-def listed() -> list[dict[str, Any]]:
+def recipe_overview() -> list[dict[str, Any]]:
     """The recipes that come with ddpfix, with their main fields."""
-    recipes = [load(name) for name in known()]
+    recipes = [load(name) for name in recipe_names()]
     return [
         {
             "name": recipe.name,

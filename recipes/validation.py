@@ -15,7 +15,7 @@ import attrs
 from attrs import validators
 
 from ..record import fields_of
-from .model import MAY_LACK, Batch, Data, Flags, Output, Recipe, figures_of
+from .model import OPTIONAL_TABLES, Batch, Data, Flags, Output, Recipe, figures_of
 from .network import ARCHITECTURES, HEADS, PRECISIONS, Network
 
 Check = Callable[[Any, Any, Any], Any]
@@ -123,11 +123,11 @@ def _validated_class(record: type, checks: dict[str, Check]) -> type:
     kinds = get_type_hints(record)
     fields: dict[str, Any] = {}
     for name in fields_of(record):
-        missing: Any = attrs.Factory(dict) if name in MAY_LACK else attrs.NOTHING
+        missing: Any = attrs.Factory(dict) if name in OPTIONAL_TABLES else attrs.NOTHING
         default = getattr(record, name, missing)
         fields[name] = attrs.field(type=kinds[name], default=default, validator=checks.get(name))
     return attrs.make_class(record.__name__, fields, frozen=True)
 
 
-CHECKED = {record: _validated_class(record, checks) for record, checks in CHECKS.items()}
+VALIDATED_CLASSES = {record: _validated_class(record, checks) for record, checks in CHECKS.items()}
 """The attrs class for each record."""

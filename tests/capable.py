@@ -8,19 +8,19 @@ from pathlib import Path
 from cases import module
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.capabilities import Capability, chosen
+from ddpfix.patcher.capabilities import Capability, select_capabilities
 from ddpfix.patcher.engine.patch import patch
-from ddpfix.patcher.engine.rounds import one_round
+from ddpfix.patcher.engine.rounds import apply_round
 from forked import Forge, Job, Run
 
 
 def plain_and_capable(folder: Path, names: Sequence[str]) -> tuple[Path, Path]:
     """Family A, patched without capabilities and with those named."""
     paths = []
-    for name, capabilities in (("plain", ()), ("capable", chosen(names))):
+    for name, capabilities in (("plain", ()), ("capable", select_capabilities(names))):
         paths.append(copy_family("bigclonebench", folder / name))
         result = patch(paths[-1], capabilities=capabilities)
-        assert (result.refusal, result.lacking) == ("", ())
+        assert (result.refusal, result.capability_failures) == ("", ())
         result.write()
     return paths[0], paths[1]
 
@@ -54,7 +54,7 @@ def added(capability: Capability, text: str) -> str:
         findings = [finding for finding in capability.findings(program) if finding.edits]
         if not findings:
             break
-        program = one_round(program, findings, {})
+        program = apply_round(program, findings, {})
     assert not any(finding.edits for finding in capability.findings(program))
     return program.script.source.text
 

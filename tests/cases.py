@@ -11,7 +11,7 @@ from typing import Any
 
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing import helper_code as inserts
-from ddpfix.patcher.engine.rounds import one_round
+from ddpfix.patcher.engine.rounds import apply_round
 from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.source.files import Source
@@ -59,4 +59,4 @@ def fixed(code: str, text: str) -> str:
     """The script after one rule's edits."""
     program = Program(module(text))
     findings = [finding for finding in RULES[code].findings(program) if finding.edits]
-    return one_round(program, findings, {}).script.source.text
+    return apply_round(program, findings, {}).script.source.text

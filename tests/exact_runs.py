@@ -130,7 +130,7 @@ def parameters_apart(one: Run, other: Run) -> float:
     """|a - b| / |a| of the last parameters that two runs kept."""
     last = []
     for run in (one, other):
-        names = [event.file for event in run.ranks[0].of(Parameters) if event.file]
+        names = [event.file for event in run.ranks[0].events_of(Parameters) if event.file]
         last.append(numpy.load(run.folder / "trace" / names[-1]))
     first, second = (numpy.concatenate([a[name].ravel() for name in a.files]) for a in last)
     return float(numpy.linalg.norm(first - second) / numpy.linalg.norm(first))

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from attrs import frozen
-from ddpfix.launchers.backends.command import STALE, STALE_PREFIXES, Command
+from ddpfix.launchers.backends.command import STALE_PREFIXES, STALE_VARIABLES, Command
 from ddpfix.launchers.running.runner import LOG, RunOutcome
 from ddpfix.launchers.trace.read import RankTrace, read
-from ddpfix.launchers.verify.traced_run import TracedRun, prefix
+from ddpfix.launchers.verify.traced_run import TracedRun, tracer_prefix
 
 COUNTS = ("--processes", "--num_processes")  # of our own back end and of accelerate
 HANG = "120"  # seconds without any event
@@ -81,7 +81,7 @@ class Forge:
     """Makes runs; to be closed as a context manager."""
 
     def __enter__(self) -> Forge:
-        kept = {k: v for k, v in os.environ.items() if k not in STALE}
+        kept = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
         kept = {k: v for k, v in kept.items() if not k.startswith(STALE_PREFIXES)}
         fixed = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         self._server = subprocess.Popen(
@@ -144,7 +144,7 @@ def _words(job: Job) -> dict[str, Any]:
 def _words_of(what: Command, folder: Path) -> dict[str, Any]:
     """What a command says that starts ranks, or one process."""
     argv = list(what.argv)
-    tracers = {sealed: prefix(folder, sealed=sealed)[1] for sealed in (False, True)}
+    tracers = {sealed: tracer_prefix(folder, sealed=sealed)[1] for sealed in (False, True)}
     (sealed,) = (key for key, module in tracers.items() if module in argv)
     worlds = [int(argv[argv.index(flag) + 1]) for flag in COUNTS if flag in argv]
     return {

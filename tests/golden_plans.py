@@ -20,7 +20,7 @@ from ddpfix.cli import ddpfix
 from ddpfix.launchers.backends import command
 from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
 from ddpfix.patcher.capabilities import all_capabilities
-from ddpfix.recipes.load import known, load
+from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.model import Recipe
 
 FOLDER = Path(__file__).parent / "golden"
@@ -72,7 +72,7 @@ def _launched(recipe: Recipe, inventory: str, folder: Path) -> tuple[list[str], 
     """The command's words and the plan's sentences, or no words and why there is no plan."""
     script = laid_out(recipe, folder)
     options = ["--script", script, "--gpus", inventory, "--output", folder / "run", "--no-learned"]
-    unset = dict.fromkeys(("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", *command.STALE))
+    unset = dict.fromkeys(("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", *command.STALE_VARIABLES))
     done = CliRunner().invoke(
         ddpfix,
         ["launch", "--recipe", recipe.name, "--dry-run", *map(str, options)],
@@ -137,7 +137,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.glob("*.txt"):
         path.unlink()
-    for name in known():
+    for name in recipe_names():
         path_of(name).write_text(golden_text(name))
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from ddpfix.launchers.memory.cuda import INNER, as_on_card
-from ddpfix.launchers.memory.curves import curve_of
+from ddpfix.launchers.memory.cuda import KERNEL_WORKSPACES, as_on_card
+from ddpfix.launchers.memory.curves import trace_curve
 from ddpfix.launchers.memory.peak import Curve
 from ddpfix.launchers.memory.step import TrainingStep
-from ddpfix.launchers.memory.storages import Watch
+from ddpfix.launchers.memory.storages import StorageTracker
 from ddpfix.recipes.network import Network
-from ddpfix.record import changed
+from ddpfix.record import replace
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -75,13 +75,13 @@ def seen(make: Callable[[], Tensor], capability: tuple[int, int]) -> dict[str, A
     """The operations of a forward and a backward pass, and the result's type."""
     names: list[str] = []
 
-    class Names(Watch):  # type: ignore[no-untyped-call]
+    class Names(StorageTracker):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, *rest: Any, **options: Any) -> Any:
             if func.namespace == "aten":
                 names.append(func.overloadpacket.__name__)
             return super().__torch_dispatch__(func, *rest, **options)
 
-    with as_on_card(capability), FakeTensorMode(), Names(INNER) as watch:
+    with as_on_card(capability), FakeTensorMode(), Names(KERNEL_WORKSPACES) as watch:
         with torch.autocast("cpu", torch.bfloat16):
             result = make()
         kept = sum(watch.blocks[number].size for number in watch._live.values())
@@ -151,15 +151,15 @@ NETWORK = Network(
 PLAIN = TrainingStep(NETWORK, 64)
 STEPS = {
     "plain": PLAIN,
-    "eager": changed(PLAIN, attention="eager"),
-    "half": changed(PLAIN, precision="bf16"),
-    "LoRA": changed(PLAIN, lora_rank=4),
-    "evaluation": changed(PLAIN, training=False),
+    "eager": replace(PLAIN, attention="eager"),
+    "half": replace(PLAIN, precision="bf16"),
+    "LoRA": replace(PLAIN, lora_rank=4),
+    "evaluation": replace(PLAIN, training=False),
 }
 
 
 def curve(step: TrainingStep) -> dict[str, Any]:
-    found = curve_of(step, (8, 64, 1024))
+    found = trace_curve(step, (8, 64, 1024))
     return found.to_json() if isinstance(found, Curve) else {"because": found.because}
 
 
@@ -169,7 +169,7 @@ if __name__ == "__main__":
         {
             "seen": {name: seen(*operation) for name, operation in OPERATIONS.items()},
             "made": {
-                name: [made(program, mode) for mode in (FakeTensorMode(), Watch({}))]
+                name: [made(program, mode) for mode in (FakeTensorMode(), StorageTracker({}))]
                 for name, program in SHORT_CUTS.items()
             },
             "curves": {name: curve(step) for name, step in STEPS.items()},

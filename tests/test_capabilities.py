@@ -14,8 +14,8 @@ from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.capabilities import SECTIONS, all_capabilities, chosen
-from ddpfix.patcher.capabilities.models import made, parts
+from ddpfix.patcher.capabilities import SECTIONS, all_capabilities, select_capabilities
+from ddpfix.patcher.capabilities.models import model_constructions, transformer_parts
 from ddpfix.patcher.engine.patch import patch
 
 NAMES = [one.name for one in all_capabilities()]
@@ -44,12 +44,12 @@ def test_every_manual_has_its_sections_and_names_its_flags() -> None:
 def test_names_choose_in_the_order_of_adding(
     wanted: tuple[str, ...], unwanted: tuple[str, ...], found: list[str]
 ) -> None:
-    assert [one.name for one in chosen(wanted, unwanted)] == found
+    assert [one.name for one in select_capabilities(wanted, unwanted)] == found
 
 
 def test_a_name_that_no_capability_has_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(InputError, match=r"no capability teleport; there are .*loader"):
-        chosen(["teleport"])
+        select_capabilities(["teleport"])
 
 
 def test_the_command_line_names_them_and_explain_prints_the_manual(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_what_cannot_be_added_is_told_with_its_place_and_reason(tmp_path: Path) 
 def test_what_is_left_is_told_in_the_lines_of_the_result(tmp_path: Path) -> None:
     result = patch(copy_family("bigclonebench", tmp_path), capabilities=all_capabilities())
     texts = {change.source.name: change.text for change in result.changes}
-    assert result.left
-    for finding in result.left:
+    assert result.findings_after
+    for finding in result.findings_after:
         source = finding.module.source
         assert source.text == texts.get(source.name, source.text), finding.code
 
@@ -140,7 +140,9 @@ def test_all_together_leave_a_script_that_compiles_checks_clean_and_is_stable(
         }
     again = patch(path, unsafe=True, capabilities=all_capabilities())
     assert (again.refusal, again.changes, again.remaining) == ("", (), [])
-    assert {f.code for f in again.lacking} == {f.code for f in result.lacking}
+    assert {f.code for f in again.capability_failures} == {
+        f.code for f in result.capability_failures
+    }
 
 
 THROUGH_A_NAME = """
@@ -157,5 +159,5 @@ model = DistributedDataParallel(Net(config))
 
 def test_a_model_that_its_constructor_keeps_through_a_local_name_is_found() -> None:
     program = Program(module(THROUGH_A_NAME))
-    (construction,) = made(program)
-    assert parts(program, construction) == {"encoder": "RobertaModel"}
+    (construction,) = model_constructions(program)
+    assert transformer_parts(program, construction) == {"encoder": "RobertaModel"}

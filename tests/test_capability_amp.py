@@ -18,7 +18,7 @@ import torch
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.editing.helpers import helper_code
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
@@ -26,7 +26,7 @@ from forked import Forge, Job, Run
 FOLDER = Path(__file__).parent
 SHAPES = Path(ddpfix.fixtures.__file__).parent / "shapes"
 DATA = SHAPES / "data"
-(CAPABILITY,) = chosen(["amp"])
+(CAPABILITY,) = select_capabilities(["amp"])
 LOW, FULL = ["torch.bfloat16"], ["torch.float32"]
 # bfloat16 has 8 bits: a sum of gradients over other micro-batches is rounded to them elsewhere.
 ROUNDING = 2**-7
@@ -96,7 +96,7 @@ def shape(
         paths[kind] = folder / f"{kind}.py"
         shutil.copy(SHAPES / f"{name}.py", paths[kind])
         result = patch(paths[kind], capabilities=capabilities)
-        assert (result.refusal, result.lacking) == ("", ())
+        assert (result.refusal, result.capability_failures) == ("", ())
         result.write()
 
     def job(run: str, kind: str, world: int | None, *words: str) -> Job:
@@ -136,7 +136,7 @@ def test_layers_compute_in_low_precision_in_training_and_evaluation(
     name: str, runs: Mapping[str, Run]
 ) -> None:
     assert_low(runs[name])
-    assert compare.ranks_part(runs[name].ranks) == 0
+    assert compare.first_divergent_step(runs[name].ranks) == 0
     assert outputs(runs[name]).keys() == outputs(runs["off"]).keys()
     assert losses(runs[name])[0] != losses(runs["off"])[0]
     assert losses(runs[name])[0] == pytest.approx(losses(runs["off"])[0], rel=ROUNDING)
@@ -178,7 +178,7 @@ def test_a_step_with_an_overflow_is_skipped_on_all_ranks_and_by_the_schedule(
 
 def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
     again = patch(scripts[1], capabilities=[CAPABILITY])
-    assert (again.refusal, again.changes, again.lacking) == ("", (), ())
+    assert (again.refusal, again.changes, again.capability_failures) == ("", (), ())
 
 
 def test_other_shapes_are_as_they_were_without_the_flag(shape: Mapping[str, Run]) -> None:
@@ -190,7 +190,7 @@ def test_other_shapes_are_as_they_were_without_the_flag(shape: Mapping[str, Run]
 
 def test_other_shapes_compute_in_low_precision_with_it(shape: Mapping[str, Run]) -> None:
     assert_low(shape["fp16"])
-    assert compare.ranks_part(shape["fp16"].ranks) == 0
+    assert compare.first_divergent_step(shape["fp16"].ranks) == 0
     assert outputs(shape["fp16"]).keys() == outputs(shape["off"]).keys()
     assert {scale for seen in shape["fp16"].seen for scale in seen["scales"]} == {2.0**16}
 

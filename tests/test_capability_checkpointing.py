@@ -8,13 +8,13 @@ import pytest
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import Kind, build_clone_data, build_model, clone_arguments
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 PRELUDE = Path(__file__).parent / "preludes" / "saved.py"
 KINDS: tuple[Kind, ...] = ("gpt2", "roberta")
-(CAPABILITY,) = chosen(["checkpointing"])
+(CAPABILITY,) = select_capabilities(["checkpointing"])
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_ranks_take_the_same_steps(kind: Kind, runs: dict[str, Run]) -> None:
     assert len(before) == 3  # of two, two and one micro-batches
     assert compare.deviation(before, after, "loss").largest < 1e-6
     assert compare.deviation(before, after, "norm").largest < 1e-5
-    assert compare.ranks_part(runs[f"{kind}, on"].ranks) == 0
+    assert compare.first_divergent_step(runs[f"{kind}, on"].ranks) == 0
     for plain, capable in zip(runs[kind].ranks, runs[f"{kind}, on"].ranks, strict=True):
         counts = compare.all_reduces_per_step(capable)
         assert counts == compare.all_reduces_per_step(plain)
@@ -74,7 +74,7 @@ def test_ranks_take_the_same_steps(kind: Kind, runs: dict[str, Run]) -> None:
 
 def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
     again = patch(scripts[1], capabilities=[CAPABILITY])
-    assert (again.refusal, again.changes, again.lacking) == ("", (), ())
+    assert (again.refusal, again.changes, again.capability_failures) == ("", (), ())
 
 
 HEAD = """\

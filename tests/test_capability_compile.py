@@ -8,12 +8,12 @@ import pytest
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
 PRELUDE = Path(__file__).parent / "preludes" / "compiled.py"
-(CAPABILITY,) = chosen(["compile"])
+(CAPABILITY,) = select_capabilities(["compile"])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_ranks_take_the_same_steps(runs: dict[str, Run]) -> None:
     assert len(before) == 4
     assert compare.deviation(before, after, "loss").largest < 1e-5
     assert compare.deviation(before, after, "norm").largest < 1e-5
-    assert compare.ranks_part(runs["compiled"].ranks) == 0
+    assert compare.first_divergent_step(runs["compiled"].ranks) == 0
 
 
 def test_gradients_are_reduced_once_a_step(runs: dict[str, Run]) -> None:
@@ -96,7 +96,7 @@ def test_what_is_kept_has_the_same_names(runs: dict[str, Run]) -> None:
 
 def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
     again = patch(scripts[1], capabilities=[CAPABILITY])
-    assert (again.refusal, again.changes, again.lacking) == ("", (), ())
+    assert (again.refusal, again.changes, again.capability_failures) == ("", (), ())
 
 
 SCRIPT = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
-from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
 
@@ -22,10 +22,10 @@ TUNED = (
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Family A, patched without the capability and with it."""
     found = {}
-    for name, capabilities in (("plain", ()), ("capable", chosen(["loader"]))):
+    for name, capabilities in (("plain", ()), ("capable", select_capabilities(["loader"]))):
         found[name] = copy_family("bigclonebench", tmp_path_factory.mktemp(name))
         result = patch(found[name], capabilities=capabilities)
-        assert (result.refusal, result.lacking) == ("", ())
+        assert (result.refusal, result.capability_failures) == ("", ())
         result.write()
     return found
 
@@ -125,5 +125,5 @@ def test_an_attention_that_the_model_cannot_have_is_told_and_not_used(
 
 
 def test_a_second_patch_changes_nothing(scripts: dict[str, Path]) -> None:
-    again = patch(scripts["capable"], capabilities=chosen(["loader"]))
-    assert (again.refusal, again.changes, again.lacking) == ("", (), ())
+    again = patch(scripts["capable"], capabilities=select_capabilities(["loader"]))
+    assert (again.refusal, again.changes, again.capability_failures) == ("", (), ())

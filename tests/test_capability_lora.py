@@ -13,8 +13,8 @@ import pytest
 from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
 from ddpfix.fixtures.tiny import Kind, build_clone_data, build_model, clone_arguments
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.patcher.capabilities import chosen
 from ddpfix.patcher.capabilities import helper_code as inserts
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.capabilities.with_lora import FLAGS
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
@@ -22,7 +22,7 @@ from forked import Forge, Job, Run
 PRELUDE = Path(__file__).parent / "preludes" / "trained.py"
 add_lora: Any = inserts.add_lora
 NAMES = ["lora", "checkpointing"]
-LORA = next(one for one in chosen(NAMES) if one.name == "lora")
+LORA = next(one for one in select_capabilities(NAMES) if one.name == "lora")
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_two_ranks_train_as_one_does(runs: dict[str, Run]) -> None:
     assert len(one) == 3
     assert compare.deviation(one, two, "loss").largest < 1e-6
     assert compare.deviation(one, two, "norm").largest < 1e-5
-    assert compare.ranks_part(runs["two"].ranks) == 0
-    assert compare.ranks_part(runs["checkpointed"].ranks) == 0
+    assert compare.first_divergent_step(runs["two"].ranks) == 0
+    assert compare.first_divergent_step(runs["checkpointed"].ranks) == 0
 
 
 def test_what_is_kept_holds_adapters_and_is_read_back(runs: dict[str, Run]) -> None:
@@ -137,8 +137,8 @@ def test_what_is_kept_holds_adapters_and_is_read_back(runs: dict[str, Run]) -> N
 
 
 def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
-    again = patch(scripts[1], capabilities=chosen(NAMES))
-    assert (again.refusal, again.changes, again.lacking) == ("", (), ())
+    again = patch(scripts[1], capabilities=select_capabilities(NAMES))
+    assert (again.refusal, again.changes, again.capability_failures) == ("", (), ())
 
 
 # ---- what the script's own ways of saving and reading make of it

@@ -18,19 +18,19 @@ from cases import module
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.capabilities.helper_code import Resumable
 from ddpfix.patcher.editing.edits import Insert, Rewrite
 from ddpfix.patcher.editing.helper_code import save_on_main
 from ddpfix.patcher.engine.patch import patch
-from ddpfix.patcher.engine.rounds import one_round
+from ddpfix.patcher.engine.rounds import apply_round
 from ddpfix.patcher.findings import Finding
 from forked import Forge, Job, Run
 from test_shapes import SHAPES, copies, files, files_below
 
 PRELUDE = Path(__file__).parent / "preludes" / "killing.py"
 SHAPE = {shape.name: shape for shape in SHAPES}
-(RESUME,) = chosen(["resume"])
+(RESUME,) = select_capabilities(["resume"])
 LIMIT = 2
 OFTEN, SAVING = (f"--save_steps={every} --save_total_limit={LIMIT}" for every in (1, 2))
 WHOLE = re.compile(r"step-\d{6}\.pt")
@@ -59,7 +59,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("family")
     script = copy_family("bigclonebench", folder / "script")
     result = patch(script, capabilities=[RESUME])
-    assert (result.refusal, result.lacking) == ("", ())
+    assert (result.refusal, result.capability_failures) == ("", ())
     result.write()
     model = build_model(folder / "model", "gpt2")
     data = build_clone_data(folder / "data", train=20, valid=7, test=5)
@@ -77,7 +77,7 @@ def shaped(
     shape = SHAPE[name]
     _, script = copies(name, folder)
     result = patch(script, exact=exact, capabilities=[RESUME])
-    assert (result.refusal, result.lacking) == ("", ())
+    assert (result.refusal, result.capability_failures) == ("", ())
     result.write()
     return Subject(folder, script, lambda out: shape.arguments(out, batch, accumulation))
 
@@ -269,7 +269,12 @@ def test_without_its_flags_nothing_is_computed_or_written_otherwise(
 
 def test_a_second_patch_changes_nothing(family: Subject) -> None:
     again = patch(family.script, capabilities=[RESUME])
-    assert (again.refusal, again.changes, again.lacking, again.remaining) == ("", (), (), [])
+    assert (again.refusal, again.changes, again.capability_failures, again.remaining) == (
+        "",
+        (),
+        (),
+        [],
+    )
 
 
 # ---- what a loop carries, and what stands in the way
@@ -485,7 +490,7 @@ def main():
 def test_a_resume_of_the_scripts_own_makes_way() -> None:
     program = Program(module(OWN_RESUME))
     while findings := list(RESUME.findings(program)):
-        program = one_round(program, findings, {})
+        program = apply_round(program, findings, {})
     text = program.script.source.text
     assert "os.listdir(args.output_dir) and not args.resume:\n        raise" in text
     assert (

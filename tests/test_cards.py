@@ -11,7 +11,7 @@ from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.launchers.gpus import specs as cards
 from ddpfix.launchers.gpus.model import Gpu
-from ddpfix.launchers.gpus.simulated import simulated
+from ddpfix.launchers.gpus.simulated import simulate_inventory
 
 PLAN = ("plan", "--recipe", "graphcodebert", "--gpus")
 
@@ -47,17 +47,17 @@ MEANT = {
 
 @pytest.mark.parametrize("words", MEANT)
 def test_a_card_is_known_by_what_people_call_it(words: str) -> None:
-    card = cards.meant(words)
+    card = cards.find_card(words)
     assert card.name == MEANT[words]
-    assert cards.named(card.name) is card
+    assert cards.card_named(card.name) is card
 
 
 def test_every_card_is_meant_by_its_own_name() -> None:
-    assert [cards.meant(card.name) for card in cards.cards()] == list(cards.cards())
+    assert [cards.find_card(card.name) for card in cards.known_cards()] == list(cards.known_cards())
 
 
-@pytest.mark.parametrize("card", cards.cards(), ids=lambda card: card.name)
-def test_the_figures_fit_each_other_of(card: cards.Card) -> None:
+@pytest.mark.parametrize("card", cards.known_cards(), ids=lambda card: card.name)
+def test_the_figures_fit_each_other_of(card: cards.CardSpec) -> None:
     rates = card.tflops
     assert set(rates) <= {"fp32", "tf32", "bf16", "fp16"}
     assert {"fp32", "fp16"} <= set(rates)
@@ -72,7 +72,7 @@ def test_the_figures_fit_each_other_of(card: cards.Card) -> None:
 
 
 def test_an_inventory_of_cards_that_are_not_here_is_like_one_of_cards_that_are() -> None:
-    found = simulated(["1x A100 80GB", "2 x T4"])
+    found = simulate_inventory(["1x A100 80GB", "2 x T4"])
     assert found.simulated
     assert found.note == "Simulated: 1 x NVIDIA A100-SXM4-80GB, 2 x Tesla T4."
     assert [gpu.name for gpu in found.usable] == ["NVIDIA A100-SXM4-80GB", "Tesla T4", "Tesla T4"]
@@ -162,6 +162,6 @@ def test_a_name_that_could_begin_a_uuid_is_asked_of_the_machine(
 
 
 def test_a_cards_name_is_not_known() -> None:
-    assert cards.named("NVIDIA Test Card") is None
+    assert cards.card_named("NVIDIA Test Card") is None
     with pytest.raises(InputError):
-        cards.meant("Test Card")
+        cards.find_card("Test Card")

@@ -22,7 +22,7 @@ CLEAN = "import torch\ndef f(args):\n    return 8 // max(args.n_gpu, 1)\n"
 def examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the scripts that are really checked, in order."""
     names: list[str] = []
-    examine = check_files.examine
+    examine = check_files.check_script
 
     def recorded(
         path: str, codes: tuple[str, ...], known: cache.Cache, data: bytes | None = None
@@ -30,7 +30,7 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(Path(path).name)
         return examine(path, codes, known, data)
 
-    monkeypatch.setattr(check_files, "examine", recorded)
+    monkeypatch.setattr(check_files, "check_script", recorded)
     return names
 
 
@@ -102,7 +102,7 @@ CHANGES: list[object] = [
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
-@pytest.mark.parametrize("settled", [0, cache.SETTLED])
+@pytest.mark.parametrize("settled", [0, cache.SETTLE_TIME_NS])
 def test_a_change_of_any_part_of_the_program_is_checked_anew(
     program: Path,
     change: Callable[[Path], object],
@@ -111,7 +111,7 @@ def test_a_change_of_any_part_of_the_program_is_checked_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # With no time to settle, new files too are recognised by their times.
-    monkeypatch.setattr(cache, "SETTLED", settled)
+    monkeypatch.setattr(cache, "SETTLE_TIME_NS", settled)
     script = program / "run.py"
     assert "steps.py:3:12: DF203" in findings(script)
     change(program)
@@ -239,7 +239,7 @@ def test_the_same_file_by_a_link_and_from_another_folder(
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_processes_change_neither_findings_nor_their_order(tmp_path: Path, broken: bool) -> None:
-    for number in range(3 * check_files.FEW):
+    for number in range(3 * check_files.MIN_SCRIPTS_PER_WORKER):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "run.py").write_text(PROGRAM + f"x = {number}\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import LEGACY, run
-from ddpfix.patcher.frontend.discover import scripts
+from ddpfix.patcher.frontend.discover import find_scripts
 from ddpfix.patcher.frontend.request import common_folder
 
 
@@ -23,7 +23,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 def found(folder: Path, *paths: str) -> list[str]:
     """Files below ``folder``, as paths from there."""
-    names = scripts([str(folder / path) for path in paths or (".",)])
+    names = find_scripts([str(folder / path) for path in paths or (".",)])
     return [str(Path(name).relative_to(folder)) for name in names]
 
 

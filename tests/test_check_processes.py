@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.patcher.frontend import checker as check_files
-from ddpfix.patcher.frontend.cache import NOTHING, Cache, CacheEntry
+from ddpfix.patcher.frontend.cache import NO_FINDINGS, Cache, CacheEntry
 
 MANY = 64
 CODES = ("DF203",)
@@ -28,12 +28,12 @@ def scripts(tmp_path: Path) -> list[str]:
 
 
 def examined(paths: list[str], jobs: int) -> list[CacheEntry]:
-    return list(check_files.examine_all(paths, CODES, Cache(None, ""), jobs))
+    return list(check_files.check_in_parallel(paths, CODES, Cache(None, ""), jobs))
 
 
 def test_records_come_in_the_order_of_the_paths_from_several_processes(scripts: list[str]) -> None:
     alone, shared = examined(scripts, 1), examined(scripts, 3)
-    assert [record.found[0].text for record in shared] == [
+    assert [record.diagnostics[0].text for record in shared] == [
         f"x = batch // args.n_gpu  # {n}" for n in range(MANY)
     ]
     assert shared == alone
@@ -43,17 +43,19 @@ def test_several_processes_do_the_work(scripts: list[str], monkeypatch: pytest.M
     def who(path: str, *_: object) -> CacheEntry:
         return CacheEntry(str(os.getpid()), (), (), "")
 
-    monkeypatch.setattr(check_files, "examine", who)
+    monkeypatch.setattr(check_files, "check_script", who)
     pids = {record.key for record in examined(scripts, 2)}
     assert str(os.getpid()) not in pids
-    assert {record.key for record in examined(scripts[: check_files.FEW], 2)} == {str(os.getpid())}
+    assert {
+        record.key for record in examined(scripts[: check_files.MIN_SCRIPTS_PER_WORKER], 2)
+    } == {str(os.getpid())}
 
 
 def broken_by(end: Callable[[], object]) -> Callable[..., CacheEntry]:
     def examine(path: str, *_: object) -> CacheEntry:
         if path.endswith("40.py"):
             end()
-        return NOTHING
+        return NO_FINDINGS
 
     return examine
 
@@ -62,7 +64,7 @@ def test_a_worker_that_is_killed_ends_in_one_line_that_names_the_way_out(
     scripts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = broken_by(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    monkeypatch.setattr(check_files, "examine", killed)
+    monkeypatch.setattr(check_files, "check_script", killed)
     with pytest.raises(InputError, match="a process was killed; --jobs 1 does without others"):
         examined(scripts, 2)
 
@@ -70,7 +72,7 @@ def test_a_worker_that_is_killed_ends_in_one_line_that_names_the_way_out(
 def test_an_exception_in_a_worker_is_raised_in_the_caller(
     scripts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_files, "examine", broken_by(lambda: 1 // 0))
+    monkeypatch.setattr(check_files, "check_script", broken_by(lambda: 1 // 0))
     with pytest.raises(ZeroDivisionError):
         examined(scripts, 2)
 

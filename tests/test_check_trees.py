@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ddpfix.patcher.analysis import load as project
 from ddpfix.patcher.frontend.cache import Cache, CacheEntry
-from ddpfix.patcher.frontend.checker import examine
+from ddpfix.patcher.frontend.checker import check_script
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.source import module
 
@@ -26,7 +26,7 @@ MODULE = "import torch\ndef f(args):\n    return 8 // args.n_gpu\n"
 
 @pytest.fixture(autouse=True)
 def nothing_cached() -> None:
-    module.parsed.cache_clear()
+    module.parse_and_number.cache_clear()
     project.module_of.cache_clear()
 
 
@@ -45,7 +45,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def checked(path: Path) -> CacheEntry:
-    return examine(str(path), CODES, Cache(None, ""))
+    return check_script(str(path), CODES, Cache(None, ""))
 
 
 def test_a_module_that_two_scripts_import_is_parsed_once(tmp_path: Path, parsed: list[str]) -> None:
@@ -53,7 +53,7 @@ def test_a_module_that_two_scripts_import_is_parsed_once(tmp_path: Path, parsed:
     scripts = [tmp_path / "a.py", tmp_path / "b.py"]
     for script in scripts:
         script.write_text(f"# {script.name}\n" + PROGRAM.format(name="steps"))
-    found = [checked(tmp_path / name).found for name in ("steps.py", "a.py", "b.py")]
+    found = [checked(tmp_path / name).diagnostics for name in ("steps.py", "a.py", "b.py")]
     assert parsed.count(MODULE) == 1
     assert len(parsed) == 3
     assert "steps.py" in {item.path for item in found[1]}
@@ -65,10 +65,10 @@ def test_a_module_is_read_once_for_all_scripts_beside_it(tmp_path: Path) -> None
     module_file.write_text(MODULE)
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text(PROGRAM.format(name="steps"))
-    first = examine(str(tmp_path / "a.py"), CODES, known)
+    first = check_script(str(tmp_path / "a.py"), CODES, known)
     module_file.write_text("")  # a check sees the file as it found it
     assert known.source(str(module_file)).text == MODULE
-    assert examine(str(tmp_path / "b.py"), CODES, known).found == first.found
+    assert check_script(str(tmp_path / "b.py"), CODES, known).diagnostics == first.diagnostics
 
 
 def test_a_program_that_others_import_is_whole_for_all_of_them(tmp_path: Path) -> None:
@@ -79,20 +79,20 @@ def test_a_program_that_others_import_is_whole_for_all_of_them(tmp_path: Path) -
     copy.parent.mkdir()
     copy.write_text(base.read_text())
     paths = [base, user, copy, base, user, copy]
-    found = [checked(path).found for path in paths]
+    found = [checked(path).diagnostics for path in paths]
     assert found[:3] == found[3:]
     assert "base.py" in {item.path for item in found[1]}
     assert found[0] == found[2]
 
 
 def test_only_so_many_modules_are_kept(tmp_path: Path, parsed: list[str]) -> None:
-    most = module.MOST_RECENT
+    most = module.MAX_CACHED_FILES
     paths = [tmp_path / f"m{number}.py" for number in range(most + 1)]
     for path in paths:
         path.write_text(f"import torch\n# {path.name}\n")
         checked(path)
     assert project.module_of.cache_info().currsize == most
-    assert module.parsed.cache_info().currsize == most
+    assert module.parse_and_number.cache_info().currsize == most
     checked(paths[-1])
     assert len(parsed) == most + 1
     checked(paths[0])

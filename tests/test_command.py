@@ -14,9 +14,9 @@ from ddpfix.errors import InputError
 from ddpfix.launchers.backends import command as commands
 from ddpfix.launchers.backends.command import Command, ProcessOptions, ScriptCall, build
 from ddpfix.launchers.backends.registry import NEUTRAL_CONFIG
-from ddpfix.launchers.cpu import cores
+from ddpfix.launchers.cpu import available_cores
 from ddpfix.launchers.planning.plan import solve, solve_shared
-from ddpfix.launchers.script.arguments import fixed_by, parse_flags
+from ddpfix.launchers.script.arguments import parse_flags, requested_batch
 from ddpfix.recipes.load import load
 
 RECIPE = load("codegpt-bigclonebench")
@@ -203,7 +203,7 @@ def test_settings_of_the_plan_are_passed_and_the_users_own_win(script: Path) -> 
     settings = {"--amp": "bf16", "--compile": None}
     built = make(script, settings=settings, extra=["--amp", "no"])
     assert "--compile" in built.argv
-    assert built.replaced == ("--amp bf16",)
+    assert built.replaced_arguments == ("--amp bf16",)
     assert built.argv[-2:] == ("--amp", "no")
 
 
@@ -253,7 +253,7 @@ def test_the_users_flag_wins_and_the_recipes_is_dropped_and_shown(
     extra: list[str], dropped: list[str], script: Path
 ) -> None:
     built = make(script, extra=extra)
-    assert list(built.replaced) == dropped
+    assert list(built.replaced_arguments) == dropped
     assert list(built.argv[len(built.argv) - len(extra) :]) == extra
     flags = [word.partition("=")[0] for word in built.argv if word.startswith("--")]
     assert len(flags) == len(set(flags))
@@ -266,10 +266,10 @@ def test_flags_are_read_with_their_last_value() -> None:
 
 
 def test_a_users_batch_and_accumulation_are_whole_numbers_or_refused() -> None:
-    assert fixed_by(RECIPE, ["--train_batch_size", "4"]) == (4, None)
-    assert fixed_by(RECIPE, ["--gradient_accumulation_steps=3"]) == (None, 3)
+    assert requested_batch(RECIPE, ["--train_batch_size", "4"]) == (4, None)
+    assert requested_batch(RECIPE, ["--gradient_accumulation_steps=3"]) == (None, 3)
     with pytest.raises(InputError, match="--train_batch_size many: it takes a whole number"):
-        fixed_by(RECIPE, ["--train_batch_size", "many"])
+        requested_batch(RECIPE, ["--train_batch_size", "many"])
 
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_threads_are_the_users_or_the_cores_shared_out() -> None:
     assert count(4, {"OMP_NUM_THREADS": "3"}) == 3
     for useless in ("", "0", "many"):
         assert count(10**6, {"OMP_NUM_THREADS": useless}) == 1
-    assert count(1, {}) == min(commands.MOST_THREADS, cores())
+    assert count(1, {}) == min(commands.MOST_THREADS, available_cores())
 
 
 def test_one_process_hears_every_argument_as_given_and_nothing_of_a_stale_rank(

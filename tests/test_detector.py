@@ -52,7 +52,7 @@ def test_without_the_edit_ranks_drift_apart_once_the_encoder_is_thawed(
 
 
 def test_the_script_keeps_its_legacy_habits() -> None:
-    found = patch(SCRIPT).found
+    found = patch(SCRIPT).findings_before
     codes = {each.code for each in found if each.severity and each.severity.value != "N"}
     assert codes == {"DF201", "DF504", "DF601", "DF602", "DF702", "DF703"}
     assert {"DF307", "DF802"} <= {each.code for each in found}

@@ -81,8 +81,8 @@ def test_ranks_take_the_steps_of_ranks_without_the_compiler(runs: dict[str, Run]
 
 def test_the_encoder_moves_and_is_the_same_on_every_rank(runs: dict[str, Run], model: Path) -> None:
     ranks = runs["compiled"].ranks
-    assert compare.ranks_part(ranks) == 0
-    (last,) = ranks[0].of(Parameters)
+    assert compare.first_divergent_step(ranks) == 0
+    (last,) = ranks[0].events_of(Parameters)
     assert last.after_step == 2 * STEPS
     before = load_file(model / "model.safetensors")
     moved = {

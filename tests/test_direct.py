@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ddpfix.launchers.backends.registry import starting
-from ddpfix.launchers.running.direct_launcher import hold_port, variables
+from ddpfix.launchers.backends.registry import launcher_command
+from ddpfix.launchers.running.direct_launcher import hold_port, rank_variables
 from launched import RECIPE
 
 # Each rank says who it is, in a file of its own, and does as its last argument says.
@@ -70,7 +70,7 @@ class Started:
         self.folder = folder
         script = folder / "rank.py"
         script.write_text(RANK)
-        command = [*starting("direct", world, 1, ()), str(script), str(folder), *words]
+        command = [*launcher_command("direct", world, 1, ()), str(script), str(folder), *words]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.world = world
 
@@ -135,7 +135,7 @@ def environments(folder: Path, backend: str) -> list[dict[str, str]]:
     """What both ranks have in their environment under this back end."""
     folder.mkdir()
     (folder / "rank.py").write_text(RANK)
-    command = [*starting(backend, 2, 1, ()), str(folder / "rank.py"), str(folder)]
+    command = [*launcher_command(backend, 2, 1, ()), str(folder / "rank.py"), str(folder)]
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(command, env=environ, check=True, capture_output=True)
     return [json.loads((folder / rank).read_text())["env"] for rank in ("0", "1")]
@@ -152,12 +152,12 @@ def test_ranks_see_what_torchrun_would_show_them(tmp_path: Path) -> None:
 
 def test_a_value_the_user_gave_nccl_is_kept() -> None:
     given = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}
-    assert variables(0, 2, 1, given) | given == variables(0, 2, 1, given)
+    assert rank_variables(0, 2, 1, given) | given == rank_variables(0, 2, 1, given)
 
 
 def test_two_gloo_ranks_meet_at_the_port_that_is_held_for_them(tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(ALL_REDUCE)
-    command = [*starting("direct", 2, 1, ()), str(tmp_path / "run.py")]
+    command = [*launcher_command("direct", 2, 1, ()), str(tmp_path / "run.py")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = sorted(filter(None, done.stdout.splitlines()))
@@ -176,7 +176,7 @@ def test_a_held_port_is_given_to_nobody_who_does_not_ask_for_it() -> None:
 def test_a_module_can_stand_for_the_script(tmp_path: Path) -> None:
     prefix = ("-m", "json.tool", "--compact")
     (tmp_path / "a.json").write_text("[1, 2]")
-    command = [*starting("direct", 1, 1, prefix), str(tmp_path / "a.json")]
+    command = [*launcher_command("direct", 1, 1, prefix), str(tmp_path / "a.json")]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "[1,2]\n"
 
 
@@ -189,7 +189,7 @@ def test_neither_torch_nor_what_reads_command_lines_is_imported() -> None:
 
 @pytest.mark.parametrize("words", [[], ["--processes"], ["--processes", "0", "run.py"], ["run.py"]])
 def test_a_wrong_command_line_gets_the_usage(words: list[str]) -> None:
-    command = [*starting("direct", 2, 1, ())[:-2], *words]
+    command = [*launcher_command("direct", 2, 1, ())[:-2], *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ")
@@ -285,7 +285,7 @@ def test_signals_that_are_ignored_stay_ignored(tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(
         "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, end=' ')\n"
     )
-    command = [*starting("direct", 2, 1, ()), str(tmp_path / "run.py")]
+    command = [*launcher_command("direct", 2, 1, ()), str(tmp_path / "run.py")]
     done = subprocess.run(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdout=-1)
     assert done.stdout.split() == [b"True", b"True"]
 

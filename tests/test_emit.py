@@ -17,8 +17,8 @@ from accelerate.commands.config.config_args import load_config_from_file
 from ddpfix import __version__
 from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import Command, ProcessOptions, ScriptCall, build
-from ddpfix.launchers.backends.export import Launch, backend_for, emitted
-from ddpfix.launchers.backends.registry import Expanded, program
+from ddpfix.launchers.backends.export import Launch, backend_for, export_launch
+from ddpfix.launchers.backends.registry import ShellWord, find_program
 from ddpfix.launchers.planning.plan import solve
 from ddpfix.recipes.model import Recipe
 from ddpfix.recipes.parse import parse
@@ -146,7 +146,9 @@ def test_a_shell_makes_the_very_words_and_variables_of_line_and_file(
 ) -> None:
     own = 'printf "%s\\0" "$@"; env -0'
     command = Command(("sh", "-c", own, "sh", *words), variables)
-    file = emitted("bash", Launch("x", command, Path("run.py"), solve(1, 1, 1), (), Path("/")))
+    file = export_launch(
+        "bash", Launch("x", command, Path("run.py"), solve(1, 1, 1), (), Path("/"))
+    )
     for shell in (["sh", "-c", command.line], ["bash", "-c", file]):
         done = subprocess.run(shell, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE)
         parts = done.stdout.split(b"\0")
@@ -155,7 +157,7 @@ def test_a_shell_makes_the_very_words_and_variables_of_line_and_file(
 
 
 def test_only_what_is_meant_to_be_expanded_is() -> None:
-    command = Command(("echo", "$HOME", Expanded('"$HOME"')), {})
+    command = Command(("echo", "$HOME", ShellWord('"$HOME"')), {})
     assert command.line == "env echo '$HOME' \"$HOME\""
 
 
@@ -193,7 +195,7 @@ def test_the_bash_script_holds_folder_variables_and_command(script: Path) -> Non
     own = Path(sys.executable).parent
     by = f"Written by ddpfix {__version__}."
     assert (
-        emitted("bash", one)
+        export_launch("bash", one)
         == f"""\
 #!/usr/bin/env bash
 # own: global batch 64 = 16 per device x 2 accumulated x 2 processes. {by}
@@ -207,7 +209,7 @@ export CUDA_DEVICE_ORDER=PCI_BUS_ID
 export OMP_NUM_THREADS=1
 export PYTHONUNBUFFERED=1
 
-exec {program("python")} -P -m ddpfix.launchers.running.direct_launcher \\
+exec {find_program("python")} -P -m ddpfix.launchers.running.direct_launcher \\
     --processes 2 \\
     {shlex.quote(str(script))} \\
     --batch 16 \\
@@ -222,7 +224,7 @@ exec {program("python")} -P -m ddpfix.launchers.running.direct_launcher \\
 def test_the_torchrun_script_starts_what_was_planned_whatever_surrounds_it(
     script: Path, tmp_path: Path
 ) -> None:
-    text = emitted("torchrun", launch(script, backend="torchrun", extra=AWKWARD))
+    text = export_launch("torchrun", launch(script, backend="torchrun", extra=AWKWARD))
     assert "torchrun \\\n    --nnodes 1 \\\n    --nproc-per-node 2 \\\n" in text
     file = written(tmp_path, text)
     ranks = heard(tmp_path / "heard", ["bash", file], hostile(tmp_path))
@@ -232,7 +234,7 @@ def test_the_torchrun_script_starts_what_was_planned_whatever_surrounds_it(
 
 def test_the_accelerate_config_starts_two_ranks_on_the_cpu(script: Path, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(emitted("accelerate-config", launch(script)))
+    file.write_text(export_launch("accelerate-config", launch(script)))
     command = [str(Path(sys.executable).with_name("accelerate")), "launch"]
     environ = {k: v for k, v in hostile(tmp_path).items() if not k.startswith(("PET_", "PYTHON_"))}
     argv = [*command, "--config_file", str(file), str(script), "a b"]
@@ -253,7 +255,9 @@ def test_accelerate_reads_its_config_as_it_is_meant(
 ) -> None:
     file = tmp_path / "config.yaml"
     name = "two\nlines: [\x07"
-    file.write_text(emitted("accelerate-config", launch(script, world, cards=cards, name=name)))
+    file.write_text(
+        export_launch("accelerate-config", launch(script, world, cards=cards, name=name))
+    )
     config = load_config_from_file(str(file))
     assert config.num_processes == world
     assert config.distributed_type == kind
@@ -265,7 +269,7 @@ def test_accelerate_reads_its_config_as_it_is_meant(
 
 def test_the_job_asks_for_cards_cores_a_signal_and_to_be_queued_again(script: Path) -> None:
     of_cards = launch(script, 4, cards=None, backend="slurm", name="a name\n#SBATCH --exclusive")
-    text = emitted("sbatch", of_cards)
+    text = export_launch("sbatch", of_cards)
     asked = [line.split("=") for line in text.splitlines() if line.startswith("#SBATCH")]
     assert asked == [
         ["#SBATCH --job-name", "a_name_SBATCH_--exclusive"],
@@ -278,7 +282,7 @@ def test_the_job_asks_for_cards_cores_a_signal_and_to_be_queued_again(script: Pa
         ["#SBATCH --requeue"],
     ]
     assert "CUDA_VISIBLE_DEVICES" not in text  # Slurm sets it
-    on_cpu = emitted("sbatch", launch(script, 4, backend="slurm"))
+    on_cpu = export_launch("sbatch", launch(script, 4, backend="slurm"))
     assert "export CUDA_VISIBLE_DEVICES=''" in on_cpu
     assert "gpus-per-node" not in on_cpu
 
@@ -327,7 +331,9 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_job_starts_its_ranks_by_torchrun(script: Path, tmp_path: Path) -> None:
-    file = written(tmp_path, emitted("sbatch", launch(script, backend="slurm", extra=AWKWARD)))
+    file = written(
+        tmp_path, export_launch("sbatch", launch(script, backend="slurm", extra=AWKWARD))
+    )
     ranks = heard(tmp_path / "heard", ["bash", file], as_a_job(tmp_path))
     assert set(ranks) == {"0", "1"}
     assert all(argv[-len(AWKWARD) :] == AWKWARD for argv in ranks.values())
@@ -338,7 +344,7 @@ def test_short_of_its_end_the_job_lets_its_ranks_save_and_is_queued_again(
 ) -> None:
     script.write_text(SAVE)
     (tmp_path / "heard").mkdir()
-    file = written(tmp_path, emitted("sbatch", launch(script, backend="slurm")))
+    file = written(tmp_path, export_launch("sbatch", launch(script, backend="slurm")))
     environ = as_a_job(tmp_path) | {"HEARD": str(tmp_path / "heard")}
     job = subprocess.Popen(["bash", file], env=environ)
     while names(tmp_path / "heard") != ["0", "1"]:

@@ -20,9 +20,9 @@ from ddpfix.launchers.verify.verifier import verify
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.edits import RefusedError
 from ddpfix.patcher.engine.patch import patch
-from ddpfix.patcher.engine.rounds import one_round
-from ddpfix.patcher.fixes.exact import shared_out, weighed
-from ddpfix.patcher.fixes.process_group import share_of
+from ddpfix.patcher.engine.rounds import apply_round
+from ddpfix.patcher.fixes.exact import share_batches, weight_losses
+from ddpfix.patcher.fixes.process_group import evaluation_share
 from ddpfix.recipes.load import load
 from exact_runs import BATCH, REFUSED, family, parameters_apart, shape
 from forked import Forge, Run
@@ -75,14 +75,14 @@ def test_every_world_size_and_accumulation_takes_the_untouched_steps(runs: Runs)
         for quantity, tolerance in (("loss", 1e-6), ("norm", 1e-5), ("lr", 0)):
             off = compare.deviation(untouched, steps, quantity)
             assert off.largest <= tolerance, (split, quantity)
-        assert compare.ranks_part(run.ranks) == 0
+        assert compare.first_divergent_step(run.ranks) == 0
         assert parameters_apart(runs.untouched, run) < 1e-5
 
 
 def test_each_step_has_the_untouched_examples(runs: Runs) -> None:
-    untouched = compare.draws(runs.untouched.ranks)
+    untouched = compare.global_batches(runs.untouched.ranks)
     for (world, accumulation), run in runs.groups.items():
-        drawn = compare.draws(run.ranks)
+        drawn = compare.global_batches(run.ranks)
         assert len(drawn) == len(untouched)
         for one, other in zip(untouched, drawn, strict=True):
             assert other.lacks(one) == []
@@ -212,7 +212,7 @@ LOADERS = {
 def shared(text: str) -> str:
     """A script after the first edits, less the class that it is given."""
     program = Program(module(text))
-    found = one_round(program, list(shared_out(program)), {}).script.source.text
+    found = apply_round(program, list(share_batches(program)), {}).script.source.text
     lines = found.splitlines(keepends=True)
     first = next((i for i, line in enumerate(lines) if line.startswith("class Shared")), None)
     if first is not None:
@@ -226,7 +226,7 @@ def test_loaders_deal_a_lone_processs_batches_out(before: str, after: str) -> No
     text = before + LOOP
     assert shared(text) == after + LOOP
     program = Program(module(shared(text)))
-    assert list(shared_out(program)) == []
+    assert list(share_batches(program)) == []
 
 
 EVALUATION = """
@@ -289,10 +289,10 @@ def test_a_function_that_makes_evaluations_loaders_too_is_forked(
     return"""
     assert forked in found
     program = Program(module(found))
-    assert list(shared_out(program)) == []
+    assert list(share_batches(program)) == []
     (evaluation,) = program.evaluations
     assert "batch_size" in {word.arg for word in evaluation.loader.call.keywords}
-    assert share_of(program, evaluation) is None  # what else is done with what is returned?
+    assert evaluation_share(program, evaluation) is None  # what else is done with what is returned?
 
 
 LISTED = """
@@ -313,16 +313,18 @@ def test_of_a_list_of_cycles_every_batch_weighs_alike() -> None:
     assert f"cycle(DataLoader(data, batch_sampler={dealt}))" in found
     assert "whole_batch = SharedBatchSampler(range(8), 8, drop_last=True)\nloaders = " in found
     program = Program(module(found))
-    assert list(shared_out(program)) == []
-    (finding,) = weighed(program)
-    weighted = one_round(program, [finding], {}).script.source.text
+    assert list(share_batches(program)) == []
+    (finding,) = weight_losses(program)
+    weighted = apply_round(program, [finding], {}).script.source.text
     assert "(loss * whole_batch.weight(0)).backward()" in weighted
-    assert list(weighed(Program(module(weighted)))) == []
+    assert list(weight_losses(Program(module(weighted)))) == []
 
 
 def weighted(loop: str) -> str:
     program = Program(module(f"loader = {SHARED.partition(' = ')[2]}\n{loop}"))
-    return one_round(program, list(weighed(program)), {}).script.source.text.partition("\n")[2]
+    return apply_round(program, list(weight_losses(program)), {}).script.source.text.partition(
+        "\n"
+    )[2]
 
 
 WEIGHT = "loader.batch_sampler.weight"
@@ -448,7 +450,7 @@ def test_what_the_facts_do_not_prove_is_refused(text: str, why: str) -> None:
     start = f"sampler = RandomSampler(data)\n{LOADER}\n"
     program = Program(module(start + text))
     with pytest.raises(RefusedError, match=why):
-        list(itertools.chain(shared_out(program), weighed(program)))
+        list(itertools.chain(share_batches(program), weight_losses(program)))
 
 
 def test_the_command_writes_what_check_is_silent_about(tmp_path: Path) -> None:

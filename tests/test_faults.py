@@ -135,9 +135,9 @@ def test_a_rank_that_hangs_shows_its_stack_and_all_are_stopped(place: Place) -> 
 def test_before_the_first_step_silence_is_no_hang_unless_asked_for(place: Place) -> None:
     place.script.write_text("import time; time.sleep(1.5)")
     command = Command((sys.executable, str(place.script)), {})
-    limits = RunLimits(silence=SilenceLimits(hung=0.5, from_first_step=True))
+    limits = RunLimits(silence=SilenceLimits(hang=0.5, from_first_step=True))
     assert run(command, place.folder / "silent", limits=limits).status == 0
-    hung = RunLimits(silence=SilenceLimits(hung=0.5))
+    hung = RunLimits(silence=SilenceLimits(hang=0.5))
     assert run(command, place.folder / "hung", limits=hung).status == 124
     place.script.write_text("import time; print('5%|# | 1/20 [00:01<'); time.sleep(1000)")
     command = Command((sys.executable, "-u", str(place.script)), {})

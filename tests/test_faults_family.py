@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.fixtures.tiny import build_clone_data, build_model, copy_family
-from ddpfix.patcher.capabilities import chosen
+from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from faults import Place
 
@@ -87,8 +87,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("family")
     place = Place(folder)
     script = copy_family("bigclonebench", folder / "script")
-    result = patch(script, capabilities=chosen(["resume"]))
-    assert (result.refusal, result.lacking) == ("", ())
+    result = patch(script, capabilities=select_capabilities(["resume"]))
+    assert (result.refusal, result.capability_failures) == ("", ())
     result.write()
     place.script = script.with_name("disturbed.py")
     place.script.write_text(DISTURBED)

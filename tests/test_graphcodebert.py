@@ -209,7 +209,7 @@ def test_two_ranks_with_two_micro_batches_train_as_one_does(runs: Runs) -> None:
     assert compare.deviation(first, second, "loss").largest < 1e-6
     assert compare.deviation(first, second, "norm").largest < 1e-5
     assert compare.deviation(first, second, "lr").largest == 0
-    assert compare.ranks_part(runs.two.ranks) == 0
+    assert compare.first_divergent_step(runs.two.ranks) == 0
     for rank in runs.two.ranks:
         assert set(compare.all_reduces_per_step(rank)) == {1}
         assert rank.group_destroyed
@@ -246,7 +246,7 @@ WRONGS = {
 
 @pytest.mark.parametrize("script", WRONGS)
 def test_the_script_keeps_its_legacy_habits(script: str) -> None:
-    found = patch(FAMILY / script).found
+    found = patch(FAMILY / script).findings_before
     assert {each.code for each in found if each.severity and each.severity.value != "N"} == WRONGS[
         script
     ]

@@ -10,11 +10,11 @@ from ddpfix.launchers.gpus.model import Gpu
 from ddpfix.launchers.planning.plan import solve, solve_shared
 from ddpfix.launchers.running.failure import RunFailure, first_failure
 from ddpfix.launchers.running.oom_history import OomHistory
-from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, down
-from ddpfix.launchers.running.output_monitor import LOSSES, OutputMonitor
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, next_rung
+from ddpfix.launchers.running.output_monitor import MAX_LOSSES, OutputMonitor
 from ddpfix.recipes.load import load
 from ddpfix.recipes.model import Recipe
-from ddpfix.record import changed
+from ddpfix.record import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,7 +66,9 @@ def script(tmp_path: Path) -> Path:
 
 def words(setting: LaunchSettings, script: Path) -> str:
     """What the script is given."""
-    call = ScriptCall(setting.recipe, script, setting.plan, Path("/r"), setting.extra, setting.told)
+    call = ScriptCall(
+        setting.recipe, script, setting.plan, Path("/r"), setting.extra, setting.added_flags
+    )
     arguments, _ = call.arguments()
     return " ".join(arguments)
 
@@ -74,9 +76,9 @@ def words(setting: LaunchSettings, script: Path) -> str:
 def all_the_way(setting: LaunchSettings, script: Path, failure: RunFailure = TRAINING) -> list[str]:
     """What the script is given on each rung, after "anew: " where it is another training."""
     told = []
-    while step := down(setting, failure):
+    while step := next_rung(setting, failure):
         setting = step.setting
-        told.append("anew: " * step.anew + words(setting, script))
+        told.append("anew: " * step.restarts_training + words(setting, script))
     return told
 
 
@@ -102,7 +104,7 @@ def test_what_the_script_does_not_declare_or_the_recipe_not_allow_is_left_alone(
 ) -> None:
     start = LaunchSettings(recipe, solve(1, 2, 2), ("--lora_r", "8"))
     assert len(all_the_way(start, script)) == 1
-    strict = changed(recipe, out_of_memory={})
+    strict = replace(recipe, out_of_memory={})
     start = LaunchSettings(strict, solve(1, 1, 1), (), frozenset({"--lora_r", "--block"}))
     assert all_the_way(start, script) == []
 
@@ -136,7 +138,7 @@ def test_no_rung_changes_the_global_batch(world: int, target: int, cap: int, sha
     recipe = load("codegpt-bigclonebench")
     plan = (solve_shared if shared else solve)(world, target, cap)
     setting = LaunchSettings(recipe, plan, ())
-    while step := down(setting, TRAINING):
+    while step := next_rung(setting, TRAINING):
         less = step.setting.plan
         assert less.global_batch == plan.global_batch
         assert 1 <= less.per_device <= setting.plan.per_device / 2
@@ -150,7 +152,7 @@ def test_no_rung_changes_the_global_batch(world: int, target: int, cap: int, sha
 
 def lowered(setting: LaunchSettings, rungs: int) -> LaunchSettings:
     for _ in range(rungs):
-        step = down(setting, TRAINING)
+        step = next_rung(setting, TRAINING)
         assert step
         setting = step.setting
     return setting
@@ -160,30 +162,30 @@ def test_what_fitted_is_used_by_the_next_run_of_its_kind_alone(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     start = LaunchSettings(recipe, solve(2, 16, 8), (), frozenset({CHECKPOINTING, "--block"}))
-    OomHistory(tmp_path, [CARD], start).keep(lowered(start, 5))
-    used, said = OomHistory(tmp_path, [CARD], start).used(start)
+    OomHistory(tmp_path, [CARD], start).save(lowered(start, 5))
+    used, said = OomHistory(tmp_path, [CARD], start).apply(start)
     assert (used.plan.per_device, used.plan.accumulation) == (1, 8)
-    assert CHECKPOINTING in used.told
+    assert CHECKPOINTING in used.added_flags
     assert used.value("--block") == "200"
     assert "1 per device and --gradient_checkpointing" in said
 
-    other_card = changed(CARD, memory_total=40 << 30)
-    longer = changed(start, recipe=changed(recipe, arguments={"--block": 512}))
+    other_card = replace(CARD, memory_total=40 << 30)
+    longer = replace(start, recipe=replace(recipe, arguments={"--block": 512}))
     for cards, setting in (([other_card], start), ([], start), ([CARD], longer)):
-        assert OomHistory(tmp_path, cards, setting).used(setting) == (setting, "")
-    more_cards = changed(start, plan=solve(3, 24, 8), extra=("--out", "x", "--resume"))
-    used, _ = OomHistory(tmp_path, [CARD, changed(CARD, index=1)], more_cards).used(more_cards)
+        assert OomHistory(tmp_path, cards, setting).apply(setting) == (setting, "")
+    more_cards = replace(start, plan=solve(3, 24, 8), extra=("--out", "x", "--resume"))
+    used, _ = OomHistory(tmp_path, [CARD, replace(CARD, index=1)], more_cards).apply(more_cards)
     assert (used.plan.per_device, used.plan.global_batch) == (1, 24)
 
 
 def test_a_note_that_cannot_be_read_is_said_and_not_used(recipe: Recipe, tmp_path: Path) -> None:
     start = LaunchSettings(recipe, solve(2, 16, 8), ())
     memory = OomHistory(tmp_path, [], start)
-    memory.keep(lowered(start, 1))
+    memory.save(lowered(start, 1))
     [note] = (tmp_path / "memory").iterdir()
     for text in ("", "[]", '{"per_device": "8"}'):
         note.write_text(text)
-        used, said = memory.used(start)
+        used, said = memory.apply(start)
         assert used == start
         assert str(note) in said
 
@@ -290,7 +292,7 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
         heard.take(2, text[start : start + 77])
     assert (heard.step, heard.steps) == (2999, 4000)  # the last bar may still be drawn
     steps = [step for _, step, _ in heard.losses]
-    assert LOSSES / 2 <= len(steps) <= LOSSES
+    assert MAX_LOSSES / 2 <= len(steps) <= MAX_LOSSES
     assert steps == sorted(step for step in steps if step is not None)
 
 

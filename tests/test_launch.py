@@ -20,7 +20,7 @@ from ddpfix.launchers.gpus.select import choose_devices
 from ddpfix.launchers.planning.planner import PlanRequest
 from ddpfix.launchers.running.runner import default_folder, run
 from ddpfix.recipes.load import load
-from ddpfix.record import changed
+from ddpfix.record import replace
 from launched import RECIPE
 
 Machine = Callable[..., dict[str, str]]
@@ -489,7 +489,7 @@ def test_plan_prints_its_sentence_or_itself_as_json(place: Path) -> None:
 
 
 CARD = Gpu(0, "GPU-0", "Card", 80 << 30, 0, 80 << 30, (9, 0), 0, False, True, "")
-PAIR = Inventory((CARD, changed(CARD, index=1)), "570", "")
+PAIR = Inventory((CARD, replace(CARD, index=1)), "570", "")
 
 
 def test_fewer_processes_than_cards_take_the_first_and_more_are_refused() -> None:
@@ -501,8 +501,8 @@ def test_fewer_processes_than_cards_take_the_first_and_more_are_refused() -> Non
 
 def test_a_per_device_batch_of_the_users_keeps_the_global_batch() -> None:
     asked = PlanRequest(load("codegpt-bigclonebench"), Path("run.py"))
-    plan = changed(asked, extra=("--train_batch_size", "2")).plan(2)
+    plan = replace(asked, extra=("--train_batch_size", "2")).plan(2)
     assert (plan.per_device, plan.accumulation, plan.global_batch) == (2, 16, 64)
-    assert changed(asked, global_batch=16, per_device=4).plan(2).accumulation == 2
-    shared = changed(asked, per_device=22, shared=True).plan(3)
+    assert replace(asked, global_batch=16, per_device=4).plan(2).accumulation == 2
+    shared = replace(asked, per_device=22, shared=True).plan(3)
     assert [share.examples for share in shared.shares] == [22, 21, 21]

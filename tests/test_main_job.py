@@ -14,7 +14,7 @@ from ddpfix.launchers.cli import demo
 from ddpfix.launchers.trace.events import Collective
 from ddpfix.launchers.trace.read import RankTrace, read
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.launchers.verify.traced_run import TracedRun, trace
+from ddpfix.launchers.verify.traced_run import TracedRun, run_traced
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
 from rich.console import Console
@@ -34,7 +34,7 @@ def told(
 
     def start(what: Command, run_folder: Path) -> TracedRun:
         launched = (variant, run_folder.name) == ("codegpt", "two-1")
-        return (trace if launched else forge.trace)(what, run_folder)
+        return (run_traced if launched else forge.trace)(what, run_folder)
 
     folder = tmp_path_factory.mktemp(variant)
     lines, _ = demo.story(folder, kind, variant, Console(file=io.StringIO()), start=start)
@@ -53,10 +53,10 @@ def saved(told: Path, name: str) -> Path:
 
 def test_the_untouched_script_fails_for_the_reason_that_check_names_first(told: Path) -> None:
     untouched = ranks(told, "untouched")
-    assert "cannot import name 'AdamW' from 'transformers'" in compare.failure(untouched)
-    assert compare.statuses(untouched) != [0, 0]
+    assert "cannot import name 'AdamW' from 'transformers'" in compare.uncaught_exception(untouched)
+    assert compare.exit_statuses(untouched) != [0, 0]
     script = copy_family("bigclonebench", told / "fresh")
-    codes = {finding.code for finding in patch(script).found}
+    codes = {finding.code for finding in patch(script).findings_before}
     assert {"DF901", "DF203", "DF101"} <= codes
 
 
@@ -64,7 +64,7 @@ def test_shimmed_it_is_two_trainings_that_write_the_same_files(told: Path) -> No
     run = ranks(told, "shimmed")
     # Both may find no folder for the first checkpoint: who makes it second dies of it (DF602), and
     # the launcher ends the other.
-    dead = {r.rank for r in run if compare.failure([r]).startswith("FileExistsError: ")}
+    dead = {r.rank for r in run if compare.uncaught_exception([r]).startswith("FileExistsError: ")}
     assert len(dead) < 2
     epochs = 1 if dead else 2
     for rank in run:
@@ -72,7 +72,7 @@ def test_shimmed_it_is_two_trainings_that_write_the_same_files(told: Path) -> No
         passes = every[:1] if dead else every
         assert [set(p.indices) for p in passes] == [set(range(demo.TRAIN))] * epochs
         assert [len(p.indices) for p in passes] == [demo.TRAIN] * epochs
-        assert rank.of(Collective) == []
+        assert rank.events_of(Collective) == []
     files = compare.writers(run, saved(told, "shimmed"))
     if dead:
         assert files.get("checkpoint-best-f1/model.bin", set()) <= {0, 1} - dead
@@ -123,7 +123,7 @@ def test_every_example_is_scored_once_in_order_and_both_classes_are_predicted(
 ) -> None:
     scored = compare.evaluations(ranks(told, f"two-{accumulation}"))
     assert [coverage.length for coverage in scored] == [demo.VALID] * 3 + [demo.TEST]
-    assert all(coverage.drawn == tuple(range(coverage.length)) for coverage in scored)
+    assert all(coverage.indices == tuple(range(coverage.length)) for coverage in scored)
     lines = (saved(told, f"two-{accumulation}") / "predictions.txt").read_text().splitlines()
     urls = [line.split("\t")[:2] for line in (told / "data" / "test.txt").read_text().splitlines()]
     assert [line.split("\t")[:2] for line in lines] == urls
@@ -158,7 +158,9 @@ def test_one_process_with_dropout_computes_bit_for_bit_what_the_untouched_script
     (before,), (after,) = first.ranks, second.ranks
     assert len(before.steps) == 2 * 7
     assert [s.loss for s in after.steps] == [s.loss for s in before.steps]
-    assert [s.norm_before for s in after.steps] == [s.norm_before for s in before.steps]
+    assert [s.norm_before_clipping for s in after.steps] == [
+        s.norm_before_clipping for s in before.steps
+    ]
     assert [s.lrs for s in after.steps] == [s.lrs for s in before.steps]
     assert [s.checksum for s in after.steps] == [s.checksum for s in before.steps]
     metrics = [[(m.key, m.value) for m in rank.metrics] for rank in (before, after)]

@@ -13,14 +13,18 @@ from checkout import ROOT
 from ddpfix.launchers.memory import build_shipped as ship
 from ddpfix.launchers.memory import predict as predicting
 from ddpfix.launchers.memory import reported_cases as reported
-from ddpfix.launchers.memory.allocator import Allocator, exact, replay
-from ddpfix.launchers.memory.peak import Curve, NoPrediction, Peak, extended
-from ddpfix.launchers.memory.predict import DEEP, SHALLOW, name_of, predict
-from ddpfix.launchers.memory.process_overhead import HANDLES, NCCL, with_surroundings
-from ddpfix.launchers.memory.step import TrainingStep, essence, step_of
-from ddpfix.recipes.load import known, load
+from ddpfix.launchers.memory.allocator import Allocator, replay, replay_exactly
+from ddpfix.launchers.memory.peak import Curve, NoPrediction, Peak, extrapolate_layers
+from ddpfix.launchers.memory.predict import MAX_TRACED_LAYERS, TRACED_LAYERS, predict, step_hash
+from ddpfix.launchers.memory.process_overhead import (
+    CUBLAS_HANDLES,
+    NCCL_BYTES,
+    add_process_overhead,
+)
+from ddpfix.launchers.memory.step import TrainingStep, canonical_step, step_of
+from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.network import Network
-from ddpfix.record import changed
+from ddpfix.record import replace
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -48,25 +52,25 @@ def test_what_is_taken_is_allocated_and_reserved_as_torch_does_it(name: str) -> 
     sizes, allocated, reserved = TAKEN[name]
     allocator = Allocator()
     for size in sizes:
-        allocator.take(size)
+        allocator.allocate(size)
     assert (allocator.allocated, allocator.reserved) == (allocated, reserved)
 
 
 def test_the_best_fitting_free_piece_is_taken() -> None:
     allocator = Allocator()
-    pieces = [allocator.take(size * MIB) for size in (40, 12, 20)]
+    pieces = [allocator.allocate(size * MIB) for size in (40, 12, 20)]
     for piece in pieces:
-        allocator.give(piece)
-    assert allocator.take(18 * MIB).address == pieces[2].address
+        allocator.free(piece)
+    assert allocator.allocate(18 * MIB).address == pieces[2].address
     assert allocator.reserved == 72 * MIB
 
 
 def test_free_neighbours_become_one_piece_again() -> None:
     allocator = Allocator()
-    pieces = [allocator.take(5 * MIB) for _ in range(4)]
+    pieces = [allocator.allocate(5 * MIB) for _ in range(4)]
     for number in (0, 2, 1):
-        allocator.give(pieces[number])
-    allocator.take(15 * MIB)
+        allocator.free(pieces[number])
+    allocator.allocate(15 * MIB)
     assert allocator.reserved == 20 * MIB
 
 
@@ -81,8 +85,8 @@ def test_a_peak_before_the_counted_events_is_not_the_peak_but_stays_reserved() -
     sizes = [30 * MIB, 512, 1000]
     events = [0, ~0, 1, 2]
     assert replay(sizes, events, counted=2) == ({1: 512, 2: 1024}, 32 * MIB)
-    assert exact(sizes, events, counted=2) == {1: 512, 2: 1000}
-    assert exact(sizes, events) == {0: 30 * MIB}
+    assert replay_exactly(sizes, events, counted=2) == {1: 512, 2: 1000}
+    assert replay_exactly(sizes, events) == {0: 30 * MIB}
 
 
 CURVE = Curve(
@@ -111,13 +115,13 @@ def test_between_two_batches_and_beyond_them_the_peak_is_on_the_line(batch: int)
 
 @pytest.mark.parametrize(("limit", "batch"), [(149, 0), (150, 1), (189, 2), (190, 3), (280, 6)])
 def test_the_largest_batch_is_the_last_whose_total_fits(limit: int, batch: int) -> None:
-    assert CURVE.largest(limit) == batch
+    assert CURVE.largest_batch(limit) == batch
 
 
 def test_a_network_of_many_layers_goes_on_in_a_straight_line() -> None:
     more = Curve((1, 2), (Peak(140, 0, 50), Peak(140, 0, 0, 80)), 120, 9, 10, 5, (Peak(7),) * 2)
-    few = changed(CURVE, accumulated=(Peak(5), Peak(6), Peak(7)))
-    assert extended(few, more, (4, 6, 12)) == Curve(
+    few = replace(CURVE, accumulated=(Peak(5), Peak(6), Peak(7)))
+    assert extrapolate_layers(few, more, (4, 6, 12)) == Curve(
         (1, 2), (Peak(260, 0, 50), Peak(260, 0, 0, 140)), 180, 15, 13, 5, (Peak(13), Peak(10))
     )
 
@@ -142,19 +146,19 @@ STEP = TrainingStep(NETWORK, 16)
 
 def test_several_ranks_have_buckets_and_nccl_and_a_card_has_a_context() -> None:
     alone, several = (
-        with_surroundings(CURVE, changed(STEP, world=world)).at(1) for world in (1, 2)
+        add_process_overhead(CURVE, replace(STEP, world=world)).at(1) for world in (1, 2)
     )
-    assert alone.workspace == HANDLES * 8320 * KIB
+    assert alone.workspace == CUBLAS_HANDLES * 8320 * KIB
     assert (alone.buckets, several.buckets) == (0, CURVE.trainable)
-    assert several.context - alone.context == NCCL
+    assert several.context - alone.context == NCCL_BYTES
     assert 300 * MIB <= alone.context <= 900 * MIB
 
 
 def test_a_step_with_gradients_from_before_has_the_peaks_of_one() -> None:
-    both = changed(CURVE, accumulated=(Peak(200), Peak(300), Peak(400)))
+    both = replace(CURVE, accumulated=(Peak(200), Peak(300), Peak(400)))
     totals = {
-        accumulates: with_surroundings(
-            both, changed(STEP, capability=None, accumulates=accumulates)
+        accumulates: add_process_overhead(
+            both, replace(STEP, capability=None, accumulates=accumulates)
         ).at(2)
         for accumulates in (False, True)
     }
@@ -162,39 +166,39 @@ def test_a_step_with_gradients_from_before_has_the_peaks_of_one() -> None:
 
 
 def test_on_the_cpu_there_is_nothing_around() -> None:
-    assert with_surroundings(CURVE, changed(STEP, capability=None, world=2)) == CURVE
+    assert add_process_overhead(CURVE, replace(STEP, capability=None, world=2)) == CURVE
 
 
 # Steps that have one trace with STEP, and steps that have not.
 SAME = {
-    "another world": changed(STEP, world=4),
-    "accumulation, which has a curve of its own": changed(STEP, accumulates=True),
-    "a newer card, in float32": changed(STEP, capability=(9, 0)),
-    "an old card, in float32": changed(STEP, capability=(7, 5)),
-    "other flags": changed(STEP, network=changed(NETWORK, length=("--length",), lora="--rank")),
+    "another world": replace(STEP, world=4),
+    "accumulation, which has a curve of its own": replace(STEP, accumulates=True),
+    "a newer card, in float32": replace(STEP, capability=(9, 0)),
+    "an old card, in float32": replace(STEP, capability=(7, 5)),
+    "other flags": replace(STEP, network=replace(NETWORK, length=("--length",), lora="--rank")),
 }
 OTHER = {
-    "half precision": changed(STEP, precision="bf16"),
-    "the CPU": changed(STEP, capability=None),
-    "an old card, in half precision": changed(STEP, precision="fp16", capability=(7, 5)),
-    "another length": changed(STEP, length=17),
-    "checkpointing": changed(STEP, checkpointing=True),
-    "an evaluation": changed(STEP, training=False),
-    "eager attention": changed(STEP, attention="eager"),
+    "half precision": replace(STEP, precision="bf16"),
+    "the CPU": replace(STEP, capability=None),
+    "an old card, in half precision": replace(STEP, precision="fp16", capability=(7, 5)),
+    "another length": replace(STEP, length=17),
+    "checkpointing": replace(STEP, checkpointing=True),
+    "an evaluation": replace(STEP, training=False),
+    "eager attention": replace(STEP, attention="eager"),
 }
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_what_does_not_matter_to_the_trace_is_not_in_its_name(name: str) -> None:
-    assert name_of(essence(SAME[name])) == name_of(essence(STEP))
+    assert step_hash(canonical_step(SAME[name])) == step_hash(canonical_step(STEP))
 
 
 def test_what_matters_to_the_trace_is_in_its_name() -> None:
-    names = {name_of(essence(step)) for step in (STEP, *OTHER.values())}
+    names = {step_hash(canonical_step(step)) for step in (STEP, *OTHER.values())}
     assert len(names) == 1 + len(OTHER)
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
     recipe = load(name)
     plain = step_of(recipe, recipe.arguments)
@@ -215,7 +219,7 @@ def test_the_step_of_a_recipe_follows_its_arguments(name: str) -> None:
 
 
 def test_a_recipe_without_its_model_has_no_step() -> None:
-    recipe = changed(load("codebert-bigclonebench"), model=None, sources={})
+    recipe = replace(load("codebert-bigclonebench"), model=None, sources={})
     assert step_of(recipe, recipe.arguments) is None
 
 
@@ -226,12 +230,14 @@ def test_of_a_network_of_many_layers_two_with_few_are_traced(
 
     def trace(steps: list[TrainingStep]) -> list[Curve]:
         layers.extend(step.network.layers for step in steps)
-        return [changed(CURVE, flops=10 * step.network.layers) for step in steps]
+        return [replace(CURVE, flops=10 * step.network.layers) for step in steps]
 
-    monkeypatch.setattr(predicting, "traced", trace)
-    deep, not_deep = (changed(STEP, network=changed(NETWORK, layers=n)) for n in (24, DEEP))
+    monkeypatch.setattr(predicting, "trace_in_process", trace)
+    deep, not_deep = (
+        replace(STEP, network=replace(NETWORK, layers=n)) for n in (24, MAX_TRACED_LAYERS)
+    )
     answers = predict([deep, not_deep])
-    assert layers == [*SHALLOW, DEEP]
+    assert layers == [*TRACED_LAYERS, MAX_TRACED_LAYERS]
     assert [answer.flops for answer in answers if isinstance(answer, Curve)] == [240, 120]
 
 
@@ -244,24 +250,24 @@ def test_what_was_traced_is_kept_by_the_versions_and_not_traced_again(
         traced.extend(steps)
         return [NoPrediction("too large") if step.length > 20 else CURVE for step in steps]
 
-    monkeypatch.setattr(predicting, "traced", trace)
-    steps = [STEP, changed(STEP, world=2), changed(STEP, length=21)]
+    monkeypatch.setattr(predicting, "trace_in_process", trace)
+    steps = [STEP, replace(STEP, world=2), replace(STEP, length=21)]
     first = predict(steps, tmp_path)
-    assert traced == [essence(STEP), essence(steps[2])]
+    assert traced == [canonical_step(STEP), canonical_step(steps[2])]
     assert first[2] == NoPrediction("too large")
     assert predict(steps, tmp_path) == first
-    assert traced == [essence(STEP), *[essence(steps[2])] * 2]
+    assert traced == [canonical_step(STEP), *[canonical_step(steps[2])] * 2]
     (kept,) = (tmp_path / "predicted").iterdir()
     kept.write_text("{")
     predict([STEP], tmp_path)
-    monkeypatch.setattr(predicting, "installed", lambda: {"torch": "0.1"})
+    monkeypatch.setattr(predicting, "installed_versions", lambda: {"torch": "0.1"})
     predict([STEP], tmp_path)
-    assert traced[3:] == [essence(STEP)] * 2
+    assert traced[3:] == [canonical_step(STEP)] * 2
 
 
 def test_what_is_shipped_is_complete_and_of_the_versions_that_are_tested() -> None:
     content = json.loads(predicting.SHIPPED.read_text())
-    assert {*content["curves"]} == {name_of(step) for step in ship.steps()}
+    assert {*content["curves"]} == {step_hash(step) for step in ship.shipped_steps()}
     pinned = (ROOT / "constraints.txt").read_text().split()
     assert {f"{name}=={version}" for name, version in content["versions"].items()} <= {*pinned}
 

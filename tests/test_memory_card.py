@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from ddpfix.launchers.memory import worker
 from ddpfix.launchers.memory.peak import Curve
-from ddpfix.launchers.memory.predict import predict, traced
-from ddpfix.launchers.memory.process_overhead import with_surroundings
-from ddpfix.launchers.memory.step import TrainingStep, essence, step_of
+from ddpfix.launchers.memory.predict import predict, trace_in_process
+from ddpfix.launchers.memory.process_overhead import add_process_overhead
+from ddpfix.launchers.memory.step import TrainingStep, canonical_step, step_of
 from ddpfix.recipes.load import load
-from ddpfix.record import changed
+from ddpfix.record import replace
 from printed import printed
 from test_memory import NETWORK, STEP
 
@@ -94,7 +94,7 @@ def test_eager_attention_keeps_its_scores_and_the_card_s_own_does_not(on_card: A
 
 def test_the_gradients_of_an_earlier_backward_pass_are_there_at_the_peak(on_card: Any) -> None:
     both = curve(on_card, "plain")
-    fresh, accumulated = both.at(64), changed(both, peaks=both.accumulated).at(64)
+    fresh, accumulated = both.at(64), replace(both, peaks=both.accumulated).at(64)
     assert accumulated.gradients > fresh.gradients
     assert accumulated.gradients >= both.trainable
     assert accumulated.activations == fresh.activations
@@ -114,7 +114,7 @@ def test_an_evaluation_keeps_moments_but_no_gradients(on_card: Any) -> None:
 
 
 def test_the_worker_answers_every_step_and_says_why_where_it_cannot() -> None:
-    good, bad = traced([STEP, changed(STEP, lora_rank=-1)])
+    good, bad = trace_in_process([STEP, replace(STEP, lora_rank=-1)])
     assert isinstance(good, Curve)
     assert good.at(1).parameters > 0
     assert not isinstance(bad, Curve)
@@ -129,11 +129,11 @@ def test_a_killed_process_of_several_ends_the_tracing(monkeypatch: pytest.Monkey
     fake = SimpleNamespace(trace=killed)
     monkeypatch.setitem(sys.modules, "ddpfix.launchers.memory.trace", fake)
     with pytest.raises(BrokenProcessPool):
-        worker._made([(STEP, 2), (STEP, 3)])
+        worker._trace_all([(STEP, 2), (STEP, 3)])
 
 
 def test_a_trace_that_takes_too_long_is_ended() -> None:
-    (answer,) = traced([TrainingStep(NETWORK, 16)], limit=0.01)
+    (answer,) = trace_in_process([TrainingStep(NETWORK, 16)], limit=0.01)
     assert not isinstance(answer, Curve)
     assert "took more than" in answer.because
 
@@ -142,6 +142,6 @@ def test_what_is_shipped_is_what_is_traced() -> None:
     recipe = load("codebert-bigclonebench")
     step = step_of(recipe, recipe.arguments)
     assert step is not None
-    (shipped,), (found,) = predict([essence(step)]), traced([essence(step)])
+    (shipped,), (found,) = predict([canonical_step(step)]), trace_in_process([canonical_step(step)])
     assert isinstance(found, Curve)
-    assert shipped == with_surroundings(found, step)
+    assert shipped == add_process_overhead(found, step)

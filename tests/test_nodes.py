@@ -20,7 +20,7 @@ from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers.backends.command import ProcessOptions, ScriptCall, build
-from ddpfix.launchers.backends.nodes import Nodes, nodes
+from ddpfix.launchers.backends.nodes import Nodes, nodes_from_options
 from ddpfix.launchers.backends.rendezvous import Rendezvous
 from ddpfix.launchers.planning.plan import solve
 from ddpfix.launchers.running.policy import SupervisionPolicy
@@ -58,7 +58,7 @@ while True:
 def plain(count: int, rank: int | None = None, where: str | None = None, job: bool = False) -> str:
     """What is said of the machines, or why they are refused."""
     try:
-        return nodes(count, rank, where, job=job).said
+        return nodes_from_options(count, rank, where, job=job).summary
     except InputError as error:
         return str(error)
 
@@ -155,7 +155,7 @@ def test_a_machine_asks_for_as_many_cards_as_it_runs_processes(script: Path) -> 
 
 
 def test_the_users_own_interface_is_kept_and_one_machine_alone_decides_nothing() -> None:
-    two = nodes(2, 0, "127.0.0.1")
+    two = nodes_from_options(2, 0, "127.0.0.1")
     assert two.variables({}) == {"GLOO_SOCKET_IFNAME": "lo"}
     assert two.variables({"GLOO_SOCKET_IFNAME": "eth7"}) == {}
     assert SupervisionPolicy(grace=7).for_machines(two.count) == SupervisionPolicy(

@@ -18,7 +18,7 @@ from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ddpfix.patcher.editing.helpers import helper_names
-from ddpfix.patcher.editing.node_pairs import pairs
+from ddpfix.patcher.editing.node_pairs import pair_statements
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.source.comments import comments
@@ -121,7 +121,7 @@ def test_family_a_is_patched_clean_stable_and_self_contained(family: Path) -> No
     result.write()
     text = family.read_text()
     assert "ddpfix" not in text
-    assert {finding.severity for finding in patch(family).found} == {Severity.NOTE}
+    assert {finding.severity for finding in patch(family).findings_before} == {Severity.NOTE}
     assert patch(family).changes == ()
     assert compile(text, "run.py", "exec")
 
@@ -214,9 +214,11 @@ def test_code_that_nothing_comes_to_is_left_alone(tmp_path: Path) -> None:
         b"if __name__ == '__main__':\n    main(net)\n"
     )
     path = write(tmp_path / "run.py", text)
-    assert "line 3" not in " ".join(f"line {finding.line}" for finding in patch(path).found)
+    assert "line 3" not in " ".join(
+        f"line {finding.line}" for finding in patch(path).findings_before
+    )
     started_elsewhere = text[: text.index(b"if __name__")] + b"if __name__ == '__main__': go()\n"
-    assert 3 in [finding.line for finding in patch(write(path, started_elsewhere)).found]
+    assert 3 in [finding.line for finding in patch(write(path, started_elsewhere)).findings_before]
 
 
 def test_a_helper_of_the_same_name_is_kept(family: Path) -> None:
@@ -288,7 +290,7 @@ def test_statements_of_both_trees_are_paired_rightly(path: Path) -> None:
     source = decode(str(path), data)
     tree = cst.parse_module(source.text)
     script = Module(source)
-    paired = dict(pairs(script.tree.body, tree.body))
+    paired = dict(pair_statements(script.tree.body, tree.body))
     every = [node for node in ast.walk(script.tree) if isinstance(node, ast.stmt)]
     assert set(paired) == set(every)
     for stmt, node in paired.items():
@@ -400,10 +402,10 @@ def test_check_needs_neither_torch_nor_libcst(family: Path) -> None:
 
 def test_a_library_is_left_to_those_who_call_it(tmp_path: Path) -> None:
     text = b"import torch\ndef save(model, path):\n    torch.save(model, path)\n"
-    assert patch(write(tmp_path / "library.py", text)).found == ()
+    assert patch(write(tmp_path / "library.py", text)).findings_before == ()
     script = START + b"from library import save\nsave(1, 'x')\n"
     result = patch(write(tmp_path / "run.py", script))
-    assert [finding.code for finding in result.found] == ["DF601"]
+    assert [finding.code for finding in result.findings_before] == ["DF601"]
     assert [change.source.path.name for change in result.changes] == ["library.py"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import run
-from ddpfix.patcher.engine.marks import marked
+from ddpfix.patcher.engine.marks import mark_lines
 
 MARKS = [
     pytest.param("x = 1\n", {1: ["DF1"]}, "x = 1  # ddpfix: DF1\n", id="one"),
@@ -26,19 +26,21 @@ MARKS = [
 def test_marks_come_and_go_without_a_trace(
     text: str, codes: dict[int, list[str]], expected: str
 ) -> None:
-    once = marked(text, codes, others_go=True)
+    once = mark_lines(text, codes, others_go=True)
     assert once == expected
-    assert marked(once, codes, others_go=True) == once
-    assert marked(once, {}, others_go=True) == text
-    assert marked(once, {}, others_go=False) == once
+    assert mark_lines(once, codes, others_go=True) == once
+    assert mark_lines(once, {}, others_go=True) == text
+    assert mark_lines(once, {}, others_go=False) == once
 
 
 def test_marks_follow_what_is_found() -> None:
     text = "x = 1  # ddpfix: DF1, DF2\ny = '# ddpfix: DF1'\n"
-    assert marked(text, {1: ["DF2"], 2: ["DF3"]}, others_go=True) == (
+    assert mark_lines(text, {1: ["DF2"], 2: ["DF3"]}, others_go=True) == (
         "x = 1  # ddpfix: DF2\ny = '# ddpfix: DF1'  # ddpfix: DF3\n"
     )
-    assert marked(text, {1: ["DF3"]}, others_go=False).startswith("x = 1  # ddpfix: DF1, DF2, DF3")
+    assert mark_lines(text, {1: ["DF3"]}, others_go=False).startswith(
+        "x = 1  # ddpfix: DF1, DF2, DF3"
+    )
 
 
 # No line shows where a model is complete and could be wrapped, so that the script is refused.

@@ -9,7 +9,7 @@ import pytest
 from cases import module
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Define, Edit, Guard, Insert, Replace, Rewrite, Unwrap
-from ddpfix.patcher.editing.regions import pieces
+from ddpfix.patcher.editing.regions import find_regions
 from ddpfix.patcher.source.files import Source
 from ddpfix.patcher.source.module import Module
 
@@ -158,7 +158,7 @@ def test_only_the_lines_of_an_edit_are_parsed() -> None:
         """)
     gate = at(script, 4)
     assert isinstance(gate, ast.If)
-    found = pieces(script, [at(script, 3), gate.body[1]], set())
+    found = find_regions(script, [at(script, 3), gate.body[1]], set())
     assert [(piece.first, piece.last) for piece in found] == [(3, 3), (4, 4)]
-    (whole,) = pieces(script, [at(script, 1)], {at(script, 1)})
+    (whole,) = find_regions(script, [at(script, 1)], {at(script, 1)})
     assert (whole.first, whole.last) == (1, 5)

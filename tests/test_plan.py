@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.planning.plan import Plan, Split, shares, solve, solve_shared
+from ddpfix.launchers.planning.plan import Plan, Split, divide_batch, solve, solve_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,10 +87,10 @@ def test_ranks_that_share_reach_every_target_with_the_least_accumulation(
         if target % count == 0 and max(parts(target // count, world)) <= cap
     ]
     assert plan.exact
-    assert plan.global_batch == target == plan.together * plan.accumulation
+    assert plan.global_batch == target == plan.global_micro_batch * plan.accumulation
     assert plan.accumulation == min(possible)
-    assert [share.examples for share in plan.shares] == parts(plan.together, world)
-    assert plan.per_device == max(parts(plan.together, world))
+    assert [share.examples for share in plan.shares] == parts(plan.global_micro_batch, world)
+    assert plan.per_device == max(parts(plan.global_micro_batch, world))
 
 
 @settings(max_examples=100, deadline=None)
@@ -115,7 +115,7 @@ def parts(together: int, world: int) -> list[int]:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=100), WORLDS)
 def test_the_mean_of_weighted_means_is_the_mean_of_all(values: list[float], world: int) -> None:
-    found = shares(len(values), world)
+    found = divide_batch(len(values), world)
     assert sum(share.weight for share in found) == pytest.approx(world)
     weighted = [
         share.weight * sum(values[share.rank :: world]) / share.examples

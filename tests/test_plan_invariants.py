@@ -12,11 +12,11 @@ import pytest
 from attrs import frozen
 from ddpfix.errors import InputError
 from ddpfix.launchers.gpus.select import Devices
-from ddpfix.launchers.gpus.simulated import simulated
-from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, planned
+from ddpfix.launchers.gpus.simulated import simulate_inventory
+from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, make_plan
 from ddpfix.launchers.running.failure import RunFailure
-from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, down
-from ddpfix.recipes.load import known, load
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, next_rung
+from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.model import Recipe
 from ddpfix.record import as_dict
 from golden_plans import INVENTORIES, laid_out, path_of
@@ -49,13 +49,13 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    for recipe in map(load, known()):
+    for recipe in map(load, recipe_names()):
         script = laid_out(recipe, folder / recipe.name)
         for kinds in INVENTORIES:
-            gpus = simulated(kinds.split(",")).gpus
+            gpus = simulate_inventory(kinds.split(",")).gpus
             cards = Devices(len(gpus), gpus, "")
             try:
-                found: FullPlan | str = planned(PlanRequest(recipe, script), cards)
+                found: FullPlan | str = make_plan(PlanRequest(recipe, script), cards)
             except InputError as error:
                 found = str(error)
             yield Case(recipe, kinds, cards, found)
@@ -101,13 +101,13 @@ def test_the_global_batch_is_the_one_asked_for_or_the_nearest_and_the_plan_says_
 def test_the_predicted_peak_leaves_the_margin_on_the_smallest_card(every: list[Case]) -> None:
     counted = 0
     for case, found in plans(every):
-        if found.fitting is None:
+        if found.memory_fit is None:
             continue
         counted += 1
-        peak = found.fitting.chosen.peak
+        peak = found.memory_fit.candidate.peak
         assert sum(as_dict(peak).values()) == peak.total, case.name
         assert peak.total <= 0.92 * min(gpu.memory_free for gpu in case.cards.cards), case.name
-        assert found.fitting.chosen.plan == found.plan, case.name
+        assert found.memory_fit.candidate.plan == found.plan, case.name
     assert counted > 100
 
 
@@ -126,7 +126,7 @@ def test_where_there_is_no_plan_even_the_least_one_does_not_fit_and_a_way_out_is
 
 def test_more_memory_never_makes_for_a_smaller_batch(every: list[Case]) -> None:
     at = {(case.recipe.name, case.kinds): case.found for case in every}
-    for recipe in known():
+    for recipe in recipe_names():
         for count in range(1, 9):
             row = [at[recipe, f"{count}x {kind}"] for kind in BY_MEMORY]
             sizes = [one.plan.per_device if isinstance(one, FullPlan) else 0 for one in row]
@@ -149,7 +149,7 @@ def test_the_horizon_is_all_examples_in_whole_optimizer_steps(every: list[Case])
     assert counted > 100
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_the_script_is_told_what_the_plan_says(name: str) -> None:
     recipe = load(name)
     blocks = re.split(r"\n\n(?=\dx )", path_of(name).read_text())
@@ -170,7 +170,7 @@ def test_the_script_is_told_what_the_plan_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_rungs_first_accumulate_then_checkpoint_and_only_then_train_something_else(
     name: str, world: int, tmp_path: Path
 ) -> None:
@@ -178,16 +178,16 @@ def test_rungs_first_accumulate_then_checkpoint_and_only_then_train_something_el
     plan = PlanRequest(recipe, laid_out(recipe, tmp_path)).plan(world)
     setting = LaunchSettings(recipe, plan, (), frozenset({CHECKPOINTING, *recipe.out_of_memory}))
     kinds, numbers = [], recipe.out_of_memory
-    while step := down(setting, RunFailure(out_of_memory=True)):
+    while step := next_rung(setting, RunFailure(out_of_memory=True)):
         was, setting = setting, step.setting
         assert setting.plan.global_batch == plan.global_batch
-        if step.anew:
+        if step.restarts_training:
             kinds.append("another training")
             less = [flag for flag in numbers if setting.value(flag) != was.value(flag)]
             assert len(less) == 1
             assert numbers[less[0]] <= int(setting.value(less[0]) or 0)
             assert int(setting.value(less[0]) or 0) < int(was.value(less[0]) or 0)
-        elif CHECKPOINTING in setting.told and CHECKPOINTING not in was.told:
+        elif CHECKPOINTING in setting.added_flags and CHECKPOINTING not in was.added_flags:
             kinds.append("checkpointing")
         else:
             kinds.append("accumulation")
@@ -239,8 +239,8 @@ def test_the_memory_of_codebert_is_what_its_weights_take_by_hand(every: list[Cas
         if (case.recipe.name, case.kinds) == ("codebert-bigclonebench", "1x RTX 6000 Ada")
     ]
     assert isinstance(case.found, FullPlan)
-    assert case.found.fitting is not None
-    peak = case.found.fitting.chosen.peak
+    assert case.found.memory_fit is not None
+    peak = case.found.memory_fit.candidate.peak
     # RoBERTa's base model: (50265 + 514 + 1 + 2) x 768 of embeddings and their norm, 12 layers of
     # 4 x (768 x 768 + 768) + 2 x 768 x 3072 + 3072 + 768 + 4 x 768, and a head of about 0.6 or
     # 1.2 million: 125 million of 4 bytes are 0.466 GiB.

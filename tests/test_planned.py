@@ -14,23 +14,28 @@ from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.launchers.gpus.model import Link
 from ddpfix.launchers.gpus.select import Devices
-from ddpfix.launchers.gpus.simulated import simulated
+from ddpfix.launchers.gpus.simulated import simulate_inventory
 from ddpfix.launchers.memory.peak import Curve, NoPrediction, Peak
 from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.launchers.planning import memory_fit as fitting
 from ddpfix.launchers.planning.candidates import MARGIN, FitResult
-from ddpfix.launchers.planning.memory_fit import splits
+from ddpfix.launchers.planning.memory_fit import nearest_plans
 from ddpfix.launchers.planning.plan import solve, solve_shared
-from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, planned
-from ddpfix.launchers.planning.roofline import BACKWARD, EFFICIENCY, LINK_EFFICIENCY, expected
+from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, make_plan
+from ddpfix.launchers.planning.roofline import (
+    BACKWARD_SHARE,
+    EFFICIENCY,
+    LINK_EFFICIENCY,
+    expected_step_time,
+)
 from ddpfix.launchers.planning.throughput import Throughput
-from ddpfix.launchers.planning.time_estimate import estimate, in_words
+from ddpfix.launchers.planning.time_estimate import estimate, format_duration
 from ddpfix.launchers.planning.training_steps import Horizon
 from ddpfix.launchers.running.throughput_log import step_seconds
-from ddpfix.recipes.load import known, load
+from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.model import Recipe
 from ddpfix.recipes.network import Network
-from ddpfix.record import changed, values
+from ddpfix.record import replace, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +76,7 @@ def predictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Cu
 
 
 def on(*cards: str) -> Devices:
-    gpus = simulated(cards).gpus
+    gpus = simulate_inventory(cards).gpus
     return Devices(len(gpus), gpus, "")
 
 
@@ -82,8 +87,8 @@ def ask(folder: Path, text: str = "", recipe: Recipe = RECIPE, **asked: object) 
 
 
 def fitted(found: FullPlan) -> FitResult:
-    assert found.fitting is not None
-    return found.fitting
+    assert found.memory_fit is not None
+    return found.memory_fit
 
 
 # Cards, the recipe's cap and the card it is known from -> per device, accumulation.
@@ -107,11 +112,11 @@ def test_a_plan_takes_the_largest_batch_that_leaves_the_margin(
     tmp_path: Path,
 ) -> None:
     cards, cap, memory = given_
-    sizes = changed(RECIPE.batch, per_device_cap=cap, cap_memory=memory)
-    recipe = changed(RECIPE, batch=sizes)
-    found = planned(ask(tmp_path, recipe=recipe), on(*cards.split(",")))
+    sizes = replace(RECIPE.batch, per_device_cap=cap, cap_memory=memory)
+    recipe = replace(RECIPE, batch=sizes)
+    found = make_plan(ask(tmp_path, recipe=recipe), on(*cards.split(",")))
     assert (found.plan.per_device, found.plan.accumulation) == expected_
-    way = fitted(found).chosen
+    way = fitted(found).candidate
     assert way.plan == found.plan
     assert way.peak.total <= way.limit == int(way.free * MARGIN)
 
@@ -120,10 +125,10 @@ def test_what_else_there_is_is_told_with_what_speaks_for_it(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     predictions["plain"] = predicted(4, 9.3)  # 4 examples: 41.2 of 48 GiB; 2: 22.6
-    sizes = changed(RECIPE.batch, cap_memory=16)
-    found = planned(ask(tmp_path, recipe=changed(RECIPE, batch=sizes)), on("1x A100 40GB"))
+    sizes = replace(RECIPE.batch, cap_memory=16)
+    found = make_plan(ask(tmp_path, recipe=replace(RECIPE, batch=sizes)), on("1x A100 40GB"))
     assert found.plan.per_device == 2
-    tight, safe, *rejected = found.others
+    tight, safe, *rejected = found.alternatives
     assert "or 1 per device x 64 accumulated: 13.3 GiB, " in " ".join((tight, safe))
     assert any(
         line.startswith("not 8 per device x 8 accumulated: 78.4 GiB of ") for line in rejected
@@ -134,30 +139,30 @@ def test_checkpointing_is_switched_on_only_where_nothing_fits_without(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     predictions["plain"] = predicted(4, 12)
-    bare = planned(ask(tmp_path, FLAGS), on("1x A100 40GB"))
+    bare = make_plan(ask(tmp_path, FLAGS), on("1x A100 40GB"))
     assert (bare.plan.per_device, "--gradient_checkpointing" in bare.settings.arguments) == (
         2,
         False,
     )
-    helped = planned(ask(tmp_path, FLAGS), on("1x T4"))
+    helped = make_plan(ask(tmp_path, FLAGS), on("1x T4"))
     assert helped.plan.per_device == 8
     assert helped.settings.arguments["--gradient_checkpointing"] is None
-    assert "of what is free on a card with --gradient_checkpointing (" in helped.said[2]
+    assert "of what is free on a card with --gradient_checkpointing (" in helped.summary[2]
 
 
 def test_where_examples_meet_their_number_is_kept_as_far_as_memory_allows(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     assert RECIPE.model is not None
-    model = changed(RECIPE.model, head="anchor", projection=8)
-    recipe = changed(RECIPE, model=model)
-    assert planned(ask(tmp_path, recipe=recipe), on("1x H200")).plan.per_device == 8
-    helped = planned(ask(tmp_path, FLAGS, recipe), on("1x A100 40GB"))
-    assert (helped.plan.per_device, len(fitted(helped).chosen.changed)) == (8, 1)
-    fewer = planned(ask(tmp_path, recipe=recipe), on("1x A100 40GB"))
+    model = replace(RECIPE.model, head="anchor", projection=8)
+    recipe = replace(RECIPE, model=model)
+    assert make_plan(ask(tmp_path, recipe=recipe), on("1x H200")).plan.per_device == 8
+    helped = make_plan(ask(tmp_path, FLAGS, recipe), on("1x A100 40GB"))
+    assert (helped.plan.per_device, len(fitted(helped).candidate.changed_arguments)) == (8, 1)
+    fewer = make_plan(ask(tmp_path, recipe=recipe), on("1x A100 40GB"))
     assert fewer.plan.per_device == 4
-    assert "where 4 examples meet and not 8, which is another training" in " ".join(fewer.said)
-    assert "another training" not in " ".join(helped.said)
+    assert "where 4 examples meet and not 8, which is another training" in " ".join(fewer.summary)
+    assert "another training" not in " ".join(helped.summary)
 
 
 def test_where_nothing_fits_it_is_refused_with_what_would_make_it_fit(
@@ -165,7 +170,7 @@ def test_where_nothing_fits_it_is_refused_with_what_would_make_it_fit(
 ) -> None:
     predictions["plain"] = predicted(4, 12)
     with pytest.raises(InputError) as refused:
-        planned(ask(tmp_path), on("1x T4"))
+        make_plan(ask(tmp_path), on("1x T4"))
     words = str(refused.value)
     assert "\n" not in words
     assert "1 per device x 64 accumulated takes 16.0 GiB of 13.8" in words
@@ -178,17 +183,17 @@ def test_where_nothing_fits_it_is_refused_with_what_would_make_it_fit(
     with pytest.raises(
         InputError, match=r"What would fit: a card of 22 GiB, such as A10: 16.0 GiB"
     ):
-        planned(ask(tmp_path), on("1x T4"))
-    taken = planned(ask(tmp_path, per_device=1), on("1x T4"))
-    assert "too much: it may run out of memory" in taken.said[2]
+        make_plan(ask(tmp_path), on("1x T4"))
+    taken = make_plan(ask(tmp_path, per_device=1), on("1x T4"))
+    assert "too much: it may run out of memory" in taken.summary[2]
 
 
 def test_the_users_own_batch_is_kept_whatever_is_predicted(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     own = ask(tmp_path, extra=("--train_batch_size", "16"))
-    assert planned(own, on("1x A100 40GB")).plan.per_device == 16
-    assert planned(ask(tmp_path, per_device=16), on("1x A100 40GB")).plan.per_device == 16
+    assert make_plan(own, on("1x A100 40GB")).plan.per_device == 16
+    assert make_plan(ask(tmp_path, per_device=16), on("1x A100 40GB")).plan.per_device == 16
 
 
 def test_the_users_own_batch_is_a_whole_steps_where_the_script_divides_it(
@@ -219,12 +224,12 @@ def test_the_cap_is_taken_and_it_is_said_where(
     predictions: dict[str, Curve],
     tmp_path: Path,
 ) -> None:
-    recipe = changed(RECIPE, model=model, sources={})
-    found = planned(ask(tmp_path, recipe=recipe, extra=extra), on("2x T4"))
+    recipe = replace(RECIPE, model=model, sources={})
+    found = make_plan(ask(tmp_path, recipe=recipe, extra=extra), on("2x T4"))
     assert (found.plan.per_device, found.plan.accumulation) == (8, 4)
-    assert words in found.unknown
-    assert f"memory is not predicted: {found.unknown}" in found.said
-    assert found.facts()["memory"] == {"unknown": found.unknown}
+    assert words in found.why_unpredicted
+    assert f"memory is not predicted: {found.why_unpredicted}" in found.summary
+    assert found.facts()["memory"] == {"unknown": found.why_unpredicted}
 
 
 def test_what_cannot_be_traced_is_said_too(
@@ -232,14 +237,14 @@ def test_what_cannot_be_traced_is_said_too(
 ) -> None:
     no_torch = NoPrediction("No module named 'torch'")
     monkeypatch.setattr(fitting, "predict", lambda steps, state: [no_torch] * len(steps))
-    found = planned(ask(tmp_path), on("2x T4"))
-    assert (found.plan.per_device, found.unknown) == (8, no_torch.because)
+    found = make_plan(ask(tmp_path), on("2x T4"))
+    assert (found.plan.per_device, found.why_unpredicted) == (8, no_torch.because)
 
 
 def test_the_parts_of_the_peak_add_up_in_what_is_told(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
-    facts = planned(ask(tmp_path), on("2x A100 40GB")).facts()["memory"]
+    facts = make_plan(ask(tmp_path), on("2x A100 40GB")).facts()["memory"]
     total = facts["peak"].pop("total")
     assert sum(facts["peak"].values()) == total <= facts["limit"] <= facts["free"]
     json.dumps(facts)
@@ -251,7 +256,7 @@ def test_all_splits_make_the_batch_as_nearly_and_the_first_takes_most(
     world: int, target: int, most: int, shared: bool
 ) -> None:
     solver = solve_shared if shared else solve
-    found = [*splits(lambda cap: solver(world, target, cap), most)]
+    found = [*nearest_plans(lambda cap: solver(world, target, cap), most)]
     assert len({abs(plan.global_batch - target) for plan in found}) == 1
     batches = [plan.per_device for plan in found]
     assert batches == sorted(set(batches), reverse=True)
@@ -263,9 +268,9 @@ def test_all_splits_make_the_batch_as_nearly_and_the_first_takes_most(
 def test_more_memory_never_makes_a_smaller_batch_and_what_is_taken_fits(
     fixed: float, each: float, world: int, size: int
 ) -> None:
-    plans = [*splits(lambda cap: solve(world, 64, cap), 64)]
+    plans = [*nearest_plans(lambda cap: solve(world, 64, cap), 64)]
     curve = predicted(fixed, each)
-    kinds = [simulated(["1x A100 80GB"]).gpus[0]]
+    kinds = [simulate_inventory(["1x A100 80GB"]).gpus[0]]
     base = fitting.TrainingSetup(
         RECIPE, {}, frozenset(), "fp32", world, tuple(kinds), Path("unused")
     )
@@ -273,11 +278,11 @@ def test_more_memory_never_makes_a_smaller_batch_and_what_is_taken_fits(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fitting, "predict", lambda steps, state: [curve] * len(steps))
         for free in (size * GIB, 2 * size * GIB):
-            card = changed(kinds[0], memory_free=free)
-            found = fitting.fit(changed(base, cards=(card,)), plans, [])
+            card = replace(kinds[0], memory_free=free)
+            found = fitting.fit(replace(base, cards=(card,)), plans, [])
             assert isinstance(found, FitResult)
-            assert found.fits == (found.chosen.peak.total <= MARGIN * free)
-            taken.append(found.chosen.plan.per_device if found.fits else 0)
+            assert found.fits == (found.candidate.peak.total <= MARGIN * free)
+            taken.append(found.candidate.plan.per_device if found.fits else 0)
     assert taken[0] <= taken[1]
 
 
@@ -285,7 +290,7 @@ def test_more_memory_never_makes_a_smaller_batch_and_what_is_taken_fits(
 GROWING = (("RTX 4090", "RTX 6000 Ada"), ("A100 40GB", "A100 80GB"), ("H100", "H200"))
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_what_comes_with_ddpfix_predicts_every_recipe_on_every_kind_of_card(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -294,10 +299,10 @@ def test_what_comes_with_ddpfix_predicts_every_recipe_on_every_kind_of_card(
 
     def taken(cards: str) -> int:
         try:
-            found = planned(asked, on(cards))
+            found = make_plan(asked, on(cards))
         except InputError:  # nothing fits: said in the golden texts
             return 0
-        way = fitted(found).chosen
+        way = fitted(found).candidate
         assert way.peak.total == sum(values(way.peak)) <= way.limit
         return way.plan.per_device
 
@@ -324,18 +329,18 @@ def test_the_plan_that_the_documentation_shows_is_what_is_printed(
 def test_a_step_waits_for_products_or_memory_and_then_for_the_rest(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
-    found = planned(ask(tmp_path), on("2x A100 40GB"))
-    way = fitted(found).chosen
+    found = make_plan(ask(tmp_path), on("2x A100 40GB"))
+    way = fitted(found).candidate
     cards = on("2x A100 40GB").cards
-    step = expected(way, cards)
+    step = expected_step_time(way, cards)
     assert step is not None
     # 4 examples of 1 TFLOP, 8 times, at a third of 19.5 TFLOPS: fp32, the script has no --amp.
-    assert step.peak == pytest.approx(32 / 19.5)
+    assert step.at_peak == pytest.approx(32 / 19.5)
     assert step.compute == pytest.approx(32 / 19.5 / EFFICIENCY)
-    assert (step.bound, step.reduced) == ("products", 0.0)
-    slow = expected(changed(way, flops=10**9, moved=10**10), cards)
+    assert (step.bottleneck, step.all_reduce) == ("products", 0.0)
+    slow = expected_step_time(replace(way, flops=10**9, moved=10**10), cards)
     assert slow is not None
-    assert slow.bound == "memory"
+    assert slow.bottleneck == "memory"
     assert slow.compute == pytest.approx(32 * 10 / 1555 / 0.8)
 
 
@@ -343,13 +348,14 @@ def test_gradients_go_round_beside_the_backward_pass_at_the_rate_of_the_slowest_
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     devices = on("4x A100 PCIe 40GB")
-    way = changed(fitted(planned(ask(tmp_path), devices)).chosen, trainable=10**10, flops=0)
+    planned = fitted(make_plan(ask(tmp_path), devices)).candidate
+    way = replace(planned, trainable_bytes=10**10, flops=0)
 
     def reduced(*links: Link) -> float:
-        found = expected(way, devices.cards, links)
+        found = expected_step_time(way, devices.cards, links)
         assert found is not None
-        beside = BACKWARD * found.compute / way.plan.accumulation
-        return 1 / (found.reduced + beside) * 2 * 3 / 4 * 10 / LINK_EFFICIENCY
+        beside = BACKWARD_SHARE * found.compute / way.plan.accumulation
+        return 1 / (found.all_reduce + beside) * 2 * 3 / 4 * 10 / LINK_EFFICIENCY
 
     assert reduced() == pytest.approx(32)  # PCIe 4.0
     assert reduced(Link(0, 1, "NV4"), Link(2, 3, "NV12")) == pytest.approx(100)
@@ -362,11 +368,11 @@ def test_a_card_without_a_sheet_has_no_expected_time_until_it_was_measured(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     devices = on("1x A100 40GB")
-    unheard = changed(devices, cards=(changed(devices.cards[0], name="NVIDIA X1"),))
+    unheard = replace(devices, cards=(replace(devices.cards[0], name="NVIDIA X1"),))
     asked = ask(tmp_path)
-    assert planned(asked, unheard).estimate is None
-    asked.paces(unheard).keep(Throughput("now", 1, 2, 8, seconds=3.0), "fp32")
-    found = planned(asked, unheard).estimate
+    assert make_plan(asked, unheard).estimate is None
+    asked.throughput_history(unheard).store(Throughput("now", 1, 2, 8, seconds=3.0), "fp32")
+    found = make_plan(asked, unheard).estimate
     assert found is not None
     assert found.step == pytest.approx(12.0)  # 4 x 16 examples in the place of 2 x 8
 
@@ -375,18 +381,18 @@ def test_what_was_measured_corrects_time_and_memory_of_such_a_training_alone(
     predictions: dict[str, Curve], tmp_path: Path
 ) -> None:
     asked, devices = ask(tmp_path), on("1x A100 40GB")
-    before = planned(asked, devices)
+    before = make_plan(asked, devices)
     assert before.estimate is not None
     pace = Throughput("now", 1, 2, 32, seconds=3.0, time=1.5, memory=1.6, power=250.0)
-    asked.paces(devices).keep(pace, "fp32")
-    after = planned(asked, devices)
+    asked.throughput_history(devices).store(pace, "fp32")
+    after = make_plan(asked, devices)
     assert after.plan.per_device == 2  # 4 would take 38.4 GiB of 36.8
     assert after.estimate is not None
     assert after.roofline is not None
     assert after.estimate.step == pytest.approx(1.5 * after.roofline.seconds)
-    other = changed(asked, extra=("--block_size", "400"))
-    assert planned(other, devices).plan.per_device == 4
-    assert planned(asked, on("1x A100 PCIe 40GB")).plan.per_device == 4
+    other = replace(asked, extra=("--block_size", "400"))
+    assert make_plan(other, devices).plan.per_device == 4
+    assert make_plan(asked, on("1x A100 PCIe 40GB")).plan.per_device == 4
 
 
 # The bars of a run with 640 examples in 8 x 4 x 2 -> seconds of its optimizer step.
@@ -416,8 +422,8 @@ def test_epochs_and_energy_follow_from_the_step() -> None:
     assert found is not None
     assert (found.epoch, found.total) == (900.0, 1800.0)
     assert found.energy == pytest.approx(2 * 300 * 0.5 / 1000)
-    assert found.said[1] == "energy of the cards: 0.3 kWh at most, by the boards' power"
-    measured = estimate(solve(2, 64, 8), None, changed(pace, power=200.0), horizon, cards)
+    assert found.summary[1] == "energy of the cards: 0.3 kWh at most, by the boards' power"
+    measured = estimate(solve(2, 64, 8), None, replace(pace, power=200.0), horizon, cards)
     assert measured is not None
     assert measured.energy == pytest.approx(0.2)
     assert measured.energy_measured
@@ -428,4 +434,4 @@ def test_epochs_and_energy_follow_from_the_step() -> None:
     ("seconds", "words"), [(0.1234, "0.12 s"), (42.4, "42 s"), (600, "10.0 min"), (7200, "2.0 h")]
 )
 def test_a_time_is_told_in_the_unit_that_suits_it(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words
+    assert format_duration(seconds) == words

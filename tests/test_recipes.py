@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.recipes import model
-from ddpfix.recipes.load import known, load, text_of
+from ddpfix.recipes.load import load, recipe_names, recipe_toml
 from ddpfix.recipes.parse import parse
 
 HERE = Path(model.__file__).parent
@@ -18,7 +18,7 @@ TEXT = (HERE / "codegpt-bigclonebench-legacy.toml").read_text()
 FIXTURES = HERE.parent / "fixtures"
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name: str) -> None:
     recipe = load(name)
     script = (FIXTURES / recipe.family / recipe.script).read_text()
@@ -30,7 +30,7 @@ def test_the_recipe_is_sound_and_its_flags_are_those_of_its_familys_script(name:
     named += [flags.output, flags.learning_rate, flags.epochs, flags.sequence_length, flags.seed]
     assert {*filter(None, named), *recipe.arguments, *recipe.data.files} <= accepted
     assert recipe.name == name
-    assert recipe == parse(text_of(name), source=f"{name}.toml", name=name)
+    assert recipe == parse(recipe_toml(name), source=f"{name}.toml", name=name)
 
 
 def test_the_two_legacy_recipes_of_family_a_differ_in_the_model_and_the_cap_alone() -> None:
@@ -95,7 +95,7 @@ def test_the_figures_of_the_recipe_are_those_it_is_known_by(name: str) -> None:
     assert (recipe.arguments | recipe.if_declared).items() >= arguments.items()
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_every_figure_of_the_recipe_has_a_source(name: str) -> None:
     recipe = load(name)
     given = recipe.arguments | recipe.if_declared
@@ -109,7 +109,7 @@ def test_every_figure_of_the_recipe_has_a_source(name: str) -> None:
 
 def test_a_recipe_answers_to_its_other_name_and_no_two_to_the_same() -> None:
     assert load("graphcodebert") == load("graphcodebert-clonedetection")
-    names = [*known(), *(x for name in known() for x in load(name).aliases)]
+    names = [*recipe_names(), *(x for name in recipe_names() for x in load(name).aliases)]
     assert len(names) == len({*names})
 
 
@@ -233,7 +233,7 @@ def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
 def test_a_misspelt_name_is_answered_with_the_nearest_and_all_known() -> None:
     with pytest.raises(InputError, match="did you mean codegpt-bigclonebench") as caught:
         load("codegpt")
-    for name in known():
+    for name in recipe_names():
         assert name in str(caught.value)
 
 

@@ -19,24 +19,24 @@ from ddpfix.launchers.planning.planner import PlanRequest
 from ddpfix.launchers.script.arguments import parse_flags
 from ddpfix.recipes import model
 from ddpfix.recipes.flag_names import ROLES
-from ddpfix.recipes.load import known, load
+from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.parse import parse
-from ddpfix.record import changed
+from ddpfix.record import replace
 
 FIXTURES = Path(model.__file__).parents[1] / "fixtures"
 
 
 def test_every_recipe_is_listed_with_its_other_names() -> None:
     lines = run("recipes").stdout.splitlines()
-    for name in known():
+    for name in recipe_names():
         recipe = load(name)
         [line] = [line for line in lines if line.startswith((f"{name} ", f"{name}, "))]
         assert recipe.description in line
         assert all(alias in line for alias in recipe.aliases)
-    assert [one["name"] for one in json.loads(run("recipes", "--json").stdout)] == known()
+    assert [one["name"] for one in json.loads(run("recipes", "--json").stdout)] == recipe_names()
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_is_shown_with_every_figure_and_its_source(name: str) -> None:
     recipe = load(name)
     shown = run("recipes", "show", name).stdout
@@ -122,7 +122,7 @@ def test_that_of_family_d_is_told_as_the_fields_of_its_dataclass_are() -> None:
     known = load("code-detector")
     assert (recipe.flags, recipe.data) == (known.flags, known.data)
     assert recipe.joined is known.joined is True
-    told = changed(known.batch, cap_memory=recipe.batch.cap_memory)  # of which card it is not
+    told = replace(known.batch, cap_memory=recipe.batch.cap_memory)  # of which card it is not
     assert recipe.batch == told
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import pytest
-from ddpfix.record import as_dict, changed, fields_of, is_record, record
+from ddpfix.record import as_dict, fields_of, is_record, record, replace
 
 
 @record
@@ -54,7 +54,7 @@ def test_records_do_not_change() -> None:
         point.x = 2
     with pytest.raises(AttributeError, match=r"Point\.x"):
         del point.x
-    assert changed(point, y=5) == Point(1, 5)
+    assert replace(point, y=5) == Point(1, 5)
     assert point == Point(1)
 
 

@@ -54,7 +54,7 @@ def recovery(
 
     def command(setting: LaunchSettings) -> Command:
         if told is not None:
-            told.append(dict(setting.told))
+            told.append(dict(setting.added_flags))
         return Command((), {})
 
     setting = LaunchSettings(recipe, solve(1, 2, 2), (), RESUMABLE | {"--block"})

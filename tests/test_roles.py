@@ -7,7 +7,14 @@ import ast
 import pytest
 from cases import module
 from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.analysis.rank_reach import EVERYONE, UNKNOWN, Role, gates, reached, value
+from ddpfix.patcher.analysis.rank_reach import (
+    EVERYONE,
+    UNKNOWN,
+    Role,
+    rank_gates,
+    roles_reaching,
+    value_for_role,
+)
 
 ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
 
@@ -53,14 +60,14 @@ def test_a_test_has_a_value_for_each_role(
         """
     script = module(text)
     condition = script.nodes(ast.If)[0].test
-    got = tuple(value(script, condition, role) for role in (ALONE, MAIN, OTHER))
+    got = tuple(value_for_role(script, condition, role) for role in (ALONE, MAIN, OTHER))
     assert tuple(item if item is UNKNOWN else bool(item) for item in got) == expected
 
 
 def roles_at_mark(text: str) -> frozenset[Role]:
     script = module(text)
     (mark,) = script.calls_to("mark")
-    return reached(Program(script), script, mark)
+    return roles_reaching(Program(script), script, mark)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +112,4 @@ def test_roles_that_reach_a_place(text: str, expected: frozenset[Role]) -> None:
 
 def test_a_gate_that_no_role_fails_is_no_gate() -> None:
     script = module("def f(args):\n    if args.fp16:\n        mark()")
-    assert gates(script, script.calls_to("mark")[0]) == []
+    assert rank_gates(script, script.calls_to("mark")[0]) == []

@@ -255,7 +255,7 @@ def moved() -> list[tuple[str, str]]:
     """Each name of DF901's tables, as it was imported and as it is today."""
     flat = [
         f"transformers.{kind}_{model}.{df901.PREFIXES[model]}{name}"
-        for model, names in df901.HELD.items()
+        for model, names in df901.MODEL_CLASSES.items()
         for name in names.split()
         for kind in [
             "configuration" if name == "Config"
@@ -263,7 +263,7 @@ def moved() -> list[tuple[str, str]]:
             else "modeling"
         ]
     ]  # fmt: skip
-    return [(name, df901.today(name)) for name in (*df901.OLD_ADAMW, *df901.MOVED, *flat)]
+    return [(name, df901.current_name(name)) for name in (*df901.OLD_ADAMW, *df901.MOVED, *flat)]
 
 
 @pytest.mark.parametrize(
@@ -285,17 +285,17 @@ OF_FAMILIES = [
 
 
 def test_each_family_has_an_example() -> None:
-    ways = {df901.way_out(name) for name in OF_FAMILIES}
+    ways = {df901.advice_for(name) for name in OF_FAMILIES}
     assert {way for *_, way in df901.FAMILIES} <= ways
 
 
 def test_what_is_still_there_of_a_family_is_not_gone() -> None:
     name = "transformers.ZOEDEPTH_PRETRAINED_MODEL_ARCHIVE_LIST"
-    assert df901.way_out(name) == ""
-    assert df901.way_out(name.replace("ZOEDEPTH", "BERT"))
+    assert df901.advice_for(name) == ""
+    assert df901.advice_for(name.replace("ZOEDEPTH", "BERT"))
 
 
-@pytest.mark.parametrize("name", [*df901.GONE, *df901.CARRIED, *OF_FAMILIES])
+@pytest.mark.parametrize("name", [*df901.ADVICE, *df901.HELPERS, *OF_FAMILIES])
 def test_what_is_called_gone_is_gone(name: str) -> None:
     assert not has(name)
 
@@ -409,7 +409,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return RobertaTokenizer.from_pretrained(folder, additional_special_tokens=["<a>", "<b>"])
 
 
-@pytest.mark.parametrize("name", [*df905.CALLED, *df905.RENAMED, *df905.GONE, "encoder"])
+@pytest.mark.parametrize("name", [*df905.CALL_METHODS, *df905.RENAMED, *df905.ADVICE, "encoder"])
 def test_a_tokenizer_has_it_no_more(tokenizer: Any, name: str) -> None:
     assert not hasattr(tokenizer, name)
 

@@ -101,7 +101,9 @@ def test_a_run_alone_that_failed_is_no_model_of_what_is_evaluated(tmp_path: Path
 
 def test_evaluations_that_were_cut_short_are_not_judged(tmp_path: Path) -> None:
     one = observed(tmp_path, "x1", (0, 1))
-    cut = evolve(evidence(one, one, observed(tmp_path, "x2", (0,), (2,))), cut=True)
+    cut = evolve(
+        evidence(one, one, observed(tmp_path, "x2", (0,), (2,))), evaluations_cut_short=True
+    )
     because = "evaluations were cut short; no example was scored twice"
     assert scores_once(cut) == Row("C4", "not judged", because)
 
@@ -130,7 +132,9 @@ def test_an_example_that_is_scored_twice_breaks_an_evaluation_that_was_cut_short
     tmp_path: Path,
 ) -> None:
     one, two = observed(tmp_path, "x1", (0, 1)), observed(tmp_path, "x2", (0,), (0,))
-    assert scores_once(evolve(evidence(one, one, two), cut=True)).status == "broken"
+    assert (
+        scores_once(evolve(evidence(one, one, two), evaluations_cut_short=True)).status == "broken"
+    )
 
 
 def test_a_group_that_failed_leaves_it_unproven(tmp_path: Path) -> None:

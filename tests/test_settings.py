@@ -12,21 +12,21 @@ from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.launchers.gpus.model import Gpu
 from ddpfix.launchers.planning.plan import solve, solve_shared
-from ddpfix.launchers.planning.precision import Precision, computed, decide
-from ddpfix.launchers.planning.settings import settings, workers_per_process
-from ddpfix.launchers.planning.training_steps import horizon, steps_per_epoch
-from ddpfix.launchers.script.source import declared
+from ddpfix.launchers.planning.precision import Precision, choose_precision, requested_precision
+from ddpfix.launchers.planning.settings import choose_settings, workers_per_process
+from ddpfix.launchers.planning.training_steps import compute_horizon, steps_per_epoch
+from ddpfix.launchers.script.source import declared_flag_names
 from ddpfix.patcher.capabilities import all_capabilities
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.recipes.load import load
-from ddpfix.record import changed
+from ddpfix.record import replace
 
 RECIPE = load("codegpt-bigclonebench")
 HOPPER = Gpu(0, "GPU-0", "card", 80 << 30, 0, 80 << 30, (9, 0), 0, False, True, "")
-AMPERE = changed(HOPPER, index=1, compute_capability=(8, 0))
-TURING = changed(HOPPER, index=2, compute_capability=(7, 5))
-PASCAL = changed(HOPPER, index=3, compute_capability=(6, 1))
-SILENT = changed(HOPPER, index=4, compute_capability=None)
+AMPERE = replace(HOPPER, index=1, compute_capability=(8, 0))
+TURING = replace(HOPPER, index=2, compute_capability=(7, 5))
+PASCAL = replace(HOPPER, index=3, compute_capability=(6, 1))
+SILENT = replace(HOPPER, index=4, compute_capability=None)
 AMP = frozenset({"--amp"})
 RUN = Path("run.py")
 
@@ -67,14 +67,14 @@ PRECISIONS = {
 def test_the_precision_is_the_lowest_that_all_cards_and_the_script_have(
     case: tuple[str, list[Gpu], frozenset[str]], expected: tuple[str, bool, str]
 ) -> None:
-    found = decide(RUN, *case, mine={})
+    found = choose_precision(RUN, *case, mine={})
     name, told, words = expected
     assert (found.name, found.told) == (name, told)
     assert words in found.why
 
 
 def test_what_the_user_passes_to_the_script_is_the_precision() -> None:
-    passed = decide(RUN, "auto", [HOPPER], AMP, mine={"--amp": "no"})
+    passed = choose_precision(RUN, "auto", [HOPPER], AMP, mine={"--amp": "no"})
     assert passed == Precision("fp32", "as passed to the script", told=True)
 
 
@@ -91,19 +91,19 @@ OWN = {
 def test_the_users_arguments_ask_for_a_precision(
     mine: dict[str, str | None], expected: str | None
 ) -> None:
-    assert computed(mine) == expected
+    assert requested_precision(mine) == expected
 
 
 def test_what_the_script_computes_in_by_itself_is_the_precision_and_not_told() -> None:
     own = Precision("bf16", "by the script itself", told=False)
-    assert decide(RUN, "auto", [TURING], AMP, {}, "bf16") == own
-    assert decide(RUN, "bf16", [HOPPER], frozenset(), {}, "bf16") == own
-    assert decide(RUN, "fp16", [HOPPER], AMP, {}, "bf16").name == "fp16"
+    assert choose_precision(RUN, "auto", [TURING], AMP, {}, "bf16") == own
+    assert choose_precision(RUN, "bf16", [HOPPER], frozenset(), {}, "bf16") == own
+    assert choose_precision(RUN, "fp16", [HOPPER], AMP, {}, "bf16").name == "fp16"
 
 
 def test_a_precision_that_the_script_cannot_be_told_is_refused() -> None:
     with pytest.raises(InputError, match=r"--precision bf16: run\.py has no --amp; `ddpfix patch"):
-        decide(RUN, "bf16", [HOPPER], frozenset(), mine={})
+        choose_precision(RUN, "bf16", [HOPPER], frozenset(), mine={})
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_flags_are_those_of_the_script_and_of_the_modules_beside_it_that_it_impo
     (tmp_path / "run.py").write_text("import options\np.add_argument('--a')\n# --b")
     (tmp_path / "options.py").write_text("from configs import *")
     (tmp_path / "configs.py").write_text('p.add_argument("--grad-accum", "--c_d")')
-    assert declared(tmp_path / "run.py") == {"--a", "--grad-accum", "--c_d"}
+    assert declared_flag_names(tmp_path / "run.py") == {"--a", "--grad-accum", "--c_d"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_flags_are_also_those_that_a_loop_over_their_names_declares(
     tmp_path: Path, loop: str
 ) -> None:
     (tmp_path / "run.py").write_text(loop + "for other in ('--c',):\n    print(other)\n")
-    assert declared(tmp_path / "run.py") == {"--a", "--b"}
+    assert declared_flag_names(tmp_path / "run.py") == {"--a", "--b"}
 
 
 # --- the horizon ---
@@ -153,14 +153,14 @@ def place(folder: Path, lines: int) -> Path:
 
 def test_the_horizon_counts_optimizer_steps_of_the_examples_trained_on(tmp_path: Path) -> None:
     script = place(tmp_path, 10_000)
-    found = horizon(RECIPE, solve(2, 64, 8), script, {})
+    found = compute_horizon(RECIPE, solve(2, 64, 8), script, {})
     assert found is not None
     assert (found.examples, found.steps_per_epoch, found.steps) == (1000, 16, 32)
     assert found.why == (
         "32 optimizer steps: 2 x 16 for 1000 training examples "
         "(10000 lines of train.txt, of which 0.1 is used)"
     )
-    more = horizon(RECIPE, solve(2, 64, 8), script, {"--epoch": "5"})
+    more = compute_horizon(RECIPE, solve(2, 64, 8), script, {"--epoch": "5"})
     assert more is not None
     assert more.steps == 80
 
@@ -169,7 +169,7 @@ def test_the_horizon_is_that_of_the_users_own_file(tmp_path: Path) -> None:
     script = place(tmp_path, 10)
     (tmp_path / "other.txt").write_text("a\n" * 640)
     mine = {"--train_data_file": str(tmp_path / "other.txt")}
-    found = horizon(load("graphcodebert"), solve(1, 64, 16), script, mine)
+    found = compute_horizon(load("graphcodebert"), solve(1, 64, 16), script, mine)
     assert found is not None
     assert (found.examples, found.steps) == (640, 10)
 
@@ -186,19 +186,19 @@ def test_a_number_of_steps_ends_the_training_where_the_script_obeys_it(
     mine: dict[str, str | None], steps: int, epochs: float, tmp_path: Path
 ) -> None:
     script, plan = place(tmp_path, 10_000), solve(2, 64, 8)
-    obeying = changed(RECIPE, flags=changed(RECIPE.flags, max_steps="--max_steps"))
-    found = horizon(obeying, plan, script, mine)
+    obeying = replace(RECIPE, flags=replace(RECIPE.flags, max_steps="--max_steps"))
+    found = compute_horizon(obeying, plan, script, mine)
     assert found is not None
     assert (found.steps, found.epochs) == (steps, epochs)
     assert found.why.startswith(f"{steps} optimizer steps: {'by --max_steps, ' * (steps == 8)}")
-    assert horizon(RECIPE, plan, script, mine) is None  # it may overwrite it
+    assert compute_horizon(RECIPE, plan, script, mine) is None  # it may overwrite it
 
 
 @pytest.mark.parametrize("mine", [{"--train_data_file": "gone.txt"}, {"--epoch": "x"}], ids=str)
 def test_without_examples_or_epochs_there_is_no_horizon(
     mine: dict[str, str | None], tmp_path: Path
 ) -> None:
-    assert horizon(RECIPE, solve(2, 64, 8), place(tmp_path, 10), mine) is None
+    assert compute_horizon(RECIPE, solve(2, 64, 8), place(tmp_path, 10), mine) is None
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["with torch's sampler", "sharing batches"])
@@ -219,7 +219,9 @@ def test_steps_of_an_epoch_are_those_of_a_loader(shared: bool) -> None:
         data = Numbers(examples)
         plan = (solve_shared if shared else solve)(world, target, draw.randint(1, 16))
         if shared:
-            batches = SharedBatchSampler(SequentialSampler(data), plan.together, drop_last=False)
+            batches = SharedBatchSampler(
+                SequentialSampler(data), plan.global_micro_batch, drop_last=False
+            )
             loader = DataLoader(data, batch_sampler=batches)
         else:
             sampler: DistributedSampler[int] = DistributedSampler(data, num_replicas=world, rank=0)
@@ -247,10 +249,12 @@ def able(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_script_is_passed_only_what_it_declares(able: Path, tmp_path: Path) -> None:
     plan = solve(2, 64, 8)
-    found = settings(RECIPE, able, plan, [HOPPER, AMPERE], cores=16)
+    found = choose_settings(RECIPE, able, plan, [HOPPER, AMPERE], cores=16)
     assert found.arguments.items() >= {"--amp": "bf16", "--dataloader_num_workers": "7"}.items()
-    assert ("--save_total_limit" in declared(able)) == ("--save_total_limit" in found.arguments)
-    bare = settings(RECIPE, place(tmp_path, 1), plan, [HOPPER, AMPERE], cores=16)
+    assert ("--save_total_limit" in declared_flag_names(able)) == (
+        "--save_total_limit" in found.arguments
+    )
+    bare = choose_settings(RECIPE, place(tmp_path, 1), plan, [HOPPER, AMPERE], cores=16)
     assert (bare.arguments, bare.workers, bare.precision.name) == ({}, None, "fp32")
 
 

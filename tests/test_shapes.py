@@ -213,7 +213,7 @@ def test_two_ranks_train_as_one_does(runs: Runs) -> None:
     assert second[-1].lr > 0, "the schedule ended before the last step"
     for rank in two.ranks:
         assert len(set(compare.all_reduces_per_step(rank))) == 1
-    assert compare.ranks_part(two.ranks) == 0
+    assert compare.first_divergent_step(two.ranks) == 0
     assert all(rank.group_destroyed for rank in two.ranks)
 
 

@@ -15,7 +15,7 @@ from attrs import frozen
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
-from ddpfix.launchers.running.recovery import resuming
+from ddpfix.launchers.running.recovery import with_resume_flags
 from ddpfix.launchers.running.slurm import submit
 from launched import RECIPE
 
@@ -182,7 +182,7 @@ def test_a_dry_run_shows_the_job_and_queues_nothing(script: Path) -> None:
 def test_a_script_that_keeps_checkpoints_is_told_to_and_to_go_on_from_them(
     declared: list[str], mine: list[str], added: dict[str, str | None]
 ) -> None:
-    assert resuming(declared, mine, {"--amp": "bf16"}) == {"--amp": "bf16", **added}
+    assert with_resume_flags(declared, mine, {"--amp": "bf16"}) == {"--amp": "bf16", **added}
 
 
 # --- a real Slurm ---

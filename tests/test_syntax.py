@@ -6,7 +6,7 @@ import ast
 
 import pytest
 from checkout import ROOT
-from ddpfix.patcher.source.tree import FUNCTIONS, SCOPES, Preorder, names_within, same
+from ddpfix.patcher.source.tree import FUNCTIONS, SCOPES, Preorder, names_within, same_code
 
 NO_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 EVERYTHING = """
@@ -71,7 +71,7 @@ def test_parents_ends_and_scopes_are_what_a_walk_of_each_node_finds() -> None:
 
         def check(node: ast.AST, parent: int, scope: int, owner: ast.AST | None) -> None:
             index = numbers[node]  # noqa: B023
-            assert (table.above[index], table.scopes[index]) == (parent, scope)  # noqa: B023
+            assert (table.parent_numbers[index], table.scopes[index]) == (parent, scope)  # noqa: B023
             assert table.owners[scope] is owner  # noqa: B023
             below = [node for node in ast.walk(node) if not isinstance(node, NO_NODES)]
             assert table.ends[index] == index + len(below)  # noqa: B023
@@ -114,5 +114,5 @@ def test_expressions_are_the_same_whatever_their_spelling(
     first: str, second: str, *, expected: bool
 ) -> None:
     one, two = (ast.parse(f"({text})", mode="eval").body for text in (first, second))
-    assert same(one, two) is expected
+    assert same_code(one, two) is expected
     assert (ast.dump(one) == ast.dump(two)) is expected

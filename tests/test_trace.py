@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from ddpfix.launchers import trace
-from ddpfix.launchers.backends.registry import starting
+from ddpfix.launchers.backends.registry import launcher_command
 
 TRAIN = """
 import argparse, logging, os, random, sys
@@ -201,8 +201,8 @@ def test_every_step_has_the_exact_loss_norm_and_learning_rate(single: Run) -> No
     assert [step.number for step in steps] == list(range(1, 13))
     assert [step.loss for step in steps] == shown(single.observed)
     norms = [float.fromhex(line.split()[3]) for line in lines(single.observed)]
-    assert sorted(step.norm_before for step in steps) == sorted(norms)
-    assert all(step.grad_norm <= 0.5 < step.norm_before for step in steps[:3])
+    assert sorted(step.norm_before_clipping for step in steps) == sorted(norms)
+    assert all(step.grad_norm <= 0.5 < step.norm_before_clipping for step in steps[:3])
     assert [step.lrs for step in steps] == [[1e-2 * (1 / (1 + number))] for number in range(12)]
     assert steps[0].optimizer_class == "AdamW"
 
@@ -258,12 +258,12 @@ def test_a_distributed_sampler_that_repeats_its_order_is_visible(double: Run) ->
 def test_collectives_of_the_script_and_of_ddp_are_counted_with_their_sites(double: Run) -> None:
     for found in double.traces:
         by_name: dict[str, list[trace.Collective]] = {}
-        for one in found.of(trace.Collective):
+        for one in found.events_of(trace.Collective):
             by_name.setdefault(one.op, []).append(one)
         assert set(by_name) == {"barrier", "ddp_init", "ddp_sync_buffers", "ddp_all_reduce"}
         assert len(by_name["ddp_all_reduce"]) == len(found.steps) == 6
         assert {one.count for one in by_name["ddp_all_reduce"]} == {1}  # one bucket
-        assert {one.collectives for one in found.of(trace.Backward)} == {1}
+        assert {one.collectives for one in found.events_of(trace.Backward)} == {1}
         assert str(by_name["barrier"][0].site).startswith("main run.py:")
         assert all(str(one.site).startswith("train") for one in by_name["ddp_all_reduce"])
     first, second = ([step.collectives for step in found.steps] for found in double.traces)
@@ -271,7 +271,7 @@ def test_collectives_of_the_script_and_of_ddp_are_counted_with_their_sites(doubl
 
 
 def test_seeds_are_recorded_where_the_script_sets_them(single: Run) -> None:
-    seeds = [one for one in single.traces[0].of(trace.Seed) if one.site is not None]
+    seeds = [one for one in single.traces[0].events_of(trace.Seed) if one.site is not None]
     assert [(one.generator, one.value) for one in seeds] == [
         ("random", "1"),
         ("numpy", "2"),
@@ -289,7 +289,7 @@ def test_metrics_are_recorded_on_silenced_ranks_too(double: Run) -> None:
 def test_the_end_of_a_run_and_of_its_process_group_is_recorded(single: Run, double: Run) -> None:
     assert [found.status for found in (*single.traces, *double.traces)] == [0, 0, 0]
     assert all(found.group_destroyed for found in double.traces)
-    operations = [one.op for one in double.traces[1].of(trace.Group)]
+    operations = [one.op for one in double.traces[1].events_of(trace.Group)]
     assert operations == ["init", "destroy"]
     phases = single.traces[0].phases()
     assert all(phases[name] > 0 for name in ("import", "train", "eval"))
@@ -315,7 +315,7 @@ def test_losses_of_an_accumulated_step_are_listed_and_the_last_clip_counts(tmp_p
     assert step.loss == pytest.approx(sum(losses[:4]), rel=1e-12)
     norms = [float.fromhex(line.split()[3]) for line in done.stdout.splitlines() if "loss" in line]
     assert [clip.norm for clip in step.clips] == norms[:4]
-    assert step.norm_before == norms[3]
+    assert step.norm_before_clipping == norms[3]
 
 
 FILES = """
@@ -486,7 +486,7 @@ def test_a_hang_names_the_place_of_both_ranks_and_leaves_no_process(tmp_path: Pa
     name = script(tmp_path, HANG)
     done = execute(
         [
-            *starting("direct", 2, 1, ("-m", TRACER, "--out", str(tmp_path / "trace"))),
+            *launcher_command("direct", 2, 1, ("-m", TRACER, "--out", str(tmp_path / "trace"))),
             *("--phase-timeout", "20", name),  # longer than torch takes to be imported
         ],
         tmp_path,
@@ -588,7 +588,7 @@ def test_trained_parameters_are_kept_before_others_are_loaded(tmp_path: Path) ->
     import torch
 
     _, found = traced(tmp_path, SHARED, "--keep-parameters", "--checksum-every", "4")
-    before, end = found.of(trace.Parameters)
+    before, end = found.events_of(trace.Parameters)
     assert (before.reason, end.reason) == ("load_state_dict", "exit")
     assert before.after_step == 6
     assert [step.number for step in found.steps if step.checksum] == [4]
@@ -628,7 +628,7 @@ def test_a_script_that_asks_for_batches_for_ever_is_ended_at_the_limit(
     done, found = traced(tmp_path, CYCLE.replace("BATCHES", way), "--max-steps", "3")
     assert done.returncode == 0, done.stderr
     assert len(found.steps) == 3
-    assert [one.forced for one in found.of(trace.Limit)] == [False, True]
+    assert [one.forced for one in found.events_of(trace.Limit)] == [False, True]
 
 
 DROPOUT = """
@@ -762,7 +762,7 @@ def test_a_killed_process_keeps_its_trace_up_to_the_end(tmp_path: Path) -> None:
     assert done.returncode == -9
     assert found.status is None
     assert found.group_destroyed is None
-    assert [one.value for one in found.of(trace.Seed)] == ["7"]
+    assert [one.value for one in found.events_of(trace.Seed)] == ["7"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers import trace
 from ddpfix.launchers.trace.events import KINDS, SCHEMA
-from ddpfix.launchers.trace.seeds_and_metrics import numbers
+from ddpfix.launchers.trace.seeds_and_metrics import parse_metrics
 
 
 def start(rank: int = 0, world: int = 1, **changes: Any) -> dict[str, Any]:
@@ -195,4 +195,4 @@ def test_every_kind_of_event_is_documented_and_exported() -> None:
     ids=str,
 )
 def test_numbers_are_found_in_a_message(message: str, found: list[tuple[str, float]]) -> None:
-    assert repr(numbers(message)) == repr(found)
+    assert repr(parse_metrics(message)) == repr(found)

@@ -17,13 +17,13 @@ from ddpfix.launchers.running.runner import RunOutcome
 from ddpfix.launchers.script import flags as script_flags
 from ddpfix.launchers.verify import scripts as subject
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.launchers.verify.check_training import pairs
-from ddpfix.launchers.verify.checks import one_class
+from ddpfix.launchers.verify.check_training import pairs_to_compare
+from ddpfix.launchers.verify.checks import only_label
 from ddpfix.launchers.verify.evidence import Evidence, Row, RunTrace
 from ddpfix.launchers.verify.matrix import plan_splits
 from ddpfix.launchers.verify.output_files import different_files
 from ddpfix.launchers.verify.request import VerifyRequest
-from ddpfix.launchers.verify.traced_run import command, trace
+from ddpfix.launchers.verify.traced_run import run_traced, traced_command
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -65,14 +65,14 @@ def test_original_and_patched_run_with_dropout_and_groups_without(small: Verdict
     assert compare.steps(first.ranks) == compare.steps(second.ranks)
     options = [run.ranks[0].start.options["no_dropout"] for run in (first, second, *groups)]
     assert options == [False, False, True, True, True]
-    assert [run.world for run in small.runs] == [None, None, 1, 2, 2]
+    assert [run.world_size for run in small.runs] == [None, None, 1, 2, 2]
 
 
 def test_every_global_batch_is_shared_out_and_stepped_on_whole(small: Verdict) -> None:
-    one, two, accumulated = (compare.draws(run.ranks) for run in small.evidence.groups)
+    one, two, accumulated = (compare.global_batches(run.ranks) for run in small.evidence.groups)
     assert one == two == accumulated
     assert [len(draw.indices) for draw in one] == [8, 8, 4] * 2
-    assert [draw.last for draw in one] == [False, False, True] * 2
+    assert [draw.ends_epoch for draw in one] == [False, False, True] * 2
     assert [draw.epochs for draw in one] == [(0,)] * 3 + [(1,)] * 3
 
 
@@ -246,10 +246,10 @@ def test_family_a_holds_for_1_2_3_and_4_processes(tmp_path: Path, forge: Forge) 
     holds = {c for c, status in statuses(verdict).items() if status == "holds"}
     assert holds == PROVEN - {"C7"}, verdict.rows  # C7 takes two accumulations to tell
     assert any("transformers.AdamW" in note for note in verdict.notes)
-    worlds = [(run.world, run.accumulation) for run in verdict.evidence.groups]
+    worlds = [(run.world_size, run.accumulation) for run in verdict.evidence.groups]
     assert worlds == [(1, 1), (2, 1), (3, 1), (4, 1)]
     for run in verdict.evidence.groups:
-        assert (len(run.ranks), len(compare.steps(run.ranks))) == (run.world, 8)
+        assert (len(run.ranks), len(compare.steps(run.ranks))) == (run.world_size, 8)
 
 
 def test_negatives_of_all_ranks_hold_with_the_unsafe_fixes(tmp_path: Path, forge: Forge) -> None:
@@ -290,7 +290,7 @@ def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) 
     assert verdict.holds, verdict.rows
     assert "a mean over a micro-batch's tokens" in verdict.row("C3").evidence
     assert "log.txt" in verdict.row("C5").evidence
-    assert [(run.world, run.accumulation) for run in verdict.evidence.groups] == [
+    assert [(run.world_size, run.accumulation) for run in verdict.evidence.groups] == [
         *((1, 1), (2, 1), (3, 1), (1, 2), (3, 2)),
     ]
 
@@ -305,7 +305,7 @@ def test_a_batch_that_the_script_divides_by_the_accumulation_is_that_of_a_step(
         ("size = args.train_batch_size // args.n_gpu", 18, 2),
     ):
         script.write_text(text)
-        flags = script_flags.find(words, script, recipe=None, global_batch=None)
+        flags = script_flags.find_script_flags(words, script, recipe=None, global_batch=None)
         assert flags.global_batch == asked
         assert flags.arguments(words, "out", 2, 2)[2] == str(passed)
 
@@ -317,8 +317,10 @@ def test_what_holds_examples_against_each_other_follows_one_process_with_as_many
     nowhere, nothing = Path(), RunOutcome(0, "", 1.0, 0)
     groups = [RunTrace(f"{w}x{a}", w, a, nothing, (), *[nowhere] * 3) for w, a in splits]
     row = Row("C8", "holds", "")
-    evidence = Evidence(None, "", groups[0], tuple(groups), row, row, apart="examples meet")
-    followed = [(run.name, base.name) for run, base in pairs(evidence)]
+    evidence = Evidence(
+        None, "", groups[0], tuple(groups), row, row, accumulation_note="examples meet"
+    )
+    followed = [(run.name, base.name) for run, base in pairs_to_compare(evidence)]
     assert followed == [("2x1", "1x1"), ("3x1", "1x1"), ("3x4", "1x4")]
 
 
@@ -374,11 +376,11 @@ def test_a_revision_is_the_original_and_the_working_copy_is_judged(tmp_path: Pat
     for words in (["init", "-q"], ["add", "code"], ["commit", "-q", "-m", "as it was"]):
         subprocess.run([*git, *words], cwd=tmp_path, check=True)
     patch(script).write()
-    what = subject.prepare(VerifyRequest(script, [], rev="HEAD"), tmp_path / "copies")
+    what = subject.prepare_scripts(VerifyRequest(script, [], rev="HEAD"), tmp_path / "copies")
     assert what.original is not None
     assert what.original.read_bytes() == unpatched
     assert what.patched.read_bytes() == script.read_bytes()
-    assert what.patching.status == "holds"
+    assert what.patching_row.status == "holds"
 
 
 def test_lines_that_no_patch_announces_leave_c9_unproven(tmp_path: Path) -> None:
@@ -389,9 +391,9 @@ def test_lines_that_no_patch_announces_leave_c9_unproven(tmp_path: Path) -> None
     script.write_text(script.read_text() + "# my own line\n")
     (script.parent / "helper.py").write_text("x = 1\n")
     (script.parent / "data.bin").write_bytes(b"0")
-    what = subject.prepare(VerifyRequest(script, [], original), tmp_path / "copies")
-    assert what.patching.status == "unproven"
-    assert "run.py: not what `ddpfix patch` makes" in what.patching.evidence
+    what = subject.prepare_scripts(VerifyRequest(script, [], original), tmp_path / "copies")
+    assert what.patching_row.status == "unproven"
+    assert "run.py: not what `ddpfix patch` makes" in what.patching_row.evidence
     assert (what.patched.parent / "helper.py").read_text() == "x = 1\n"
     assert (what.patched.parent / "data.bin").is_symlink()
 
@@ -408,8 +410,8 @@ def test_a_sealed_script_cannot_import_ddpfix_in_any_way_but_may_do_without(
         "    except ModuleNotFoundError as error:\n"
         "        print(error)\n"
     )
-    what = command(tmp_path / "run.py", [], tmp_path / "own", world=None, sealed=True)
-    run = trace(what, tmp_path / "own")
+    what = traced_command(tmp_path / "run.py", [], tmp_path / "own", world=None, sealed=True)
+    run = run_traced(what, tmp_path / "own")
     assert run.outcome.status == 0
     assert "No module named 'ddpfix'\nNo module named 'ddpfix.cli'" in run.log
 
@@ -445,7 +447,7 @@ def test_flags_are_found_replaced_and_split_by_their_common_names(tmp_path: Path
     script.write_text("import configs")
     (tmp_path / "configs.py").write_text('p.add_argument("--gradient_accumulation_steps")')
     words = ["--output_dir=out", "--train_batch_size", "6", "--other", "--fast"]
-    flags = script_flags.find(words, script, recipe=None, global_batch=None)
+    flags = script_flags.find_script_flags(words, script, recipe=None, global_batch=None)
     assert flags == script_flags.ScriptFlags(
         "--output_dir", "--train_batch_size", "--gradient_accumulation_steps", 6
     )
@@ -481,10 +483,12 @@ def test_files_go_by_one_name_where_a_score_in_it_is_rounded_otherwise(tmp_path:
 def test_recipe_flags_count_and_an_accumulated_batch_is_multiplied() -> None:
     words = ["--output_dir=o", "--train_batch_size=8", "--gradient_accumulation_steps=2"]
     gone = Path("gone.py")
-    found = script_flags.find(words, gone, recipe="codegpt-bigclonebench", global_batch=None)
+    found = script_flags.find_script_flags(
+        words, gone, recipe="codegpt-bigclonebench", global_batch=None
+    )
     assert found.global_batch == 16
     with pytest.raises(InputError, match="takes a whole number above 0"):
-        script_flags.find(
+        script_flags.find_script_flags(
             ["--output_dir=o", "--batch_size=x"], gone, recipe=None, global_batch=None
         )
 
@@ -503,13 +507,13 @@ def test_files_differ_by_their_contents_and_not_by_dates(tmp_path: Path) -> None
 def test_predictions_of_one_class_are_warned_about(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("a\t1\nb\t1\n")
     (tmp_path / "two").write_text("a\t1\nb\t0\n")
-    assert one_class(tmp_path / "one") == "1"
-    assert one_class(tmp_path / "two") is None
+    assert only_label(tmp_path / "one") == "1"
+    assert only_label(tmp_path / "two") is None
 
 
 def test_a_flag_that_is_passed_in_vain_is_named_with_its_line(tmp_path: Path) -> None:
     script = copy_family("bigclonebench", tmp_path)
-    row = subject.flags_obeyed(script, ["--save_steps=50", "--seed", "1"])
+    row = subject.check_flags(script, ["--save_steps=50", "--seed", "1"])
     assert row.status == "holds"
     line = script.read_text().splitlines().index("    args.save_steps=len( train_dataloader)") + 1
     assert f"--save_steps in line {line}" in row.evidence

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.launchers.script.flags import without
-from ddpfix.launchers.script.source import declared
+from ddpfix.launchers.script.flags import remove_flag
+from ddpfix.launchers.script.source import declared_flag_names
 from ddpfix.launchers.verify import scripts as subject
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.request import VerifyRequest
@@ -23,7 +23,7 @@ def test_bf16_is_held_to_its_own_tolerances_and_lone_runs_stay_in_fp32(
     script, arguments = write(tmp_path)
     words = [*arguments, "--amp", "bf16"]
     verdict = verify(
-        VerifyRequest(script, words, wanted=["amp"], world_sizes=(1, 2), accumulations=(1,)),
+        VerifyRequest(script, words, capabilities=["amp"], world_sizes=(1, 2), accumulations=(1,)),
         start=forge.trace,
     )
     statuses = {row.code: row.status for row in verdict.rows}
@@ -40,18 +40,20 @@ def test_bf16_is_held_to_its_own_tolerances_and_lone_runs_stay_in_fp32(
 
 def test_flags_of_capabilities_are_kept_from_an_original_that_lacks_them(tmp_path: Path) -> None:
     script, _ = write(tmp_path)
-    what = subject.prepare(VerifyRequest(script, [], wanted=["amp", "resume"]), tmp_path / "copies")
+    what = subject.prepare_scripts(
+        VerifyRequest(script, [], capabilities=["amp", "resume"]), tmp_path / "copies"
+    )
     assert what.original is not None
-    assert {"--amp", "--resume"} <= declared(what.patched)
+    assert {"--amp", "--resume"} <= declared_flag_names(what.patched)
     words = ["--seed=1", "--amp", "bf16", "--resume", "--epoch", "2"]
-    assert what.shared(words) == ["--seed=1", "--epoch", "2"]
-    assert what.patching.status == "holds"
+    assert what.arguments_for_original(words) == ["--seed=1", "--epoch", "2"]
+    assert what.patching_row.status == "holds"
 
 
 def test_a_flag_goes_with_its_value_however_it_is_written() -> None:
     words = ["--amp", "bf16", "--amp=fp16", "--amplify", "2", "--amp", "--fast"]
-    assert without(words, "--amp", takes_value=True) == ["--amplify", "2", "--fast"]
-    assert without(words, "--fast") == words[:-1]
+    assert remove_flag(words, "--amp", takes_value=True) == ["--amplify", "2", "--fast"]
+    assert remove_flag(words, "--fast") == words[:-1]
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ import attrs
 
 from ...errors import InputError
 from ...recipes.model import Recipe
-from ..cpu import cores
+from ..cpu import available_cores
 from ..planning.plan import Plan
 from ..script.arguments import parse_flags
-from ..script.source import counts_steps, shares_batches, text_of
+from ..script.source import batch_includes_accumulation, script_text, shares_batches
 from .nodes import Nodes
-from .registry import RESTART_VARIABLES, Expanded, chosen, escape_words, starting
+from .registry import RESTART_VARIABLES, ShellWord, choose_backend, escape_words, launcher_command
 
 # Left over from another launcher, these would make one process believe it is one of several, give
 # torch elastic or accelerate other defaults, or start the ranks with another Python.
-STALE = (
+STALE_VARIABLES = (
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -44,14 +44,14 @@ MOST_THREADS = 8
 class Command:
     """A process to start: its argv, the environment variables it sets and those it removes.
 
-    `replaced` lists the arguments of the recipe and the plan that the user's own arguments
-    override, each as it would have been passed.
+    `replaced_arguments` lists the arguments of the recipe and the plan that the user's own
+    arguments override, each as it would have been passed.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     unset: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
+    replaced_arguments: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -124,7 +124,7 @@ class ProcessOptions:
 
 def quote_word(word: str) -> str:
     """Quote a word for a POSIX shell, unless the shell has to expand it."""
-    return word if isinstance(word, Expanded) else shlex.quote(word)
+    return word if isinstance(word, ShellWord) else shlex.quote(word)
 
 
 def build(
@@ -143,21 +143,21 @@ def build(
     environ = os.environ if environ is None else environ
     processes = processes or ProcessOptions()
     script, cards, nodes = call.script, processes.cards, processes.nodes
-    here = nodes.here(call.plan)
+    here = nodes.processes_per_node(call.plan)
     if cards and len(cards) != here:
         raise InputError(f"{here} processes need as many cards, but {len(cards)} are given")
     if not script.is_file():
         raise InputError(f"{script}: no such script; pass the right one with --script")
     arguments, overridden = call.arguments()
     threads = threads_per_process(here, environ)
-    name = chosen(nodes.backend(processes.backend), call.plan.world)
-    stale = [name for name in environ if name in STALE or name.startswith(STALE_PREFIXES)]
-    launcher = starting(
+    name = choose_backend(nodes.backend_for(processes.backend), call.plan.world)
+    stale = [name for name in environ if name in STALE_VARIABLES or name.startswith(STALE_PREFIXES)]
+    launcher = launcher_command(
         name,
         here,
         threads,
         processes.module_prefix,
-        nodes.rendezvous(call.plan),
+        nodes.torchrun_options(call.plan),
         processes.restarts,
     )
     return Command(
@@ -168,7 +168,7 @@ def build(
             **(RESTART_VARIABLES if processes.restarts else {}),
         },
         unset=tuple(sorted(stale)),
-        replaced=tuple(overridden),
+        replaced_arguments=tuple(overridden),
     )
 
 
@@ -177,7 +177,7 @@ def threads_per_process(world: int, environ: Mapping[str, str]) -> int:
     requested = environ.get("OMP_NUM_THREADS", "")
     if requested.isdigit() and int(requested) > 0:
         return int(requested)
-    return max(1, min(MOST_THREADS, cores() // world))
+    return max(1, min(MOST_THREADS, available_cores() // world))
 
 
 def _defaults(
@@ -200,7 +200,9 @@ def _defaults(
 def _batch_flag(call: ScriptCall, overrides: Mapping[str, str | None]) -> int:
     """The value of the batch flag: one process's batch, or that of all where they share one."""
     flags, plan, script = call.recipe.flags, call.plan, call.script
-    of_steps = counts_steps(text_of(script), flags.train_batch, flags.accumulation)
+    of_steps = batch_includes_accumulation(
+        script_text(script), flags.train_batch, flags.accumulation
+    )
     times = plan.accumulation if of_steps else 1
     if not shares_batches(script):
         return plan.per_device * times
@@ -209,7 +211,7 @@ def _batch_flag(call: ScriptCall, overrides: Mapping[str, str | None]) -> int:
             f"{script}: patched with --exact, its {flags.train_batch} is the batch of all "
             "processes together: pass --global-batch in its place"
         )
-    return plan.together * times
+    return plan.global_micro_batch * times
 
 
 def _data_files(call: ScriptCall, overrides: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:

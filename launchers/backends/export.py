@@ -16,7 +16,7 @@ import attrs
 from ... import __version__
 from ...errors import InputError
 from ..planning.plan import Plan
-from .command import STALE, STALE_PREFIXES, Command, quote_word
+from .command import STALE_PREFIXES, STALE_VARIABLES, Command, quote_word
 from .nodes import Nodes
 
 SAVE_SECONDS = 120
@@ -59,16 +59,16 @@ def backend_for(form: str | None, requested: str | None) -> str | None:
         InputError: the form needs another back end.
 
     """
-    needed = FORMS[form].backend if form else None
+    needed = FILE_FORMATS[form].backend if form else None
     shown = "torchrun" if needed == "slurm" else needed
     if shown and requested not in (None, shown):
         raise InputError(f"--emit {form} is for {shown}: leave out --backend {requested}")
     return needed or requested
 
 
-def emitted(form: str, launch: Launch) -> str:
+def export_launch(form: str, launch: Launch) -> str:
     """The text of a file of this form, with a final newline."""
-    return FORMS[form].write(launch)
+    return FILE_FORMATS[form].write(launch)
 
 
 def _bash(launch: Launch) -> str:
@@ -113,7 +113,7 @@ def _accelerate_config(launch: Launch) -> str:
 
 def _sbatch(launch: Launch) -> str:
     """One task per node: Slurm starts torchrun, and torchrun the ranks of its node."""
-    command, world = launch.command, launch.nodes.here(launch.plan)
+    command, world = launch.command, launch.nodes.processes_per_node(launch.plan)
     cpus = world * int(command.env["OMP_NUM_THREADS"])
     first, count = PORTS
     options = {
@@ -181,7 +181,7 @@ def _title(launch: Launch) -> str:
 def _environment(command: Command) -> Iterator[str]:
     # Which of them are set is only known when the file runs.
     prefixes = " ".join(f'"${{!{prefix}@}}"' for prefix in STALE_PREFIXES)
-    yield f"unset {' '.join(STALE)} {prefixes}"
+    yield f"unset {' '.join(STALE_VARIABLES)} {prefixes}"
     for name, value in command.env.items():
         yield f"export {name}={quote_word(value)}"
 
@@ -198,7 +198,7 @@ def _command_lines(start: str, launch: Launch) -> list[str]:
     return lines
 
 
-FORMS = {
+FILE_FORMATS = {
     "bash": FileFormat(_bash),
     "accelerate-config": FileFormat(_accelerate_config, "accelerate"),
     "torchrun": FileFormat(_bash, "torchrun"),

@@ -37,7 +37,7 @@ class Nodes:
     meeting: Rendezvous | None = None
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The machines in one sentence; empty for a single machine."""
         if self.meeting is None:
             return f"{self.count} machines, each with as many processes." * (self.count > 1)
@@ -45,15 +45,15 @@ class Nodes:
         return f"Machine {self.meeting.rank} of {self.count}, at {self.meeting.address}: {where}."
 
     @property
-    def record(self) -> str:
+    def record_folder(self) -> str:
         """The folder of this machine's log and record, relative to the shared run folder."""
         return f"node-{self.meeting.rank}" if self.meeting else "."
 
-    def here(self, plan: Plan) -> int:
+    def processes_per_node(self, plan: Plan) -> int:
         """The number of the plan's processes on each machine."""
         return plan.world // self.count
 
-    def backend(self, requested: str | None) -> str | None:
+    def backend_for(self, requested: str | None) -> str | None:
         """The back end that these machines need, if the user requested for `requested`.
 
         Raises:
@@ -66,7 +66,7 @@ class Nodes:
             return "torchrun"
         raise InputError(f"--nnodes {self.count} is for torchrun, {requested} starts one machine's")
 
-    def rendezvous(self, plan: Plan) -> dict[str, str]:
+    def torchrun_options(self, plan: Plan) -> dict[str, str]:
         """The options that tell torchrun of the rendezvous; empty without one.
 
         The id contains the batch plan, so that machines with different plans never meet: each would
@@ -82,7 +82,7 @@ class Nodes:
         return {
             "--nnodes": str(self.count),
             "--rdzv-endpoint": self.meeting.endpoint,
-            "--rdzv-id": f"{self.count}-machines-x-{self.here(plan)}-processes-"
+            "--rdzv-id": f"{self.count}-machines-x-{self.processes_per_node(plan)}-processes-"
             f"batch-{plan.per_device}-accumulation-{plan.accumulation}-global-{plan.global_batch}",
             "--rdzv-conf": ",".join(f"{name}={value}" for name, value in settings.items()),
             # The host's name often stands for 127.0.0.1 or 127.0.1.1 in /etc/hosts.
@@ -100,7 +100,9 @@ class Nodes:
         return {} if name in environ else {name: self.meeting.interface}
 
 
-def nodes(count: int, rank: int | None, rendezvous: str | None, *, job: bool = False) -> Nodes:
+def nodes_from_options(
+    count: int, rank: int | None, rendezvous: str | None, *, job: bool = False
+) -> Nodes:
     """The machines by --nnodes, --node-rank and --rdzv; `job`: a batch system supplies the rest.
 
     Raises:

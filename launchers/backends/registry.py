@@ -48,13 +48,13 @@ class Backend:
     expands: bool = False
 
 
-class Expanded(str):
+class ShellWord(str):
     """A word of a command that the shell of a batch job must expand, so it is not quoted."""
 
     __slots__ = ()
 
 
-def chosen(name: str | None, world: int) -> str:
+def choose_backend(name: str | None, world: int) -> str:
     """The back end's name; by default plain Python for one process, else accelerate.
 
     One process needs no launcher: `accelerate launch` would set no RANK either, take two seconds
@@ -71,14 +71,14 @@ def chosen(name: str | None, world: int) -> str:
     return name
 
 
-def need_packages(backend: str) -> None:
+def require_packages(backend: str) -> None:
     """Raise InputError if a package that the back end needs is missing, before every rank fails."""
     for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")
 
 
-def starting(
+def launcher_command(
     name: str,
     world: int,
     threads: int,
@@ -114,7 +114,7 @@ def escape_words(name: str, words: Sequence[str]) -> list[str]:
     return [word.replace("$", "$$") if _is_altered(word) else word for word in words]
 
 
-def program(name: str) -> str:
+def find_program(name: str) -> str:
     """The program `name` of our own Python installation; "" if there is none.
 
     Just the name if the shell would find the same file, else its path.
@@ -138,7 +138,7 @@ def _is_altered(word: str) -> bool:
 def _python(world: int, threads: int) -> list[str]:
     if world > 1:
         raise InputError(f"{world} processes: plain Python starts one; choose another --backend")
-    return [program("python")]
+    return [find_program("python")]
 
 
 def _accelerate(world: int, threads: int) -> list[str]:
@@ -177,25 +177,25 @@ def _torchrun(
 def _slurm(world: int, threads: int) -> list[str]:
     """One torchrun per node; the job script sets $head and $port (see `export`)."""
     choices = {
-        "--nnodes": Expanded('"$SLURM_JOB_NUM_NODES"'),
+        "--nnodes": ShellWord('"$SLURM_JOB_NUM_NODES"'),
         "--nproc-per-node": str(world),
         "--rdzv-backend": "c10d",
-        "--rdzv-endpoint": Expanded('"$head:$port"'),
-        "--rdzv-id": Expanded('"$SLURM_JOB_ID"'),
+        "--rdzv-endpoint": ShellWord('"$head:$port"'),
+        "--rdzv-id": ShellWord('"$SLURM_JOB_ID"'),
     }
     return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
 
 
 def _direct(world: int, threads: int) -> list[str]:
     # -P: else a random.py in the current folder would be imported in place of the library's.
-    return [program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
+    return [find_program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
 
 
 def _console(name: str, module: str, *words: str) -> list[str]:
     """The console script `name`, or its module if the script is not installed."""
-    if program(name):
-        return [program(name), *words]
-    return [program("python"), "-m", module]
+    if find_program(name):
+        return [find_program(name), *words]
+    return [find_program("python"), "-m", module]
 
 
 def _flat(choices: dict[str, str]) -> list[str]:
@@ -209,5 +209,5 @@ BACKENDS = {
     "slurm": Backend(_slurm, "--module", restarts=True, expands=True),
     "direct": Backend(_direct),
 }
-OFFERED = ("accelerate", "torchrun", "direct")
+BACKEND_CHOICES = ("accelerate", "torchrun", "direct")
 """The values of --backend: `slurm` is for job scripts only, `python` for one process only."""

@@ -20,7 +20,7 @@ from ...recipes.load import load
 from ..backends import command as commands
 from ..planning.plan import solve
 from ..verify import trace_compare as compare
-from ..verify.traced_run import Start, TracedRun, command, prefix, trace
+from ..verify.traced_run import StartRun, TracedRun, run_traced, traced_command, tracer_prefix
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,7 @@ def _folder(output: Path | None) -> Iterator[Path]:
 
 
 def story(
-    folder: Path, kind: Kind, variant: str, talk: Console, *, start: Start = trace
+    folder: Path, kind: Kind, variant: str, talk: Console, *, start: StartRun = run_traced
 ) -> tuple[list[ClosingRow], list[Comparison]]:
     """The steps of the demo in ``folder``; returns the closing table's content.
 
@@ -109,7 +109,7 @@ def story(
 
     with _step(talk, "The untouched script under `accelerate launch` on 2 processes"):
         raw = stage.launch("untouched", accumulation=1)
-    talk.print(f"  exit status {raw.outcome.status}: {compare.failure(raw.ranks)}")
+    talk.print(f"  exit status {raw.outcome.status}: {compare.uncaught_exception(raw.ranks)}")
     with _step(talk, "The same with its import and its division shimmed"):
         shimmed = stage.launch("shimmed", accumulation=1, options=["--shim-legacy"])
     talk.print(f"  {_two_trainings(shimmed, stage.output('shimmed'))}")
@@ -150,7 +150,7 @@ class DemoFolder:
     data: Path
     kind: Kind
     recipe: str
-    start: Start
+    start: StartRun
 
     def output(self, name: str) -> Path:
         """Where the run ``name`` leaves checkpoints and predictions."""
@@ -171,7 +171,7 @@ class DemoFolder:
         run_folder = self.folder / "runs" / name
         plan = solve(2, GLOBAL_BATCH, GLOBAL_BATCH, accumulation=accumulation)
         arguments = self.arguments(name, plan.per_device, accumulation)
-        tracer = prefix(run_folder, ["--no-dropout", "--threads", "1", *options])
+        tracer = tracer_prefix(run_folder, ["--no-dropout", "--threads", "1", *options])
         what = commands.build(
             commands.ScriptCall(load(self.recipe), self.script, plan, run_folder, arguments),
             commands.ProcessOptions(module_prefix=tracer),
@@ -183,7 +183,7 @@ class DemoFolder:
         run_folder = self.folder / "runs" / name
         arguments = self.arguments(name, GLOBAL_BATCH // accumulation, accumulation)
         options = ["--no-dropout", "--threads", "1"]
-        what = command(self.script, arguments, run_folder, world=1, options=options)
+        what = traced_command(self.script, arguments, run_folder, world=1, options=options)
         return self.start(what, run_folder)
 
 
@@ -208,9 +208,9 @@ def _two_trainings(run: TracedRun, output: Path) -> str:
 def _show_patch(patch: Patch, talk: Console) -> None:
     from rich.syntax import Syntax
 
-    counts = collections.Counter(finding.code for finding in patch.found)
+    counts = collections.Counter(finding.code for finding in patch.findings_before)
     for code in sorted(counts):
-        first = next(finding for finding in patch.found if finding.code == code)
+        first = next(finding for finding in patch.findings_before if finding.code == code)
         text = concise(diagnose(first)).partition(f"{code} ")[2]
         talk.print(f"  {counts[code]:2} x {code} {text}", soft_wrap=True, markup=False)
     talk.print(Syntax(patch.diff(), "diff", background_color="default"))
@@ -225,8 +225,8 @@ def judge(pair: Comparison) -> list[ClosingRow]:
     right = sum(coverage.in_order for coverage in scored)
     files = compare.writers(pair.two.ranks, pair.output_two)
     same = _same_bytes(pair.output_one / "predictions.txt", pair.output_two / "predictions.txt")
-    f1 = [compare.metric(run.ranks, "eval_f1") for run in (pair.one, pair.two)]
-    statuses = compare.statuses(pair.two.ranks)
+    f1 = [compare.metric_values(run.ranks, "eval_f1") for run in (pair.one, pair.two)]
+    statuses = compare.exit_statuses(pair.two.ranks)
     return [
         ClosingRow(
             f"{label}: loss of every optimizer step, 1 process = 2 processes",

@@ -72,7 +72,7 @@ def on_cards(function: Any) -> Any:
         busy_above: int | None,
         **others: Any,
     ) -> Any:
-        wish = GpuRequest.of(gpus, busy_above=busy_above, min_free=min_free)
+        wish = GpuRequest.from_names(gpus, busy_above=busy_above, min_free=min_free)
         return function(*words, wish=wish, **others)
 
     for option in reversed(OPTIONS):

@@ -27,9 +27,9 @@ def gpus(as_json: bool, watch: bool, every: float, wish: GpuRequest) -> None:
     if watch:
         from ..gpus.watch import watch as keep_watching
 
-        keep_watching(wish.look, every, as_json=as_json)
+        keep_watching(wish.take_inventory, every, as_json=as_json)
         return
-    found = wish.look()
+    found = wish.take_inventory()
     if as_json:
         click.echo(json.dumps(as_dict(found), indent=2))
         return

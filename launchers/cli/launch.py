@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from ..backends.export import FORMS
+from ..backends.export import FILE_FORMATS
 from ..backends.nodes import Nodes
-from ..backends.registry import OFFERED
+from ..backends.registry import BACKEND_CHOICES
 from ..planning.options import PlanOptions
 from ..running import detach as detached
 from ..running.launch import LaunchOptions, prepare
@@ -33,14 +33,14 @@ from .supervision_options import with_care
 )
 @click.option(
     "--backend",
-    type=click.Choice(OFFERED),
+    type=click.Choice(BACKEND_CHOICES),
     help="What starts the processes (default: accelerate; Python itself for one process; torchrun "
     "for several machines).",
 )
 @click.option("--dry-run", is_flag=True, help="Print the command; run and write nothing.")
 @click.option(
     "--emit",
-    type=click.Choice(list(FORMS)),
+    type=click.Choice(list(FILE_FORMATS)),
     help="Print the command as a file of this kind; run and write nothing.",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...errors import InputError
-from ..backends.nodes import PORT, nodes
+from ..backends.nodes import PORT, nodes_from_options
 
 OPTIONS = (
     click.option(
@@ -35,7 +35,7 @@ def on_nodes(function: Any) -> Any:
         *words: Any, nnodes: int, node_rank: int | None, rdzv: str | None, **others: Any
     ) -> Any:
         job = others["emit"] == "sbatch"
-        machines = nodes(nnodes, node_rank, rdzv, job=job)
+        machines = nodes_from_options(nnodes, node_rank, rdzv, job=job)
         if machines.meeting and others["output"] is None:
             raise InputError(
                 f"--nnodes {nnodes}: pass --output, a folder that all machines share: rank 0 saves "

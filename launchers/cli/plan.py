@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from ..planning.options import PlanOptions
-from ..planning.planner import planned
+from ..planning.planner import make_plan
 from ..script.source import shares_batches
 from .plan_options import planning
 
@@ -23,16 +23,16 @@ def plan(asked: PlanOptions, as_json: bool) -> None:
     """
     devices = asked.devices()
     request = asked.request(shared=asked.exact or shares_batches(asked.script))
-    click.echo(devices.found, err=True)
+    click.echo(devices.summary, err=True)
     if asked.probe:
         from ..running.launch import plan_after_probe  # it runs the script
 
         asked.refuse_simulated()
         found = plan_after_probe(asked, request, devices, say=partial(click.echo, err=True))
     else:
-        found = planned(request, devices)
+        found = make_plan(request, devices)
     if as_json:
         click.echo(json.dumps(asked.facts(devices, found), indent=2))
         return
-    for sentence in (*found.said, *found.others):
+    for sentence in (*found.summary, *found.alternatives):
         click.echo(sentence)

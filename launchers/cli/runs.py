@@ -33,7 +33,7 @@ def attach(ctx: click.Context, run: str | None) -> None:
 def stop(run: str | None, now: bool) -> None:
     """Stop a run and wait until all its processes are gone. RUN as in `ddpfix attach`."""
     found = runs.find(run)
-    click.echo(runs.lines([runs.stop(found, now)])[0])
+    click.echo(runs.status_lines([runs.stop(found, now)])[0])
 
 
 @click.command()
@@ -41,9 +41,9 @@ def stop(run: str | None, now: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(run: str | None, as_json: bool) -> None:
     """Show how a run ended or how far it is. RUN as in `ddpfix attach` (default: all runs)."""
-    found = [runs.find(run)] if run else [runs.read(folder) for folder in runs.kept()]
+    found = [runs.find(run)] if run else [runs.read(folder) for folder in runs.run_folders()]
     if as_json:
         click.echo(json.dumps([one.facts() for one in found], indent=2))
         return
-    for line in runs.lines(found):
+    for line in runs.status_lines(found):
         click.echo(line)

@@ -150,7 +150,7 @@ def verify(
     """
     from rich.console import Console
 
-    from ...patcher.api import split
+    from ...patcher.api import split_codes
     from ..verify.request import VerifyRequest
     from ..verify.verifier import verify as judge
 
@@ -164,7 +164,7 @@ def verify(
         arguments,
         original=original,
         rev=rev,
-        wanted=split(wanted),
+        capabilities=split_codes(wanted),
         accumulations=accumulation,
         **options,
     )

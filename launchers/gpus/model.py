@@ -87,7 +87,7 @@ class Inventory:
         return tuple(gpu for gpu in self.gpus if gpu.usable)
 
 
-def objection(gpu: Gpu, busy_above: int | None, min_free: int | None) -> str:
+def why_unusable(gpu: Gpu, busy_above: int | None, min_free: int | None) -> str:
     """Why a training may not use the card, or ""; for the limits see `nvml.inventory`."""
     if gpu.mig:
         count = f" into {len(gpu.slices)}" if gpu.slices else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-SAMPLES = "gpus.jsonl"
+SAMPLES_FILE = "gpus.jsonl"
 INTERVAL = 1.0  # seconds
 
 

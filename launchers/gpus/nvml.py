@@ -14,9 +14,9 @@ from typing import Any
 
 import pynvml
 
-from ...record import changed
-from .model import GIB, Gpu, Inventory, Process, Slice, objection
-from .topology import links
+from ...record import replace
+from .model import GIB, Gpu, Inventory, Process, Slice, why_unusable
+from .topology import find_links
 from .visibility import leave_out_hidden
 
 BUSY_ABOVE = 1 * GIB
@@ -90,7 +90,7 @@ def inventory(
             driver = _query(pynvml.nvmlSystemGetDriverVersion, default="")
             count = range(pynvml.nvmlDeviceGetCount())
             cards = tuple(_card(index, busy_above, min_free) for index in count)
-            found_links = links({gpu.index: gpu.pci for gpu in cards})
+            found_links = find_links({gpu.index: gpu.pci for gpu in cards})
     except pynvml.NVMLError as error:
         broken = error.value not in NO_DRIVER
         return Inventory((), "", _start_note(error), broken)
@@ -131,13 +131,13 @@ def _card(index: int, busy_above: int | None, min_free: int | None) -> Gpu:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         # One query at a time, so that a card lost half-way keeps what it reported before.
         for fields in _query_fields(handle):
-            gpu = changed(gpu, **fields)
+            gpu = replace(gpu, **fields)
     except pynvml.NVMLError as error:
         failure = CARD_ERRORS.get(error.value) or (
             f"NVML says: {error}; see `nvidia-smi -q -i {index}` and dmesg"
         )
-    why_not = failure or objection(gpu, busy_above, min_free)
-    return changed(gpu, usable=not why_not, why_not=why_not)
+    why_not = failure or why_unusable(gpu, busy_above, min_free)
+    return replace(gpu, usable=not why_not, why_not=why_not)
 
 
 def _query_fields(handle: Any) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...record import changed, record
+from ...record import record, replace
 from .visibility import are_kinds, hides_every_card, pick
 
 if TYPE_CHECKING:
@@ -20,23 +20,23 @@ CPU_PROCESSES = 2
 class GpuRequest:
     """The cards a user asks for, and limits on their used and free memory in bytes.
 
-    `named` are cards of this machine; `kinds`, such as "2x T4", are simulated instead of it.
+    `card_names` are cards of this machine; `kinds`, such as "2x T4", are simulated instead of it.
     """
 
-    named: tuple[str, ...] = ()
+    card_names: tuple[str, ...] = ()
     busy_above: int | None = None
     min_free: int | None = None
     kinds: tuple[str, ...] = ()
 
     @classmethod
-    def of(
+    def from_names(
         cls, names: tuple[str, ...], *, busy_above: int | None = None, min_free: int | None = None
     ) -> GpuRequest:
         """Make a request from names, all of cards of this machine or all of kinds."""
         kinds = names if are_kinds(names) else ()
         return cls(() if kinds else names, busy_above, min_free, kinds)
 
-    def look(self) -> Inventory:
+    def take_inventory(self) -> Inventory:
         """Take the inventory; if cards are named, all others are marked unusable.
 
         Raises:
@@ -44,31 +44,31 @@ class GpuRequest:
 
         """
         if self.kinds:
-            from .simulated import simulated
+            from .simulated import simulate_inventory
 
-            return simulated(self.kinds, min_free=self.min_free)
+            return simulate_inventory(self.kinds, min_free=self.min_free)
         from .nvml import inventory  # needs pynvml, which CPU runs do without
 
         found = inventory(busy_above=self.busy_above, min_free=self.min_free)
-        if not self.named:
+        if not self.card_names:
             return found
         if not found.gpus:
-            first = self.named[0]  # A10 and A100 are taken for the beginning of a UUID
+            first = self.card_names[0]  # A10 and A100 are taken for the beginning of a UUID
             hint = "" if first.isdigit() else f" For cards that are not here say 1x {first}."
-            raise InputError(f"--gpus {','.join(self.named)}: {found.note}{hint}")
-        return pick(found, self.named)
+            raise InputError(f"--gpus {','.join(self.card_names)}: {found.note}{hint}")
+        return pick(found, self.card_names)
 
 
 @record
 class Devices:
     """The devices of a run: `world` processes, one per card, or on the CPU if there are no cards.
 
-    `found` explains the choice. `links` are the known connections between the machine's cards.
+    `summary` explains the choice. `links` are the known connections between the machine's cards.
     """
 
     world: int
     cards: tuple[Gpu, ...]
-    found: str
+    summary: str
     assigned: bool = False  # a batch system will assign the cards
     links: tuple[Link, ...] = ()
 
@@ -111,7 +111,7 @@ def choose_devices(
     hidden = hides_every_card(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if cardless or (hidden and not (named or inventory.simulated)):
         on_cpu = choose_cpu(processes)
-        return changed(on_cpu, found=f"{inventory.note} {on_cpu.found}")
+        return replace(on_cpu, summary=f"{inventory.note} {on_cpu.summary}")
     _check_at_least_one(processes)
     if inventory.broken:
         raise InputError(f"{inventory.note} Or pass --cpu")
@@ -152,7 +152,7 @@ def choose_for_job(
             raise InputError("no card here to go by: say how many with --processes, or --cpu")
     count = "1 card" if here.world == 1 else f"{here.world} cards"
     # The job's cards are assumed to be like those here.
-    return changed(here, found=f"The job asks for {count}.", assigned=True)
+    return replace(here, summary=f"The job asks for {count}.", assigned=True)
 
 
 def _check_at_least_one(processes: int | None) -> None:

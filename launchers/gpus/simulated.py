@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 
 from ...errors import InputError
-from ...record import changed
-from .model import Gpu, Inventory, objection
-from .specs import Card, meant
-from .visibility import OF_HERE
+from ...record import replace
+from .model import Gpu, Inventory, why_unusable
+from .specs import CardSpec, find_card
+from .visibility import LOCAL_CARD
 
 COUNTED = re.compile(r"(\d+)\s*[x*]\s*(.+)", re.IGNORECASE)
 
 
-def simulated(names: Sequence[str], *, min_free: int | None = None) -> Inventory:
+def simulate_inventory(names: Sequence[str], *, min_free: int | None = None) -> Inventory:
     """Make an inventory of idle cards from names such as "2x T4", without asking NVML.
 
     Raises:
@@ -32,8 +32,8 @@ def simulated(names: Sequence[str], *, min_free: int | None = None) -> Inventory
     )
 
 
-def _parse_kind(name: str) -> tuple[int, Card]:
-    if OF_HERE.fullmatch(name):
+def _parse_kind(name: str) -> tuple[int, CardSpec]:
+    if LOCAL_CARD.fullmatch(name):
         raise InputError(
             f"--gpus: {name} names a card of this machine and others do not: name either alone "
             "(a kind whose name could begin a UUID needs a count, as in 1x L4,1x A10)"
@@ -42,10 +42,10 @@ def _parse_kind(name: str) -> tuple[int, Card]:
     count, words = (int(counted[1]), counted[2]) if counted else (1, name)
     if count < 1:
         raise InputError(f"--gpus: {name!r} are no cards: say 1x or more")
-    return count, meant(words)
+    return count, find_card(words)
 
 
-def _gpu(index: int, card: Card, min_free: int | None) -> Gpu:
+def _gpu(index: int, card: CardSpec, min_free: int | None) -> Gpu:
     gpu = Gpu(
         index,
         uuid="",
@@ -60,5 +60,5 @@ def _gpu(index: int, card: Card, min_free: int | None) -> Gpu:
         why_not="",
         power_limit=card.power,
     )
-    why_not = objection(gpu, None, min_free)
-    return changed(gpu, usable=not why_not, why_not=why_not)
+    why_not = why_unusable(gpu, None, min_free)
+    return replace(gpu, usable=not why_not, why_not=why_not)

@@ -17,7 +17,7 @@ from ...record import record
 
 
 @record
-class Card:
+class CardSpec:
     """A GPU model: `name` is NVML's, `memory_mib` the total that NVML reports, in MiB.
 
     `tflops` are peaks by precision (fp32, tf32, bf16, fp16) in 10^12 floating-point operations per
@@ -43,18 +43,18 @@ class Card:
 
 
 @functools.cache
-def cards() -> tuple[Card, ...]:
+def known_cards() -> tuple[CardSpec, ...]:
     """All known GPU models."""
     text = Path(__file__).with_name("cards.toml").read_text(encoding="utf-8")
     return tuple(map(_card, tomllib.loads(text)["card"]))
 
 
-def named(name: str) -> Card | None:
+def card_named(name: str) -> CardSpec | None:
     """The GPU model with this name in NVML, or None if it is not known."""
-    return next((card for card in cards() if card.name == name), None)
+    return next((card for card in known_cards() if card.name == name), None)
 
 
-def meant(words: str) -> Card:
+def find_card(words: str) -> CardSpec:
     """Find a GPU model by NVML's name or a common one, ignoring case, spaces and the maker.
 
     Raises:
@@ -62,8 +62,8 @@ def meant(words: str) -> Card:
 
     """
     key = _normalized(words)
-    by_key: dict[str, list[Card]] = {}
-    for card in cards():
+    by_key: dict[str, list[CardSpec]] = {}
+    for card in known_cards():
         for name in dict.fromkeys(map(_normalized, (card.name, *card.aliases))):
             by_key.setdefault(name, []).append(card)
     if len(by_key.get(key, ())) == 1:
@@ -75,15 +75,15 @@ def meant(words: str) -> Card:
 
     near = difflib.get_close_matches(key, by_key, n=3, cutoff=0.5)
     close = dict.fromkeys(card.aliases[0] for name in near for card in by_key[name])
-    known = ", ".join(card.aliases[0] for card in cards())
+    known = ", ".join(card.aliases[0] for card in known_cards())
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise InputError(f"--gpus: {words!r} is no card that is known here: {hint}Known: {known}")
 
 
-def _card(fields: dict[str, Any]) -> Card:
+def _card(fields: dict[str, Any]) -> CardSpec:
     major, minor = fields.pop("compute_capability")
     aliases = tuple(fields.pop("aliases"))
-    return Card(aliases=aliases, compute_capability=(major, minor), **fields)
+    return CardSpec(aliases=aliases, compute_capability=(major, minor), **fields)
 
 
 def _normalized(words: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .model import Link
-from .topology import MEANING
+from .topology import PATH_MEANINGS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +49,7 @@ def rich_table(inventory: Inventory, *, bars: bool) -> Table:
     return table
 
 
-def line(inventory: Inventory) -> str:
+def format_line(inventory: Inventory) -> str:
     """Format all cards in one line for a log."""
     return " | ".join(map(_brief, inventory.gpus)) or inventory.note
 
@@ -105,5 +105,5 @@ def _links(links: tuple[Link, ...]) -> Iterator[str]:
     """One line for each kind of link."""
     for path in dict.fromkeys(link.path for link in links):
         pairs = ", ".join(f"{link.first}-{link.second}" for link in links if link.path == path)
-        meaning = MEANING[path.rstrip("0123456789")]
+        meaning = PATH_MEANINGS[path.rstrip("0123456789")]
         yield f"joined by {path} ({meaning}): {pairs}"

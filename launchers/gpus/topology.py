@@ -20,7 +20,7 @@ PATHS = {
     pynvml.NVML_TOPOLOGY_NODE: "NODE",
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
-MEANING = {
+PATH_MEANINGS = {
     "NV": "that many NVLinks",
     "PIX": "one PCIe bridge",
     "PXB": "several PCIe bridges",
@@ -31,7 +31,7 @@ MEANING = {
 NVSWITCH = "switch"
 
 
-def links(addresses: Mapping[int, str]) -> tuple[Link, ...]:
+def find_links(addresses: Mapping[int, str]) -> tuple[Link, ...]:
     """Find the link between each two cards, given by index and PCI address; NVML must be running.
 
     A pair is left out if NVML does not report it: a card is lost, or the driver too old.

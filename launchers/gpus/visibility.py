@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...record import changed
+from ...record import replace
 
 if TYPE_CHECKING:
     from .model import Gpu, Inventory
 
 HIDDEN = "hidden by CUDA_VISIBLE_DEVICES"
-OF_HERE = re.compile(r"\d+|(GPU-|MIG-)[\w/-]*|[0-9a-f-]+", re.IGNORECASE)
+LOCAL_CARD = re.compile(r"\d+|(GPU-|MIG-)[\w/-]*|[0-9a-f-]+", re.IGNORECASE)
 """Matches names of cards of this machine: an index, or the beginning of a UUID."""
 NO_FILES = "NoDevFiles"  # set by older versions of Slurm for a job without cards
 
@@ -28,7 +28,7 @@ def are_kinds(names: Sequence[str]) -> bool:
 
     A name that could begin a UUID, such as A10 or A100, needs a count before it.
     """
-    return any(not OF_HERE.fullmatch(name) for name in names)
+    return any(not LOCAL_CARD.fullmatch(name) for name in names)
 
 
 def leave_out_hidden(
@@ -79,7 +79,7 @@ def pick(inventory: Inventory, names: Sequence[str]) -> Inventory:
             raise InputError(f"--gpus: {name} is card {gpu.index} again: name each card once")
         picked.append(gpu)
     rest = (_hide(gpu, "not among --gpus") for gpu in inventory.gpus if gpu not in picked)
-    return changed(inventory, gpus=(*picked, *rest))
+    return replace(inventory, gpus=(*picked, *rest))
 
 
 def _card_named(gpus: Sequence[Gpu], name: str) -> Gpu:
@@ -98,7 +98,7 @@ def _card_named(gpus: Sequence[Gpu], name: str) -> Gpu:
 def _hide(gpu: Gpu, why_not: str) -> Gpu:
     # For a lost card that it is lost is the more useful reason.
     lost = not gpu.memory_total and gpu.why_not
-    return gpu if lost else changed(gpu, usable=False, why_not=why_not)
+    return gpu if lost else replace(gpu, usable=False, why_not=why_not)
 
 
 def _cards_of_slurm_job(gpus: tuple[Gpu, ...], job: str, assigned: str) -> tuple[list[Gpu], str]:

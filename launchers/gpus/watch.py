@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...record import as_dict
-from .table import line, rich_table
+from .table import format_line, rich_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ def watch(look: Callable[[], Inventory], interval: float, *, as_json: bool) -> N
         if sys.stdout.isatty() and not as_json:
             _update_in_place(look, interval)
         while True:
-            click.echo(_as_json(look()) if as_json else f"{_now():%H:%M:%S}  {line(look())}")
+            click.echo(_as_json(look()) if as_json else f"{_now():%H:%M:%S}  {format_line(look())}")
             sys.stdout.flush()  # for the reader of a pipe
             time.sleep(interval)
     except KeyboardInterrupt:

@@ -58,7 +58,7 @@ class Allocator:
         self._parts: dict[int, SegmentPart] = {}  # by address
         self._next_address = 0
 
-    def take(self, size: int) -> SegmentPart:
+    def allocate(self, size: int) -> SegmentPart:
         """Allocate at least `size` bytes, which must be more than 0."""
         size = block_size(size)
         small = size <= SMALL
@@ -75,7 +75,7 @@ class Allocator:
         self.allocated += part.size
         return part
 
-    def give(self, part: SegmentPart) -> None:
+    def free(self, part: SegmentPart) -> None:
         """Free a part, and merge it with free neighbours."""
         self.allocated -= part.size
         if part.previous is not None and part.previous.free:
@@ -129,16 +129,16 @@ def replay(sizes: list[int], events: list[int], counted: int = 0) -> tuple[dict[
     for index, event in enumerate(events):
         if event >= 0:
             if sizes[event]:
-                parts[event] = part = allocator.take(sizes[event])
+                parts[event] = part = allocator.allocate(sizes[event])
                 block_sizes[event] = part.size
                 if allocator.allocated > peak and index >= counted:
                     peak, peak_index = allocator.allocated, index
         elif ~event in parts:
-            allocator.give(parts.pop(~event))
+            allocator.free(parts.pop(~event))
     return _alive(events[: peak_index + 1], block_sizes), allocator.reserved
 
 
-def exact(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, int]:
+def replay_exactly(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, int]:
     """The blocks at the peak with their bytes, as in `replay` but without rounding of sizes."""
     allocated = peak = peak_index = 0
     for index, event in enumerate(events):

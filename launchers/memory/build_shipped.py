@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from ...recipes.load import known, load
-from ...record import changed
+from ...recipes.load import load, recipe_names
+from ...record import replace
 from .peak import Curve
-from .predict import SHIPPED, installed, name_of, traced_for
-from .reported_cases import reported
+from .predict import SHIPPED, installed_versions, step_hash, steps_to_trace
+from .reported_cases import reported_cases
 from .step import TrainingStep, step_of
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     known: dict[str, Any] = {}
     if "--missing" in sys.argv and SHIPPED.exists():
         known = json.loads(SHIPPED.read_text(encoding="utf-8"))["curves"]
-    wanted = {name_of(step): step for step in steps()}
+    wanted = {step_hash(step): step for step in shipped_steps()}
     curves = {name: known[name] for name in wanted if name in known}
     for name, step in wanted.items():
         if name not in curves:
@@ -38,29 +38,29 @@ def main() -> None:
     _write(curves)
 
 
-def steps() -> Iterator[TrainingStep]:
+def shipped_steps() -> Iterator[TrainingStep]:
     """The steps to trace for everything that is shipped."""
-    for name in known():
+    for name in recipe_names():
         recipe = load(name)
         for precision in ("fp32", "bf16"):
             step = step_of(recipe, recipe.arguments, precision=precision)
             if step is not None:
                 for variant in _variants(step):
-                    yield from traced_for(variant)
-    for row in reported():
-        yield from traced_for(row.step)
+                    yield from steps_to_trace(variant)
+    for row in reported_cases():
+        yield from steps_to_trace(row.step)
 
 
 def _variants(step: TrainingStep) -> Iterator[TrainingStep]:
     yield step
-    yield changed(step, training=False)
-    yield changed(step, checkpointing=True)
+    yield replace(step, training=False)
+    yield replace(step, checkpointing=True)
 
 
 def _trace(step: TrainingStep) -> Curve:
-    from .curves import curve_of  # torch
+    from .curves import trace_curve  # torch
 
-    curve = curve_of(step)
+    curve = trace_curve(step)
     if not isinstance(curve, Curve):
         raise SystemExit(f"{step}: {curve.because}")
     return curve
@@ -69,7 +69,7 @@ def _trace(step: TrainingStep) -> Curve:
 def _write(curves: dict[str, Any]) -> None:
     lines = (f"  {json.dumps(name)}: {json.dumps(curves[name])}" for name in sorted(curves))
     text = ",\n".join(lines)
-    versions = json.dumps(installed(), sort_keys=True)
+    versions = json.dumps(installed_versions(), sort_keys=True)
     SHIPPED.write_text(f'{{"versions": {versions}, "curves": {{\n{text}\n}}}}\n', encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ Under `as_on_card` the dispatcher treats operations as on a card:
   (AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE in aten/src/ATen/autocast_mode.h), unlike on the
   CPU.
 
-`INNER` gives the workspace of kernels, which the dispatcher does not see.
+`KERNEL_WORKSPACES` gives the workspace of kernels, which the dispatcher does not see.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _embedding_backward(grad: Tensor, indices: Tensor, weights: int, *_: Any, **
     return 5 * 8 * count + 4 * grad.size(-1) * sums
 
 
-INNER: dict[Any, Callable[..., int]] = {
+KERNEL_WORKSPACES: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
     aten._scaled_dot_product_flash_attention_backward: _flash_backward,
     aten.embedding_dense_backward: _embedding_backward,

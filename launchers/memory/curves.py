@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from . import allocator
 from .peak import Curve, NoPrediction, Peak
-from .step import MEETING, TrainingStep
+from .step import CONTRASTIVE_HEADS, TrainingStep
 from .trace import HOST, AllocationTrace, trace
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
@@ -18,17 +18,19 @@ TRACED = (2, 3, 5)
 batch of 1 would have dimensions that some operations drop."""
 
 
-def curve_of(step: TrainingStep, batches: Sequence[int] = BATCHES) -> Curve | NoPrediction:
+def trace_curve(step: TrainingStep, batches: Sequence[int] = BATCHES) -> Curve | NoPrediction:
     """Trace a step and compute its peaks up to LARGEST_PEAK, without the context and DDP."""
-    return joined(step, [trace(step, batch) for batch in traced_at(step)], batches)
+    return curve_from_traces(
+        step, [trace(step, batch) for batch in batches_to_trace(step)], batches
+    )
 
 
-def traced_at(step: TrainingStep) -> tuple[int, ...]:
+def batches_to_trace(step: TrainingStep) -> tuple[int, ...]:
     """The batches at which a step has to be traced."""
-    return TRACED[: 2 + (step.network.head in MEETING)]
+    return TRACED[: 2 + (step.network.head in CONTRASTIVE_HEADS)]
 
 
-def joined(
+def curve_from_traces(
     step: TrainingStep, traces: Sequence[AllocationTrace], batches: Sequence[int] = BATCHES
 ) -> Curve | NoPrediction:
     """Compute the peaks of a step at `batches` from its traces at the batches of `traced_at`."""
@@ -37,7 +39,7 @@ def joined(
         return NoPrediction("its operations depend on the batch")
     block_sizes = zip(*map(_sizes, traces), strict=True)
     sizes = [_fit_polynomial(points) for points in block_sizes]
-    begin, end = first.again
+    begin, end = first.accumulated_backward
     once = first.events[:begin] + first.events[end:]
     peaks: list[Peak] = []
     accumulated: list[Peak] = []
@@ -48,7 +50,7 @@ def joined(
         if accumulated[-1].total > LARGEST_PEAK:
             break
     _, flops = _fit_polynomial((first.flops, traces[1].flops))
-    moved_once, moved = _fit_polynomial((first.moved, traces[1].moved))
+    moved_once, moved = _fit_polynomial((first.bytes_moved, traces[1].bytes_moved))
     return Curve(
         batches=tuple(batches[: len(peaks)]),
         peaks=tuple(peaks),
@@ -85,9 +87,9 @@ def _peak(
 ) -> Peak:
     """The peak with these block sizes; `exact` does not round them as a card's allocator does."""
     if exact:
-        alive, reserved = allocator.exact(sizes, events, allocations.last), 0
+        alive, reserved = allocator.replay_exactly(sizes, events, allocations.last_step), 0
     else:
-        alive, reserved = allocator.replay(sizes, events, allocations.last)
+        alive, reserved = allocator.replay(sizes, events, allocations.last_step)
     by_role: Counter[str] = Counter()
     for number, size in alive.items():
         if size:

@@ -156,7 +156,7 @@ def _network(step: TrainingStep) -> nn.Module:
     return HEADS[network.head](encoder, step)
 
 
-def materialized(model: nn.Module, device: str = "cpu") -> nn.Module:
+def materialize(model: nn.Module, device: str = "cpu") -> nn.Module:
     """Move a network from the meta device to another one, with uninitialized weights."""
     materials: dict[Tensor, Tensor] = {}
     for module in model.modules():
@@ -172,7 +172,7 @@ def materialized(model: nn.Module, device: str = "cpu") -> nn.Module:
     return model
 
 
-def batch_of(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
+def make_batch(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
     """A batch from the loader on the card: the arguments of `forward`."""
     length, labels = step.length, torch.zeros(batch, dtype=torch.long)
     one = torch.zeros(batch, length, dtype=torch.long)
@@ -189,7 +189,7 @@ def batch_of(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
             return one, labels
 
 
-def optimizer_of(model: nn.Module, *, foreach: bool) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, *, foreach: bool) -> torch.optim.Optimizer:
     """AdamW over the trainable parameters, in two groups as in the scripts."""
     named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     plain = [weight for name, weight in named if name.endswith(NO_DECAY)]

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from ...record import as_dict, changed, record, values
+from ...record import as_dict, record, replace, values
 
 
 @record
@@ -78,16 +78,16 @@ class Curve:
         pairs = zip(values(self.peaks[left]), values(self.peaks[right]), strict=True)
         return Peak(*(max(0, round(low + (high - low) * share)) for low, high in pairs))
 
-    def largest(self, limit: int) -> int:
+    def largest_batch(self, limit: int) -> int:
         """The largest batch whose total is at most `limit` bytes; 0 if even 1 takes more."""
         too_large = 1
         while self.at(too_large).total <= limit:
             too_large *= 2
         return bisect_right(range(1, too_large), limit, key=lambda batch: self.at(batch).total)
 
-    def mapped(self, change: Callable[[Peak], Peak]) -> Curve:
+    def map_peaks(self, change: Callable[[Peak], Peak]) -> Curve:
         """Apply a function to every peak."""
-        return changed(self, peaks=tuple(map(change, self.peaks)))
+        return replace(self, peaks=tuple(map(change, self.peaks)))
 
     def to_json(self) -> dict[str, Any]:
         """The curve as plain data, with a list of numbers for each peak."""
@@ -101,7 +101,7 @@ class Curve:
         return Curve(**{**plain, **peaks, "batches": tuple(plain["batches"])})
 
 
-def extended(few: Curve, more: Curve, layers: tuple[int, int, int]) -> Curve:
+def extrapolate_layers(few: Curve, more: Curve, layers: tuple[int, int, int]) -> Curve:
     """Extrapolate linearly from the curves at layers[0] and layers[1] to layers[2] layers.
 
     Each layer has the same weights, optimizer state and activations.

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...record import changed
-from ..state import keep
-from .peak import Curve, NoPrediction, extended
-from .process_overhead import with_surroundings
-from .step import TrainingStep, essence
+from ...record import replace
+from ..state import write_atomically
+from .peak import Curve, NoPrediction, extrapolate_layers
+from .process_overhead import add_process_overhead
+from .step import TrainingStep, canonical_step
 
 TIME_LIMIT = 120.0  # seconds to trace one step
 PACKAGES = ("torch", "transformers", "peft")
-DEEP = 12
+MAX_TRACED_LAYERS = 12
 """Networks with more layers are traced twice with fewer, SHALLOW, and extrapolated."""
-SHALLOW = (4, 6)
+TRACED_LAYERS = (4, 6)
 SHIPPED = Path(__file__).with_name("shipped.json")
 
 Answer = Curve | NoPrediction
@@ -34,7 +34,7 @@ def predict(steps: Sequence[TrainingStep], state: Path | None = None) -> list[An
     of torch, transformers and peft. Curves that are neither shipped nor stored are traced in one
     process, which takes seconds per step and is ended after TIME_LIMIT seconds for each.
     """
-    parts = [traced_for(step) for step in steps]
+    parts = [steps_to_trace(step) for step in steps]
     needed = [*dict.fromkeys(itertools.chain.from_iterable(parts))]
     answers: dict[TrainingStep, Answer] = {}
     for part in needed:
@@ -42,7 +42,7 @@ def predict(steps: Sequence[TrainingStep], state: Path | None = None) -> list[An
         if curve:
             answers[part] = curve
     unknown = [part for part in needed if part not in answers]
-    for part, answer in zip(unknown, traced(unknown) if unknown else (), strict=True):
+    for part, answer in zip(unknown, trace_in_process(unknown) if unknown else (), strict=True):
         answers[part] = answer
         if state and isinstance(answer, Curve):
             _store(state, part, answer)
@@ -52,15 +52,15 @@ def predict(steps: Sequence[TrainingStep], state: Path | None = None) -> list[An
     ]
 
 
-def traced_for(step: TrainingStep) -> list[TrainingStep]:
+def steps_to_trace(step: TrainingStep) -> list[TrainingStep]:
     """The steps to trace for one: its essence, or for a deep network two with fewer layers."""
-    whole = essence(step)
-    if whole.network.layers <= DEEP:
+    whole = canonical_step(step)
+    if whole.network.layers <= MAX_TRACED_LAYERS:
         return [whole]
-    return [changed(whole, network=changed(whole.network, layers=count)) for count in SHALLOW]
+    return [replace(whole, network=replace(whole.network, layers=count)) for count in TRACED_LAYERS]
 
 
-def traced(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -> list[Answer]:
+def trace_in_process(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -> list[Answer]:
     """Trace steps in another process of this Python, with `limit` seconds for each."""
     import subprocess  # not needed for a shipped or stored curve
 
@@ -91,11 +91,11 @@ def _combine(answers: list[Answer], step: TrainingStep) -> Answer:
         return next(answer for answer in answers if not isinstance(answer, Curve))
     whole = curves[0]
     if len(curves) > 1:
-        whole = extended(whole, curves[1], (*SHALLOW, step.network.layers))
-    return with_surroundings(whole, step)
+        whole = extrapolate_layers(whole, curves[1], (*TRACED_LAYERS, step.network.layers))
+    return add_process_overhead(whole, step)
 
 
-def name_of(step: TrainingStep, versions: dict[str, str] | None = None) -> str:
+def step_hash(step: TrainingStep, versions: dict[str, str] | None = None) -> str:
     """A hash of a step, and of the package versions if given, to store its curve under."""
     import hashlib  # slow to import, and needed for predictions only
 
@@ -104,7 +104,7 @@ def name_of(step: TrainingStep, versions: dict[str, str] | None = None) -> str:
 
 
 @functools.cache
-def installed() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """The versions of the installed packages that a trace depends on."""
     from importlib import metadata  # slow to import, and needed for predictions only
 
@@ -117,7 +117,7 @@ def installed() -> dict[str, str]:
 
 
 def _shipped(step: TrainingStep) -> Curve | None:
-    plain = _all_shipped().get(name_of(step))
+    plain = _all_shipped().get(step_hash(step))
     return Curve.from_json(plain) if plain else None
 
 
@@ -125,14 +125,14 @@ def _shipped(step: TrainingStep) -> Curve | None:
 def _all_shipped() -> dict[str, Any]:
     """The shipped curves by name; none if torch is installed in other versions than theirs."""
     content = json.loads(SHIPPED.read_text(encoding="utf-8")) if SHIPPED.exists() else {}
-    versions, traced_with = installed(), content.get("versions", {})
+    versions, traced_with = installed_versions(), content.get("versions", {})
     usable = "torch" not in versions or traced_with.items() <= versions.items()
     curves: dict[str, Any] = content.get("curves", {}) if usable else {}
     return curves
 
 
 def _path(state: Path, step: TrainingStep) -> Path:
-    return state / "predicted" / f"{name_of(step, installed())}.json"
+    return state / "predicted" / f"{step_hash(step, installed_versions())}.json"
 
 
 def _load(state: Path, step: TrainingStep) -> Curve | None:
@@ -145,4 +145,4 @@ def _load(state: Path, step: TrainingStep) -> Curve | None:
 
 def _store(state: Path, step: TrainingStep, curve: Curve) -> None:
     with contextlib.suppress(OSError):  # it is traced again next time
-        keep(_path(state, step), json.dumps(curve.to_json()) + "\n")
+        write_atomically(_path(state, step), json.dumps(curve.to_json()) + "\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...record import changed
+from ...record import replace
 from .peak import Curve, Peak
 from .step import TrainingStep
 
@@ -10,33 +10,33 @@ MIB = 1 << 20
 CUBLAS = {9: 32 * MIB, 0: 2 * 4 * MIB + 8 * 16 * 1024}
 """Bytes of cuBLAS' workspace from a major compute capability on: the default of
 aten/src/ATen/cuda/CublasHandlePool.cpp without CUBLAS_WORKSPACE_CONFIG."""
-HANDLES = 2  # cuBLAS handles: one for the thread of each, the forward and the backward pass
+CUBLAS_HANDLES = 2  # cuBLAS handles: one for the thread of each, the forward and the backward pass
 CONTEXT = {10: 900 * MIB, 9: 800 * MIB, 8: 600 * MIB, 0: 500 * MIB}
 """Bytes that driver, kernels and libraries take from a major compute capability on, with kernels
 loaded lazily (CUDA 11.7 and later): the upper end of what is reported, from 300 MB
 (https://github.com/pytorch/pytorch/issues/107667) to 0.9 GB on the newest cards."""
-NCCL = 400 * MIB
+NCCL_BYTES = 400 * MIB
 """Bytes of NCCL's buffers and kernels if several ranks train, at most a few hundred MiB: each
 channel has buffers of NCCL_BUFFSIZE = 4 MiB."""
 
 
-def with_surroundings(curve: Curve, step: TrainingStep) -> Curve:
+def add_process_overhead(curve: Curve, step: TrainingStep) -> Curve:
     """Add cuBLAS' workspaces, DDP's buckets and the context to the peaks of a curve."""
     if step.accumulates and curve.accumulated:
-        curve = changed(curve, peaks=curve.accumulated)
-    curve = changed(curve, accumulated=())
+        curve = replace(curve, peaks=curve.accumulated)
+    curve = replace(curve, accumulated=())
     if step.capability is None:
         return curve
     major = step.capability[0]
-    workspace = HANDLES * _for_capability(CUBLAS, major)
+    workspace = CUBLAS_HANDLES * _for_capability(CUBLAS, major)
     # DDP copies the gradients, as patched scripts do not set gradient_as_bucket_view.
     buckets = curve.trainable if step.world > 1 and step.training else 0
-    context = _for_capability(CONTEXT, major) + (NCCL if step.world > 1 else 0)
+    context = _for_capability(CONTEXT, major) + (NCCL_BYTES if step.world > 1 else 0)
 
     def with_overhead(peak: Peak) -> Peak:
-        return changed(peak, workspace=peak.workspace + workspace, buckets=buckets, context=context)
+        return replace(peak, workspace=peak.workspace + workspace, buckets=buckets, context=context)
 
-    return curve.mapped(with_overhead)
+    return curve.map_peaks(with_overhead)
 
 
 def _for_capability(table: dict[int, int], major: int) -> int:

@@ -22,14 +22,14 @@ GB = 10**9
 class ReportedCase:
     """A reported figure in GB per card, and the step and batch to predict for it."""
 
-    what: str
+    setting: str
     step: TrainingStep
     batch: int
     gigabytes: float
     why: str
 
 
-def reported() -> Iterator[ReportedCase]:
+def reported_cases() -> Iterator[ReportedCase]:
     """Every reported figure, with why the prediction differs."""
     for length, figure in ((1024, 43.0), (400, 13.0)):
         for attention in ("sdpa", "eager"):
@@ -86,13 +86,13 @@ def table() -> str:
         "| setting | reported | predicted | of which weights, gradients, moments | why |",
         "|---|---|---|---|---|",
     ]
-    cases = [*reported()]
+    cases = [*reported_cases()]
     for case, curve in zip(cases, predict([case.step for case in cases]), strict=True):
         if not isinstance(curve, Curve):
-            raise SystemExit(f"{case.what}: {curve.because}")
+            raise SystemExit(f"{case.setting}: {curve.because}")
         peak = curve.at(case.batch)
         total, fixed = (f"{size / GB:.1f}" for size in (peak.total, _constant(peak)))
-        lines.append(f"| {case.what} | {case.gigabytes:g} | {total} | {fixed} | {case.why} |")
+        lines.append(f"| {case.setting} | {case.gigabytes:g} | {total} | {fixed} | {case.why} |")
     return "\n".join(lines)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...recipes.model import Recipe
-from ...recipes.network import PRECISIONS, Network, number
-from ...record import as_dict, changed, record
+from ...recipes.network import PRECISIONS, Network, figure_value
+from ...record import as_dict, record, replace
 
 ATTENTION_FLAG = "--attn_implementation"
-MEETING = ("anchor", "detector")  # heads with a contrastive loss over the whole batch
+CONTRASTIVE_HEADS = ("anchor", "detector")  # heads with a contrastive loss over the whole batch
 FLASH_FROM = (8, 0)
 """The compute capability from which torch has flash attention for half precision
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""
@@ -82,21 +82,21 @@ def step_of(
     attention = passed.get(ATTENTION_FLAG)
     return TrainingStep(
         network,
-        sum(number(figure, passed) for figure in network.length),
+        sum(figure_value(figure, passed) for figure in network.length),
         precision=precision,
         accumulates=accumulates,
         checkpointing=switch in passed if isinstance(switch, str) else switch,
-        lora_rank=number(network.lora, passed),
-        projection=number(network.projection, passed),
+        lora_rank=figure_value(network.lora, passed),
+        projection=figure_value(network.projection, passed),
         attention="eager" if attention == "eager" else "sdpa",
         world=world,
         capability=capability,
     )
 
 
-def essence(step: TrainingStep) -> TrainingStep:
+def canonical_step(step: TrainingStep) -> TrainingStep:
     """Reset all that a step's trace does not depend on: equal results share one trace."""
-    network = changed(
+    network = replace(
         step.network,
         length=(step.length,),
         precision="",
@@ -106,7 +106,7 @@ def essence(step: TrainingStep) -> TrainingStep:
     )
     half = step.precision != "fp32"
     flash = step.capability is not None and (not half or step.capability >= FLASH_FROM)
-    return changed(
+    return replace(
         step,
         network=network,
         precision="bf16" if half else "fp32",

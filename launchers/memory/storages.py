@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _DispatchC
 from torch.utils.flop_counter import flop_registry
 
 DEVICE = torch.ops.prim.device.default
-Inner = Callable[..., int]
+WorkspaceFunction = Callable[..., int]
 """Computes a kernel's workspace in bytes from its arguments."""
 
 
@@ -27,24 +27,24 @@ class Block:
     role: str
 
 
-class Watch(FakeTensorMode):  # type: ignore[no-untyped-call]
+class StorageTracker(FakeTensorMode):  # type: ignore[no-untyped-call]
     """A fake tensor mode that records every storage as operations create and release it.
 
     It extends FakeTensorMode, as a second dispatch mode around it would be slower, and skips those
     parts of its work that do not affect storages.
     """
 
-    def __init__(self, inner: dict[Any, Inner]) -> None:
+    def __init__(self, inner: dict[Any, WorkspaceFunction]) -> None:
         super().__init__()
         self._depth = 0
         self.blocks: list[Block] = []
         self.events: list[int] = []
         self.role = "workspace"
-        self.flops = self.moved = 0
+        self.flops = self.bytes_moved = 0
         self._inner = inner
         self._live: dict[int, int] = {}  # address of a storage -> block
 
-    def see(self, tensor: Tensor, role: str | None = None) -> None:
+    def track(self, tensor: Tensor, role: str | None = None) -> None:
         """Record a tensor's storage if it is new; `role` also changes that of a known one."""
         storage = tensor.untyped_storage()
         block = self._live.get(storage._cdata)
@@ -100,7 +100,7 @@ class Watch(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Record an operation's results, workspace, floating-point operations and bytes moved."""
         results = [*_tensors(result)]
         for tensor in results:
-            self.see(tensor)
+            self.track(tensor)
         packet = func.overloadpacket
         if packet in self._inner:  # allocated while the results are, and released at once
             size = self._inner[packet](*args, **kwargs)
@@ -109,7 +109,7 @@ class Watch(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.flops += flop_registry[packet](*args, **kwargs, out_val=result)
         if not func.is_view:
             operands = itertools.chain(_tensors(args), _tensors(kwargs.values()), results)
-            self.moved += sum(tensor.numel() * tensor.itemsize for tensor in operands)
+            self.bytes_moved += sum(tensor.numel() * tensor.itemsize for tensor in operands)
 
 
 @functools.cache

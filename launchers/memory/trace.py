@@ -11,10 +11,10 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from .cuda import INNER, as_on_card
-from .networks import DTYPES, batch_of, build, materialized, optimizer_of
+from .cuda import KERNEL_WORKSPACES, as_on_card
+from .networks import DTYPES, build, make_batch, make_optimizer, materialize
 from .step import TrainingStep
-from .storages import Block, Watch
+from .storages import Block, StorageTracker
 
 HOST = "host"  # the role of blocks that are not on the card
 
@@ -23,18 +23,18 @@ HOST = "host"  # the role of blocks that are not on the card
 class AllocationTrace:
     """Blocks in order of allocation; `events` are their numbers, or ~number when one is released.
 
-    `last` is the index in `events` where the last step begins. `again` are the start and end of its
-    second backward pass, which runs with the gradients of the first already allocated.
-    `trainable` and `moved` are in bytes.
+    `last_step` is the index in `events` where the last step begins. `accumulated_backward` are the
+    start and end of its second backward pass, which runs with the gradients of the first already
+    allocated. `trainable` and `bytes_moved` are in bytes.
     """
 
     blocks: list[Block]
     events: list[int]
-    last: int
-    again: tuple[int, int]
+    last_step: int
+    accumulated_backward: tuple[int, int]
     trainable: int
     flops: int
-    moved: int
+    bytes_moved: int
 
 
 def trace(step: TrainingStep, batch: int) -> AllocationTrace:
@@ -44,23 +44,23 @@ def trace(step: TrainingStep, batch: int) -> AllocationTrace:
     """
     model = build(step)
     card = step.capability is not None
-    watch = Watch(INNER if card else {})
+    watch = StorageTracker(KERNEL_WORKSPACES if card else {})
     with _card_dispatch(step.capability), watch, _no_garbage_collection():
         watch.role = "parameters"
-        model = materialized(model)
-        optimizer = optimizer_of(model, foreach=card)
+        model = materialize(model)
+        optimizer = make_optimizer(model, foreach=card)
         trainable = [weight for weight in model.parameters() if weight.requires_grad]
         _backward(watch, step, batch, model)
         _update(watch, step, model, optimizer)
         marks = [len(watch.events)]
         if step.training:
             for _ in range(2):
-                watch.flops = watch.moved = 0
+                watch.flops = watch.bytes_moved = 0
                 _backward(watch, step, batch, model)
                 marks.append(len(watch.events))
             _update(watch, step, model, optimizer)
         else:
-            watch.flops = watch.moved = 0
+            watch.flops = watch.bytes_moved = 0
             with torch.no_grad():
                 _forward(watch, step, batch, model)
             marks += [len(watch.events)] * 2
@@ -72,36 +72,36 @@ def trace(step: TrainingStep, batch: int) -> AllocationTrace:
             for event in _sort_releases(watch.events[start:end])
         ]
         return AllocationTrace(
-            watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.moved
+            watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.bytes_moved
         )
 
 
-def _backward(watch: Watch, step: TrainingStep, batch: int, model: nn.Module) -> None:
+def _backward(watch: StorageTracker, step: TrainingStep, batch: int, model: nn.Module) -> None:
     loss = _forward(watch, step, batch, model)
     watch.role = "workspace"
     torch.autograd.backward(loss)
     del loss
     for weight in model.parameters():
         if weight.grad is not None:
-            watch.see(weight.grad, "gradients")
+            watch.track(weight.grad, "gradients")
 
 
 def _update(
-    watch: Watch, step: TrainingStep, model: nn.Module, optimizer: torch.optim.Optimizer
+    watch: StorageTracker, step: TrainingStep, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
     card = step.capability is not None
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=card)
     optimizer.step()
     for state in optimizer.state.values():
         for name, tensor in state.items():
-            watch.see(tensor, HOST if name == "step" else "optimizer")
+            watch.track(tensor, HOST if name == "step" else "optimizer")
     optimizer.zero_grad()
 
 
-def _forward(watch: Watch, step: TrainingStep, batch: int, model: nn.Module) -> Tensor:
+def _forward(watch: StorageTracker, step: TrainingStep, batch: int, model: nn.Module) -> Tensor:
     watch.role = "activations"
     half = step.precision != "fp32"
-    inputs = batch_of(step, batch)
+    inputs = make_batch(step, batch)
     with torch.autocast("cpu", DTYPES[step.precision] if half else None, enabled=half):
         loss: Tensor = model(*inputs)
     return loss

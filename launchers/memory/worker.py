@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..cpu import cores
+from ..cpu import available_cores
 from ..parent_death import die_with_parent
 from .peak import NoPrediction
 from .step import TrainingStep
@@ -31,23 +31,25 @@ def main() -> None:
     gc.disable()  # it would only slow down the imports
     # Transformers would import it for losses that are not used here.
     sys.modules["scipy"] = None  # type: ignore[assignment]
-    from .curves import traced_at
+    from .curves import batches_to_trace
 
     gc.freeze()
     steps = [TrainingStep.from_json(plain) for plain in json.load(sys.stdin)]
-    traces = iter(_made([(step, batch) for step in steps for batch in traced_at(step)]))
-    answers = [_answer(step, [*itertools.islice(traces, len(traced_at(step)))]) for step in steps]
+    traces = iter(_trace_all([(step, batch) for step in steps for batch in batches_to_trace(step)]))
+    answers = [
+        _answer(step, [*itertools.islice(traces, len(batches_to_trace(step)))]) for step in steps
+    ]
     json.dump(answers, sys.stdout)
     sys.stdout.flush()
     os._exit(0)  # torch is slow to shut down
 
 
-def _made(jobs: Sequence[tuple[TrainingStep, int]]) -> list[AllocationTrace | str]:
+def _trace_all(jobs: Sequence[tuple[TrainingStep, int]]) -> list[AllocationTrace | str]:
     if not sys.platform.startswith("linux"):  # elsewhere forking with torch may not be safe
         return [*itertools.starmap(_trace, jobs)]
     fork = multiprocessing.get_context("fork")
     # multiprocessing.Pool would wait for ever for a process that was killed.
-    with ProcessPoolExecutor(min(len(jobs), cores()), fork, die_with_parent()) as pool:
+    with ProcessPoolExecutor(min(len(jobs), available_cores()), fork, die_with_parent()) as pool:
         return [*pool.map(_trace, *zip(*jobs, strict=True))]
 
 
@@ -62,11 +64,11 @@ def _trace(step: TrainingStep, batch: int) -> AllocationTrace | str:
 
 
 def _answer(step: TrainingStep, traces: Sequence[AllocationTrace | str]) -> dict[str, Any]:
-    from .curves import joined
+    from .curves import curve_from_traces
 
     good = [trace for trace in traces if not isinstance(trace, str)]
     failures = [trace for trace in traces if isinstance(trace, str)]
-    answer = NoPrediction(failures[0]) if failures else joined(step, good)
+    answer = NoPrediction(failures[0]) if failures else curve_from_traces(step, good)
     return {"because": answer.because} if isinstance(answer, NoPrediction) else answer.to_json()
 
 

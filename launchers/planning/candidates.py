@@ -20,20 +20,20 @@ class Candidate:
     """A plan in one precision, with the script arguments that it changes.
 
     `peak` and `free` (bytes) are those of the card on which it takes the largest fraction of the
-    free memory. `flops` and `moved` (bytes read and written by kernels) are per example, forward
-    and backward; `moved_once` are the bytes moved whatever the batch; `trainable` is the size of
-    all weights that get gradients, in bytes.
+    free memory. `flops` and `bytes_moved` (bytes read and written by kernels) are per example,
+    forward and backward; `fixed_bytes_moved` are the bytes moved whatever the batch;
+    `trainable_bytes` is the size of all weights that get gradients, in bytes.
     """
 
     plan: Plan
     precision: str
-    changed: Mapping[str, str | None]
+    changed_arguments: Mapping[str, str | None]
     peak: Peak
     free: int
     flops: int
-    moved: int
-    moved_once: int
-    trainable: int
+    bytes_moved: int
+    fixed_bytes_moved: int
+    trainable_bytes: int
 
     @property
     def limit(self) -> int:
@@ -55,70 +55,72 @@ class Candidate:
     def with_changes(self) -> str:
         """The changed arguments, to end a phrase with."""
         words = [
-            flag if value is None else f"{flag} {value}" for flag, value in self.changed.items()
+            flag if value is None else f"{flag} {value}"
+            for flag, value in self.changed_arguments.items()
         ]
         return f" with {' and '.join(words)}" if words else ""
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         """The peak and its limit."""
-        limit = f"{in_gib(self.limit)}, {in_percent(MARGIN)} of what is free on a card"
-        return f"{in_gib(self.peak.total)} GiB of {limit}"
+        limit = f"{format_gib(self.limit)}, {format_percent(MARGIN)} of what is free on a card"
+        return f"{format_gib(self.peak.total)} GiB of {limit}"
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Its name and its peak."""
-        return f"{self.name}: {in_gib(self.peak.total)} GiB"
+        return f"{self.name}: {format_gib(self.peak.total)} GiB"
 
 
 @record
 class FitResult:
     """The candidate to run, and the alternatives to it.
 
-    `fits` is false if even the smallest candidate is too large; `chosen` is then that one, and
-    `remedies` say what would make it fit. `others` are alternatives, each with its advantage and
-    its price; `rejected` are too large, one line each. `meeting` is the per-device batch that a
-    contrastive loss should see, 0 for losses that treat examples one by one.
+    `fits` is false if even the smallest candidate is too large; `candidate` is then that one, and
+    `remedies` say what would make it fit. `alternatives` are alternatives, each with its advantage
+    and its price; `rejections` are too large, one line each. `contrastive_batch` is the per-device
+    batch that a contrastive loss should see, 0 for losses that treat examples one by one.
     """
 
-    chosen: Candidate
+    candidate: Candidate
     fits: bool
-    others: tuple[tuple[Candidate, str], ...] = ()
-    rejected: tuple[str, ...] = ()
+    alternatives: tuple[tuple[Candidate, str], ...] = ()
+    rejections: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    meeting: int = 0
+    contrastive_batch: int = 0
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """One sentence on the memory, without its full stop."""
-        candidate = self.chosen
-        sizes = {name: in_gib(size) for name, size in as_dict(candidate.peak).items()}
+        candidate = self.candidate
+        sizes = {name: format_gib(size) for name, size in as_dict(candidate.peak).items()}
         parts = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.0")
         warning = "" if self.fits else ", too much: it may run out of memory"
-        usage = f"{candidate.used}{candidate.with_changes}"
+        usage = f"{candidate.usage}{candidate.with_changes}"
         return f"memory: {usage}{warning} ({parts}){self._fewer_negatives}"
 
     @property
     def _fewer_negatives(self) -> str:
         """A warning where a contrastive loss sees fewer examples than it should."""
-        now = self.chosen.plan.per_device
-        if now >= self.meeting:
+        now = self.candidate.plan.per_device
+        if now >= self.contrastive_batch:
             return ""
-        return f", where {now} examples meet and not {self.meeting}, which is another training"
+        wanted = self.contrastive_batch
+        return f", where {now} examples meet and not {wanted}, which is another training"
 
     @property
-    def objection(self) -> str:
+    def error_message(self) -> str:
         """The error message where nothing fits: why, and what would help."""
-        smallest = self.chosen
+        smallest = self.candidate
         remedies = "; ".join(self.remedies)
         return (
-            f"nothing fits: {smallest.name} takes {smallest.used}. What would fit: {remedies}. "
+            f"nothing fits: {smallest.name} takes {smallest.usage}. What would fit: {remedies}. "
             f"--per-device {smallest.plan.per_device} tries it all the same"
         )
 
     def facts(self) -> dict[str, Any]:
         """The result as plain data for JSON; sizes in bytes."""
-        candidate = self.chosen
+        candidate = self.candidate
         return {
             "peak": {**as_dict(candidate.peak), "total": candidate.peak.total},
             "free": candidate.free,
@@ -126,17 +128,17 @@ class FitResult:
             "fits": self.fits,
             "others": [
                 {"way": other.name, "total": other.peak.total, "why": why}
-                for other, why in self.others
+                for other, why in self.alternatives
             ],
-            "rejected": list(self.rejected),
+            "rejected": list(self.rejections),
         }
 
 
-def in_percent(fraction: float) -> str:
+def format_percent(fraction: float) -> str:
     """Format a fraction in per cent."""
     return f"{fraction * 100:.0f} %"
 
 
-def in_gib(size: float) -> str:
+def format_gib(size: float) -> str:
     """Format bytes in GiB, without the unit."""
     return f"{size / GIB:.1f}"

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...recipes.model import Recipe
-from ...record import as_dict, changed, record
+from ...record import as_dict, record, replace
 from ..gpus.model import Gpu
 from ..memory.peak import Curve, NoPrediction, Peak
 from ..memory.predict import predict
-from ..memory.step import FLASH_FROM, MEETING, TrainingStep, step_of
-from .candidates import GIB, Candidate, FitResult, in_gib
+from ..memory.step import CONTRASTIVE_HEADS, FLASH_FROM, TrainingStep, step_of
+from .candidates import GIB, Candidate, FitResult, format_gib
 from .plan import Plan, ceil_div
 
 SHOWN = 3  # rejected candidates, the smallest
@@ -23,14 +23,14 @@ SHOWN = 3  # rejected candidates, the smallest
 class TrainingSetup:
     """What is trained on which cards: everything but its batch.
 
-    `arguments` are all flags passed to the script, `declared` those that it has. `state` is the
-    folder where predictions are stored. Predicted peaks are multiplied by `correction`, which a
+    `arguments` are all flags passed to the script, `declared_flags` those that it has. `state` is
+    the folder where predictions are stored. Predicted peaks are multiplied by `correction`, which a
     probe has measured.
     """
 
     recipe: Recipe
     arguments: Mapping[str, Any]
-    declared: frozenset[str]
+    declared_flags: frozenset[str]
     precision: str
     world: int
     cards: tuple[Gpu, ...]
@@ -38,10 +38,10 @@ class TrainingSetup:
     correction: float = 1.0
 
     @property
-    def switch(self) -> str | None:
+    def checkpointing_switch(self) -> str | None:
         """The script's switch for activation checkpointing, if it has one that is not yet on."""
         switch = self.recipe.model.checkpointing if self.recipe.model else False
-        usable = switch in self.declared and switch not in self.arguments
+        usable = switch in self.declared_flags and switch not in self.arguments
         return switch if isinstance(switch, str) and usable else None
 
 
@@ -51,7 +51,7 @@ Solver = Callable[[int], Plan]
 """Makes the plan for at most so many examples per device."""
 
 
-def splits(solver: Solver, largest: int) -> Iterator[Plan]:
+def nearest_plans(solver: Solver, largest: int) -> Iterator[Plan]:
     """The best plan with at most `largest` examples per device, then ever smaller ones."""
     while largest > 0:
         plan = solver(largest)
@@ -59,7 +59,7 @@ def splits(solver: Solver, largest: int) -> Iterator[Plan]:
         largest = plan.per_device - 1
 
 
-def bound(recipe: Recipe, cards: Sequence[Gpu], plan: Plan) -> int:
+def per_device_limit(recipe: Recipe, cards: Sequence[Gpu], plan: Plan) -> int:
     """The most examples per device: the recipe's cap, unless all cards are larger than its own.
 
     A contrastive loss keeps the cap on any card, as a larger batch means more negatives.
@@ -81,14 +81,14 @@ def fit(
     beyond the recipe's cap, which are reported and not chosen. Returns NoPrediction if nothing can
     be predicted.
     """
-    candidates = ways(training, [*above, *plans])
+    candidates = predict_candidates(training, [*above, *plans])
     if isinstance(candidates, NoPrediction):
         return candidates
     beyond, within = candidates[: len(above)], candidates[len(above) :]
     contrastive = _is_contrastive(training.recipe)
     enough = within[0].fits if contrastive else any(candidate.fits for candidate in within)
-    if training.switch and not enough:
-        lighter = ways(training, plans, {training.switch: None})
+    if training.checkpointing_switch and not enough:
+        lighter = predict_candidates(training, plans, {training.checkpointing_switch: None})
         within += [] if isinstance(lighter, NoPrediction) else lighter
     if contrastive:
         within.sort(key=lambda candidate: -candidate.plan.per_device)
@@ -104,20 +104,20 @@ def fit(
     return FitResult(
         fitting[0],
         fits=True,
-        meeting=plans[0].per_device if contrastive else 0,
-        others=tuple(others),
-        rejected=(*rejected[-SHOWN:], *_above_cap(training, beyond)),
+        contrastive_batch=plans[0].per_device if contrastive else 0,
+        alternatives=tuple(others),
+        rejections=(*rejected[-SHOWN:], *_above_cap(training, beyond)),
     )
 
 
-def ways(
+def predict_candidates(
     training: TrainingSetup,
     plans: Sequence[Plan],
     changed_arguments: Mapping[str, str | None] | None = None,
 ) -> list[Candidate] | NoPrediction:
     """Predict the peak of every plan, with these arguments changed."""
     changed_arguments = changed_arguments or {}
-    steps = steps_of(training, changed_arguments)
+    steps = steps_to_predict(training, changed_arguments)
     if isinstance(steps, NoPrediction):
         return steps
     curves: dict[Key, Curve] = {}
@@ -128,7 +128,7 @@ def ways(
     return [_on_fullest_card(training, plan, curves, changed_arguments) for plan in plans]
 
 
-def steps_of(
+def steps_to_predict(
     training: TrainingSetup, changed_arguments: Mapping[str, str | None]
 ) -> dict[Key, TrainingStep] | NoPrediction:
     """The steps to predict for each kind of card, with and without accumulated gradients.
@@ -170,13 +170,13 @@ def _on_fullest_card(
         candidate = Candidate(
             plan=plan,
             precision=training.precision,
-            changed=changed_arguments,
+            changed_arguments=changed_arguments,
             peak=_corrected(curve.at(plan.per_device), training.correction),
             free=free,
             flops=curve.flops,
-            moved=curve.moved,
-            moved_once=curve.moved_once,
-            trainable=curve.trainable,
+            bytes_moved=curve.moved,
+            fixed_bytes_moved=curve.moved_once,
+            trainable_bytes=curve.trainable,
         )
         candidates.append(candidate)
     return max(candidates, key=lambda candidate: candidate.peak.total / max(1, candidate.free))
@@ -184,13 +184,13 @@ def _on_fullest_card(
 
 def _is_contrastive(recipe: Recipe) -> bool:
     """Whether the loss compares the examples of a batch, so that the batch size matters to it."""
-    return recipe.model is not None and recipe.model.head in MEETING
+    return recipe.model is not None and recipe.model.head in CONTRASTIVE_HEADS
 
 
 def _corrected(peak: Peak, factor: float) -> Peak:
     """Scale all that torch's allocator holds, which the context is not part of."""
     parts = {name: round(value * factor) for name, value in as_dict(peak).items()}
-    return changed(peak, **{**parts, "context": peak.context})
+    return replace(peak, **{**parts, "context": peak.context})
 
 
 def _total(candidate: Candidate) -> int:
@@ -198,7 +198,9 @@ def _total(candidate: Candidate) -> int:
 
 
 def _too_large(candidate: Candidate) -> str:
-    return f"{candidate.name}: {in_gib(candidate.peak.total)} GiB of {in_gib(candidate.limit)}"
+    return (
+        f"{candidate.name}: {format_gib(candidate.peak.total)} GiB of {format_gib(candidate.limit)}"
+    )
 
 
 def _above_cap(training: TrainingSetup, beyond: Sequence[Candidate]) -> Iterator[str]:
@@ -209,7 +211,7 @@ def _above_cap(training: TrainingSetup, beyond: Sequence[Candidate]) -> Iterator
             yield _too_large(candidate)
             continue
         yield (
-            f"{candidate.said} would do, but the recipe takes at most "
+            f"{candidate.summary} would do, but the recipe takes at most "
             f"{sizes.per_device_cap} on a card of {sizes.cap_memory} GB; "
             f"--per-device {candidate.plan.per_device} takes it"
         )

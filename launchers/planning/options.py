@@ -35,9 +35,9 @@ class PlanOptions:
     def devices(self, *, job: bool = False) -> Devices:
         """Where the processes go; `job`: where those of a batch job will."""
         if self.cpu:
-            return choose_cpu(self.processes, named=self.gpus.named or self.gpus.kinds)
+            return choose_cpu(self.processes, named=self.gpus.card_names or self.gpus.kinds)
         choose = choose_for_job if job else choose_devices
-        return choose(self.gpus.look(), self.processes, named=self.gpus.named)
+        return choose(self.gpus.take_inventory(), self.processes, named=self.gpus.card_names)
 
     def refuse_simulated(self) -> None:
         """Raise InputError where cards are meant on which nothing can run."""

@@ -51,7 +51,7 @@ class Plan:
     shares: tuple[Share, ...] = ()
 
     @property
-    def together(self) -> int:
+    def global_micro_batch(self) -> int:
         """Examples in one micro-batch, summed over all ranks."""
         return self.global_batch // self.accumulation
 
@@ -120,7 +120,7 @@ def solve_shared(
     ]
     best = min(splits, key=lambda split: _preference(split, target_global))
     neighbours = () if best.global_batch == target_global else _neighbours(splits, target_global)
-    rank_shares = shares(best.global_batch // accumulation, world)
+    rank_shares = divide_batch(best.global_batch // accumulation, world)
     return Plan(
         per_device=best.per_device,
         accumulation=accumulation,
@@ -134,7 +134,7 @@ def solve_shared(
     )
 
 
-def shares(batch: int, world: int) -> tuple[Share, ...]:
+def divide_batch(batch: int, world: int) -> tuple[Share, ...]:
     """Split a batch evenly over `world` ranks; the first ranks take the remainder.
 
     A rank without examples has weight 0; the weights add up to `world`.

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...recipes.model import Recipe
-from ...record import as_dict, changed, record
-from ..cpu import cores
+from ...record import as_dict, record, replace
+from ..cpu import available_cores
 from ..gpus.select import Devices
-from ..script.arguments import fixed_by, parse_flags
-from ..script.source import counts_steps, declared, text_of
+from ..script.arguments import parse_flags, requested_batch
+from ..script.source import batch_includes_accumulation, declared_flag_names, script_text
 from ..state import state_folder
 from .plan import Plan, solve, solve_shared
-from .settings import Settings, settings
+from .settings import Settings, choose_settings
 from .throughput import Throughput, ThroughputHistory
-from .training_steps import horizon
+from .training_steps import compute_horizon
 
 if TYPE_CHECKING:  # imported only where there are cards or measurements
     from .candidates import FitResult
@@ -42,9 +42,9 @@ class PlanRequest:
     machines: int = 1
 
     @property
-    def told(self) -> bool:
+    def batch_is_fixed(self) -> bool:
         """Whether the user fixes the per-device batch or the accumulation."""
-        fixed = fixed_by(self.recipe, self.extra)
+        fixed = requested_batch(self.recipe, self.extra)
         return self.per_device is not None or fixed != (None, None)
 
     def plan(self, world: int, max_per_device: int | None = None) -> Plan:
@@ -70,10 +70,10 @@ class PlanRequest:
 
     def _user_batch(self) -> tuple[int | None, int | None]:
         """The micro-batch and the accumulation set by the user's own arguments."""
-        batch, accumulation = fixed_by(self.recipe, self.extra)
+        batch, accumulation = requested_batch(self.recipe, self.extra)
         flags = self.recipe.flags
-        if batch is None or not counts_steps(
-            text_of(self.script), flags.train_batch, flags.accumulation
+        if batch is None or not batch_includes_accumulation(
+            script_text(self.script), flags.train_batch, flags.accumulation
         ):
             return batch, accumulation
         accumulation = accumulation or 1
@@ -84,7 +84,7 @@ class PlanRequest:
             )
         return batch // accumulation, accumulation
 
-    def paces(self, devices: Devices) -> ThroughputHistory:
+    def throughput_history(self, devices: Devices) -> ThroughputHistory:
         """Earlier measurements of this training on these devices."""
         flag = self.recipe.flags.sequence_length or ""
         length = parse_flags(self.extra).get(flag) or self.recipe.arguments.get(flag)
@@ -101,46 +101,46 @@ class PlanRequest:
 class FullPlan:
     """A batch plan with its settings, predicted memory and estimated time.
 
-    `unknown` says why no memory is predicted; it is empty on the CPU, whose memory is not planned.
-    `roofline` is the step time expected from the cards' datasheets, `pace` what was measured
-    before. `others` are sentences on alternatives and on rejected candidates.
+    `why_unpredicted` says why no memory is predicted; it is empty on the CPU, whose memory is not
+    planned. `roofline` is the step time expected from the cards' datasheets, `throughput` what was
+    measured before. `alternatives` are sentences on alternatives and on rejected candidates.
     """
 
     plan: Plan
     settings: Settings
-    fitting: FitResult | None = None
-    unknown: str = ""
+    memory_fit: FitResult | None = None
+    why_unpredicted: str = ""
     roofline: StepTime | None = None
-    pace: Throughput | None = None
+    throughput: Throughput | None = None
     estimate: Estimate | None = None
-    others: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
-    def lowered(self, plan: Plan) -> FullPlan:
+    def with_learned_plan(self, plan: Plan) -> FullPlan:
         """Replace the plan by one learned from an OOM, and drop the predictions."""
         return FullPlan(plan, self.settings)
 
     @property
-    def said(self) -> list[str]:
+    def summary(self) -> list[str]:
         """One sentence on each part, without its full stop."""
-        sentences = [self.plan.why, *self.settings.said]
-        if self.fitting:
-            sentences.append(self.fitting.said)
-        elif self.unknown:
-            sentences.append(f"memory is not predicted: {self.unknown}")
-        return [*sentences, *(self.estimate.said if self.estimate else ())]
+        sentences = [self.plan.why, *self.settings.summary]
+        if self.memory_fit:
+            sentences.append(self.memory_fit.summary)
+        elif self.why_unpredicted:
+            sentences.append(f"memory is not predicted: {self.why_unpredicted}")
+        return [*sentences, *(self.estimate.summary if self.estimate else ())]
 
     def facts(self) -> dict[str, Any]:
         """The plan as plain data for JSON."""
-        unknown = {"unknown": self.unknown} if self.unknown else None
+        unknown = {"unknown": self.why_unpredicted} if self.why_unpredicted else None
         return {
             "plan": as_dict(self.plan),
             **self.settings.facts(),
-            "memory": self.fitting.facts() if self.fitting else unknown,
+            "memory": self.memory_fit.facts() if self.memory_fit else unknown,
             "time": as_dict(self.estimate) if self.estimate else None,
         }
 
 
-def planned(request: PlanRequest, devices: Devices) -> FullPlan:
+def make_plan(request: PlanRequest, devices: Devices) -> FullPlan:
     """Plan a run on these cards, or on the CPU.
 
     On cards the batch is the largest whose predicted peak leaves a margin, unless the user fixes
@@ -153,45 +153,45 @@ def planned(request: PlanRequest, devices: Devices) -> FullPlan:
     """
     user_arguments = parse_flags(request.extra)
     first = request.plan(devices.world * request.machines)
-    chosen = settings(
+    chosen = choose_settings(
         request.recipe,
         request.script,
         first,
         devices.cards,
-        cores=cores() * request.machines,
+        cores=available_cores() * request.machines,
         precision=request.precision,
         user_arguments=user_arguments,
     )
     precision = chosen.precision.name
-    pace = request.paces(devices).known(precision)
+    pace = request.throughput_history(devices).latest(precision)
     found = _fit_memory(request, devices, precision, first, pace) if devices.cards else ""
     if isinstance(found, str):
-        return _with_time(FullPlan(first, chosen, unknown=found, pace=pace), devices)
-    if not found.fits and request.accumulates and not request.told:
-        raise InputError(found.objection)
-    plan = found.chosen.plan
+        return _with_time(FullPlan(first, chosen, why_unpredicted=found, throughput=pace), devices)
+    if not found.fits and request.accumulates and not request.batch_is_fixed:
+        raise InputError(found.error_message)
+    plan = found.candidate.plan
     if plan != first:
-        steps = horizon(request.recipe, plan, request.script, user_arguments)
-        chosen = changed(chosen, horizon=steps)
-    chosen = changed(chosen, arguments={**chosen.arguments, **found.chosen.changed})
-    return _with_time(FullPlan(plan, chosen, found, pace=pace), devices)
+        steps = compute_horizon(request.recipe, plan, request.script, user_arguments)
+        chosen = replace(chosen, horizon=steps)
+    chosen = replace(chosen, arguments={**chosen.arguments, **found.candidate.changed_arguments})
+    return _with_time(FullPlan(plan, chosen, found, throughput=pace), devices)
 
 
 def _fit_memory(
     request: PlanRequest, devices: Devices, precision: str, first: Plan, pace: Throughput | None
 ) -> FitResult | str:
     """The plan that fits into memory, or why that cannot be predicted."""
-    recipe, flags = request.recipe, declared(request.script)
+    recipe, flags = request.recipe, declared_flag_names(request.script)
     if recipe.model is None:
         return f"the recipe {recipe.name} does not tell its model"
     from ..memory.peak import NoPrediction
-    from .memory_fit import TrainingSetup, bound, fit, splits
+    from .memory_fit import TrainingSetup, fit, nearest_plans, per_device_limit
 
     optional = {flag: value for flag, value in recipe.if_declared.items() if flag in flags}
     training = TrainingSetup(
         recipe=recipe,
         arguments={**recipe.arguments, **optional, **parse_flags(request.extra)},
-        declared=flags,
+        declared_flags=flags,
         precision=recipe.model.precision or precision,
         world=first.world,
         cards=devices.cards,
@@ -199,9 +199,9 @@ def _fit_memory(
         correction=pace.memory if pace and pace.memory else 1.0,
     )
     within, above = [first], []
-    if request.accumulates and not request.told:
-        limit = bound(recipe, devices.cards, first)
-        plans = [*splits(lambda cap: request.plan(first.world, cap), first.target)]
+    if request.accumulates and not request.batch_is_fixed:
+        limit = per_device_limit(recipe, devices.cards, first)
+        plans = [*nearest_plans(lambda cap: request.plan(first.world, cap), first.target)]
         within = [plan for plan in plans if plan.per_device <= limit]
         above = [plan for plan in plans if plan.per_device > limit]
     found = fit(training, within, above)
@@ -209,30 +209,32 @@ def _fit_memory(
         return found.because
     if found.fits:
         return found
-    from .suggestions import remedies
+    from .suggestions import suggest_remedies
 
-    return changed(found, remedies=remedies(training, found.chosen))
+    return replace(found, remedies=suggest_remedies(training, found.candidate))
 
 
 def _with_time(full: FullPlan, devices: Devices) -> FullPlan:
     """Add the estimated time, if it was measured or the memory could be predicted."""
-    if full.pace is None and full.fitting is None:
+    if full.throughput is None and full.memory_fit is None:
         return full
-    from .roofline import expected
-    from .time_estimate import estimate, in_words
+    from .roofline import expected_step_time
+    from .time_estimate import estimate, format_duration
 
     def time(plan: Plan, roofline: StepTime | None) -> Estimate | None:
-        return estimate(plan, roofline, full.pace, full.settings.horizon, devices.cards)
+        return estimate(plan, roofline, full.throughput, full.settings.horizon, devices.cards)
 
-    if full.fitting is None:
-        return changed(full, estimate=time(full.plan, None))
-    roofline = expected(full.fitting.chosen, devices.cards, devices.links)
+    if full.memory_fit is None:
+        return replace(full, estimate=time(full.plan, None))
+    roofline = expected_step_time(full.memory_fit.candidate, devices.cards, devices.links)
     others = []
-    for candidate, why in full.fitting.others:
-        estimated = time(candidate.plan, expected(candidate, devices.cards, devices.links))
-        step = f", {in_words(estimated.step)} a step" if estimated else ""
-        others.append(f"or {candidate.said}{step}: {why}")
-    others += [f"not {line}" for line in full.fitting.rejected]
-    return changed(
-        full, roofline=roofline, estimate=time(full.plan, roofline), others=tuple(others)
+    for candidate, why in full.memory_fit.alternatives:
+        estimated = time(
+            candidate.plan, expected_step_time(candidate, devices.cards, devices.links)
+        )
+        step = f", {format_duration(estimated.step)} a step" if estimated else ""
+        others.append(f"or {candidate.summary}{step}: {why}")
+    others += [f"not {line}" for line in full.memory_fit.rejections]
+    return replace(
+        full, roofline=roofline, estimate=time(full.plan, roofline), alternatives=tuple(others)
     )

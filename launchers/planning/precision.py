@@ -15,10 +15,10 @@ from ...record import record
 if TYPE_CHECKING:
     from ..gpus.model import Gpu
 
-FLAG = "--amp"
+AMP_FLAG = "--amp"
 SWITCH = "--bf16"  # of scripts with a switch of their own
-VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # precision -> value of FLAG
-CHOICES = ("auto", *VALUES)
+AMP_VALUES = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}  # precision -> value of FLAG
+CHOICES = ("auto", *AMP_VALUES)
 
 BF16_FROM = (8, 0)
 """The compute capability from which tensor cores multiply bfloat16 (CUDA C++ Programming Guide,
@@ -36,7 +36,7 @@ class Precision:
     told: bool
 
 
-def decide(
+def choose_precision(
     script: Path,
     requested: str,
     cards: Sequence[Gpu],
@@ -58,22 +58,22 @@ def decide(
         return Precision(passed, "as passed to the script", told=True)
     if built_in and requested in ("auto", built_in):
         return Precision(built_in, "by the script itself", told=False)
-    has_flag = FLAG in flags
+    has_flag = AMP_FLAG in flags
     if requested != "auto":
         if not has_flag and requested != "fp32":
             raise InputError(
-                f"--precision {requested}: {script} has no {FLAG}; `ddpfix patch --with amp` "
+                f"--precision {requested}: {script} has no {AMP_FLAG}; `ddpfix patch --with amp` "
                 "adds it"
             )
         return Precision(requested, _why_requested(requested, cards), has_flag)
-    name, why = best_of(cards)
+    name, why = best_precision(cards)
     if name != "fp32" and not has_flag:
-        able = f"the script has no {FLAG}, which `ddpfix patch --with amp` adds"
+        able = f"the script has no {AMP_FLAG}, which `ddpfix patch --with amp` adds"
         return Precision("fp32", f"{able}; the cards could do {name}", told=False)
     return Precision(name, why, has_flag)
 
 
-def computed(arguments: Mapping[str, str | None]) -> str | None:
+def requested_precision(arguments: Mapping[str, str | None]) -> str | None:
     """The precision that a script's arguments ask for by FLAG or SWITCH, or None."""
     name = _amp_precision(arguments)
     on = arguments.get(SWITCH, "no") in (None, "True", "true", "1")
@@ -82,14 +82,14 @@ def computed(arguments: Mapping[str, str | None]) -> str | None:
 
 def _amp_precision(arguments: Mapping[str, str | None]) -> str | None:
     """The precision set by FLAG, or its value as it is if unknown; None without the flag."""
-    if FLAG not in arguments:
+    if AMP_FLAG not in arguments:
         return None
-    names = {value: name for name, value in VALUES.items()}
-    value = arguments[FLAG] or ""
+    names = {value: name for name, value in AMP_VALUES.items()}
+    value = arguments[AMP_FLAG] or ""
     return names.get(value, value)
 
 
-def best_of(cards: Sequence[Gpu]) -> tuple[str, str]:
+def best_precision(cards: Sequence[Gpu]) -> tuple[str, str]:
     """The precision that these cards are made for (none: the CPU), and why."""
     if not cards:
         return "fp32", "on the CPU"

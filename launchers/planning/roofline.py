@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...record import record
 from ..gpus.model import Gpu, Link
-from ..gpus.specs import Card, named
+from ..gpus.specs import CardSpec, card_named
 from .candidates import Candidate
 
 EFFICIENCY = 0.33
@@ -19,7 +19,7 @@ for GPT-3, 33 % for Gopher, 30 % for Megatron-Turing NLG and 46 % for PaLM (Chow
 2022, table 3)."""
 BANDWIDTH_EFFICIENCY = 0.8
 """Fraction of the memory bandwidth that kernels over large tensors reach."""
-BACKWARD = 2 / 3  # of a step's operations, during which DDP all-reduces gradients
+BACKWARD_SHARE = 2 / 3  # of a step's operations, during which DDP all-reduces gradients
 LINK_EFFICIENCY = 0.7
 """Fraction of a link's rate at which NCCL all-reduces large buffers: nccl-tests report some 230 of
 300 GB/s between A100s on NVSwitch."""
@@ -34,29 +34,29 @@ NVLINK = 25.0
 class StepTime:
     """Seconds of an optimizer step.
 
-    `compute` is all forward and backward passes, limited by `bound` ("products" or "memory");
-    `once` is what does not depend on the batch, above all clipping and AdamW; `reduced` is the part
-    of the all-reduce that does not overlap with the last backward pass. `peak` is what the matrix
-    products alone would take at the arithmetic peak.
+    `compute` is all forward and backward passes, limited by `bottleneck` ("products" or "memory");
+    `fixed` is what does not depend on the batch, above all clipping and AdamW; `all_reduce` is the
+    part of the all-reduce that does not overlap with the last backward pass. `at_peak` is what the
+    matrix products alone would take at the arithmetic peak.
     """
 
     compute: float
-    bound: str
-    once: float
-    reduced: float
-    peak: float
+    bottleneck: str
+    fixed: float
+    all_reduce: float
+    at_peak: float
 
     @property
     def seconds(self) -> float:
         """The whole step."""
-        return self.compute + self.once + self.reduced
+        return self.compute + self.fixed + self.all_reduce
 
 
-def expected(
+def expected_step_time(
     candidate: Candidate, cards: Sequence[Gpu], links: Sequence[Link] = ()
 ) -> StepTime | None:
     """The step time on the slowest of these cards; None if the datasheet of one is not known."""
-    datasheets = [named(gpu.name) for gpu in cards]
+    datasheets = [card_named(gpu.name) for gpu in cards]
     known = [sheet for sheet in datasheets if sheet and candidate.precision in sheet.tflops]
     if not known or len(known) < len(datasheets):
         return None
@@ -65,25 +65,27 @@ def expected(
     return max(times, key=lambda time: time.seconds)
 
 
-def _time_on_card(candidate: Candidate, card: Card, rate: float) -> StepTime:
+def _time_on_card(candidate: Candidate, card: CardSpec, rate: float) -> StepTime:
     plan = candidate.plan
     peak = candidate.flops * plan.per_device / (card.tflops[candidate.precision] * 1e12)
     products = peak / EFFICIENCY
     bandwidth = card.bandwidth * 1e9 * BANDWIDTH_EFFICIENCY
-    memory = candidate.moved * plan.per_device / bandwidth
+    memory = candidate.bytes_moved * plan.per_device / bandwidth
     micro = max(products, memory)
     # In a ring all-reduce every rank sends and receives each gradient twice, but for its own part.
-    all_reduce = 2 * (plan.world - 1) / plan.world * candidate.trainable / (rate * 1e9)
+    all_reduce = 2 * (plan.world - 1) / plan.world * candidate.trainable_bytes / (rate * 1e9)
     return StepTime(
         compute=micro * plan.accumulation,
-        bound="products" if products >= memory else "memory",
-        once=candidate.moved_once / bandwidth,
-        reduced=max(0.0, all_reduce - BACKWARD * micro),
-        peak=peak * plan.accumulation,
+        bottleneck="products" if products >= memory else "memory",
+        fixed=candidate.fixed_bytes_moved / bandwidth,
+        all_reduce=max(0.0, all_reduce - BACKWARD_SHARE * micro),
+        at_peak=peak * plan.accumulation,
     )
 
 
-def _all_reduce_rate(known: Sequence[Card], cards: Sequence[Gpu], links: Sequence[Link]) -> float:
+def _all_reduce_rate(
+    known: Sequence[CardSpec], cards: Sequence[Gpu], links: Sequence[Link]
+) -> float:
     """GB/s of an all-reduce, by the slowest link in the ring."""
     used = {gpu.index for gpu in cards}
     paths = [link.path for link in links if {link.first, link.second} <= used]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...recipes.model import Recipe
 from ...record import as_dict, record
-from ..script.source import declared
+from ..script.source import declared_flag_names
 from . import precision as precisions
 from .plan import Plan
 from .precision import Precision
-from .training_steps import Horizon, horizon
+from .training_steps import Horizon, compute_horizon
 
 if TYPE_CHECKING:
     from ..gpus.model import Gpu
@@ -38,7 +38,7 @@ class Settings:
     arguments: dict[str, str | None]
 
     @property
-    def said(self) -> list[str]:
+    def summary(self) -> list[str]:
         """One sentence on each setting, without its full stop."""
         sentences = [f"{self.precision.name}: {self.precision.why}"]
         if self.workers is not None:
@@ -52,7 +52,7 @@ class Settings:
         return plain
 
 
-def settings(
+def choose_settings(
     recipe: Recipe,
     script: Path,
     plan: Plan,
@@ -72,22 +72,24 @@ def settings(
 
     """
     user_arguments = {} if user_arguments is None else user_arguments
-    flags = declared(script)
+    flags = declared_flag_names(script)
     built_in = recipe.model.precision if recipe.model else ""
-    chosen = precisions.decide(script, precision, cards, flags, user_arguments, built_in)
+    chosen = precisions.choose_precision(script, precision, cards, flags, user_arguments, built_in)
     workers = workers_per_process(plan.world, cores) if WORKERS_FLAG in flags else None
     arguments: dict[str, str | None] = {
         flag: None if value is True else str(value)
         for flag, value in recipe.if_declared.items()
         if flag in flags
     }
-    if chosen.told and precisions.FLAG not in user_arguments:
-        arguments[precisions.FLAG] = precisions.VALUES.get(chosen.name, chosen.name)
+    if chosen.told and precisions.AMP_FLAG not in user_arguments:
+        arguments[precisions.AMP_FLAG] = precisions.AMP_VALUES.get(chosen.name, chosen.name)
     if workers is not None:
         arguments[WORKERS_FLAG] = str(workers)
         passed = user_arguments.get(WORKERS_FLAG) or ""
         workers = int(passed) if passed.isdigit() else workers
-    return Settings(chosen, workers, horizon(recipe, plan, script, user_arguments), arguments)
+    return Settings(
+        chosen, workers, compute_horizon(recipe, plan, script, user_arguments), arguments
+    )
 
 
 def workers_per_process(world: int, cores: int) -> int:

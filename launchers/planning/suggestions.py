@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from ...record import changed, record
-from ..gpus.specs import cards
+from ...record import record, replace
+from ..gpus.specs import known_cards
 from ..memory.peak import NoPrediction
-from ..memory.predict import DEEP, predict
+from ..memory.predict import MAX_TRACED_LAYERS, predict
 from ..memory.step import TrainingStep
-from .candidates import GIB, MARGIN, Candidate, in_gib
-from .memory_fit import TrainingSetup, steps_of, ways
+from .candidates import GIB, MARGIN, Candidate, format_gib
+from .memory_fit import TrainingSetup, predict_candidates, steps_to_predict
 from .plan import Plan
-from .precision import FLAG, best_of
+from .precision import AMP_FLAG, best_precision
 
 LORA_RANK = 16
 
@@ -28,10 +28,10 @@ class SettingChange:
 
     def apply_precision(self, training: TrainingSetup) -> TrainingSetup:
         """The training in the changed precision, if it is changed."""
-        return changed(training, precision=self.precision or training.precision)
+        return replace(training, precision=self.precision or training.precision)
 
 
-def remedies(training: TrainingSetup, smallest: Candidate) -> tuple[str, ...]:
+def suggest_remedies(training: TrainingSetup, smallest: Candidate) -> tuple[str, ...]:
     """List each change that alone makes it fit, or the effect of all of them, and a larger card.
 
     For a deep network the changes are listed without their effect, as tracing takes minutes.
@@ -40,7 +40,7 @@ def remedies(training: TrainingSetup, smallest: Candidate) -> tuple[str, ...]:
     if smallest.peak.parameters + smallest.peak.context > smallest.limit:
         return tuple(larger)  # none of the changes shrinks the parameters
     changes = [*_changes(training)]
-    if training.recipe.model is None or training.recipe.model.layers > DEEP:
+    if training.recipe.model is None or training.recipe.model.layers > MAX_TRACED_LAYERS:
         return (*(f"perhaps {change.description}" for change in changes), *larger)
     combined = _combine(changes)
     _predict_all(training, [*changes, combined])
@@ -48,17 +48,17 @@ def remedies(training: TrainingSetup, smallest: Candidate) -> tuple[str, ...]:
     for change in changes:
         candidate = _with_change(training, plan, change)
         if candidate is not None and candidate.fits:
-            lines.append(f"{change.description}: {in_gib(candidate.peak.total)} GiB")
+            lines.append(f"{change.description}: {format_gib(candidate.peak.total)} GiB")
     candidate = _with_change(training, plan, combined)
     if not lines and candidate is not None:
         verb = "fit" if candidate.fits else "still do not fit"
-        size = in_gib(candidate.peak.total)
+        size = format_gib(candidate.peak.total)
         lines.append(f"{combined.description} together {verb}: {size} GiB")
     return (*lines, *larger)
 
 
 def _changes(training: TrainingSetup) -> Iterator[SettingChange]:
-    recipe, arguments, declared = training.recipe, training.arguments, training.declared
+    recipe, arguments, declared = training.recipe, training.arguments, training.declared_flags
     network = recipe.model
     if network is None:
         return
@@ -66,9 +66,9 @@ def _changes(training: TrainingSetup) -> Iterator[SettingChange]:
     if isinstance(switch, str) and switch not in arguments:
         adds = "" if switch in declared else ", which `ddpfix patch --with checkpointing` adds"
         yield SettingChange(f"{switch}{adds}", {switch: None})
-    precision, _ = best_of(training.cards)
+    precision, _ = best_precision(training.cards)
     if not network.precision and training.precision == "fp32" != precision:
-        how = f"{FLAG} {precision}" if FLAG in declared else "`ddpfix patch --with amp`"
+        how = f"{AMP_FLAG} {precision}" if AMP_FLAG in declared else "`ddpfix patch --with amp`"
         yield SettingChange(f"{how}, which computes in {precision}", precision=precision)
     if isinstance(network.lora, str) and network.lora not in arguments:
         adds = "" if network.lora in declared else ", which `ddpfix patch --with lora` adds"
@@ -93,30 +93,30 @@ def _predict_all(training: TrainingSetup, changes: Sequence[SettingChange]) -> N
     """Trace the steps of all changes in one process, so that later predictions find them stored."""
     wanted: list[TrainingStep] = []
     for change in changes:
-        steps = steps_of(change.apply_precision(training), change.arguments)
+        steps = steps_to_predict(change.apply_precision(training), change.arguments)
         wanted += [] if isinstance(steps, NoPrediction) else steps.values()
     predict(wanted, training.state)
 
 
 def _with_change(training: TrainingSetup, plan: Plan, change: SettingChange) -> Candidate | None:
-    found = ways(change.apply_precision(training), [plan], change.arguments)
+    found = predict_candidates(change.apply_precision(training), [plan], change.arguments)
     return None if isinstance(found, NoPrediction) else found[0]
 
 
 def _larger_card(training: TrainingSetup, plan: Plan) -> Iterator[str]:
     """A line on the smallest known card that is large enough."""
-    found = ways(training, [plan])
+    found = predict_candidates(training, [plan])
     if isinstance(found, NoPrediction):
         return
     needed = found[0].peak.total
     large_enough = [
         card
-        for card in cards()
+        for card in known_cards()
         if card.memory * MARGIN >= needed and training.precision in card.tflops
     ]
     if large_enough:
         card = min(large_enough, key=lambda card: card.memory)
         size = f"{card.memory / GIB:.0f} GiB"
-        yield f"a card of {size}, such as {card.aliases[0]}: {in_gib(needed)} GiB"
+        yield f"a card of {size}, such as {card.aliases[0]}: {format_gib(needed)} GiB"
     else:
-        yield f"no single card that is known here: it takes {in_gib(needed)} GiB"
+        yield f"no single card that is known here: it takes {format_gib(needed)} GiB"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...record import as_dict, record
-from ..state import keep
+from ..state import write_atomically
 
 if TYPE_CHECKING:  # with pynvml
     from ..gpus.model import Gpu
@@ -45,7 +45,7 @@ class ThroughputHistory:
     training: tuple[str, ...]
     cards: tuple[Gpu, ...]
 
-    def known(self, precision: str) -> Throughput | None:
+    def latest(self, precision: str) -> Throughput | None:
         """The latest measurement, or None if there is none that can be read."""
         try:
             text = self._path(precision).read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ class ThroughputHistory:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, pace: Throughput, precision: str) -> None:
+    def store(self, pace: Throughput, precision: str) -> None:
         """Store a measurement. Raises OSError if it cannot be written."""
         content: Mapping[str, Any] = {
             "training": self.training,
@@ -61,7 +61,7 @@ class ThroughputHistory:
             "precision": precision,
             "pace": as_dict(pace),
         }
-        keep(self._path(precision), json.dumps(content, indent=2) + "\n")
+        write_atomically(self._path(precision), json.dumps(content, indent=2) + "\n")
 
     def _path(self, precision: str) -> Path:
         words = [*self.training, *_card_names(self.cards), precision]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...record import record
 from ..gpus.model import Gpu
-from .candidates import in_percent
+from .candidates import format_percent
 from .plan import Plan
 from .roofline import StepTime
 from .throughput import Throughput
@@ -32,11 +32,14 @@ class Estimate:
     energy_measured: bool = False
 
     @property
-    def said(self) -> list[str]:
+    def summary(self) -> list[str]:
         """A sentence on the time and one on the energy, without full stops."""
-        times = [f"{in_words(self.step)} an optimizer step"]
+        times = [f"{format_duration(self.step)} an optimizer step"]
         if self.epoch is not None and self.total is not None:
-            times += [f"{in_words(self.epoch)} an epoch", f"{in_words(self.total)} in all"]
+            times += [
+                f"{format_duration(self.epoch)} an epoch",
+                f"{format_duration(self.total)} in all",
+            ]
         sentences = [f"time: {', '.join(times)}, {self.why}"]
         if self.energy is not None:
             how = (
@@ -84,16 +87,16 @@ def _step_seconds(
         measured = f"{pace.per_device} x {pace.accumulation} examples a process"
         return pace.seconds * ratio, f"as measured with {measured}"
     seconds = roofline.seconds * (pace.time or 1.0 if pace else 1.0)
-    utilization = f"{in_percent(roofline.peak / seconds)} of the cards' peak"
+    utilization = f"{format_percent(roofline.at_peak / seconds)} of the cards' peak"
     if pace is None:
         return (
             seconds,
-            f"{utilization}, held up by {roofline.bound}: not measured yet, --probe does",
+            f"{utilization}, held up by {roofline.bottleneck}: not measured yet, --probe does",
         )
     return seconds, f"{utilization}, {pace.time:.2g} x what is expected unmeasured, as measured"
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours."""
     for size, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 1.5 * size:

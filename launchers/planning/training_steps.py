@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...recipes.flag_names import MAX_STEPS, bare
+from ...recipes.flag_names import MAX_STEPS, normalize_flag
 from ...recipes.model import Recipe
 from ...record import record
 from .plan import Plan, ceil_div
@@ -22,7 +22,7 @@ class Horizon:
     why: str
 
 
-def horizon(
+def compute_horizon(
     recipe: Recipe, plan: Plan, script: Path, user_arguments: Mapping[str, str | None]
 ) -> Horizon | None:
     """Count the steps of the recipe's training; None if its examples or its end are not known.
@@ -33,7 +33,7 @@ def horizon(
     """
     flag, step_flag = recipe.data.train, recipe.flags.max_steps
     if flag is None or any(
-        bare(name) in MAX_STEPS and name != step_flag for name in user_arguments
+        normalize_flag(name) in MAX_STEPS and name != step_flag for name in user_arguments
     ):
         return None
     max_steps = _number_passed(recipe, step_flag, user_arguments)
@@ -65,7 +65,7 @@ def steps_per_epoch(examples: int, plan: Plan) -> int:
     all padded to the length of the longest by torch's DistributedSampler.
     """
     if plan.shares:
-        micro_steps = ceil_div(examples, plan.together)
+        micro_steps = ceil_div(examples, plan.global_micro_batch)
     else:
         micro_steps = ceil_div(ceil_div(examples, plan.world), plan.per_device)
     return ceil_div(micro_steps, plan.accumulation)

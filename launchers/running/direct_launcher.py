@@ -57,7 +57,7 @@ def hold_port() -> socket.socket:
     return holder
 
 
-def variables(rank: int, world: int, port: int, base: Mapping[str, str]) -> dict[str, str]:
+def rank_variables(rank: int, world: int, port: int, base: Mapping[str, str]) -> dict[str, str]:
     """The variables that torchrun adds to the environment `base` of a rank on one machine."""
     return {
         "MASTER_ADDR": "127.0.0.1",
@@ -102,7 +102,7 @@ class _RankGroup:
         for rank in range(world):
             child = subprocess.Popen(
                 [sys.executable, "-u", *words],
-                env=os.environ | variables(rank, world, port, os.environ),
+                env=os.environ | rank_variables(rank, world, port, os.environ),
                 start_new_session=True,  # Ctrl-C in a terminal reaches them only through us
                 preexec_fn=before_exec,
             )

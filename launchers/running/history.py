@@ -87,7 +87,7 @@ def find(name: str | None) -> Run:
     """
     if name and Path(name).is_dir():
         return read(Path(name).absolute())
-    folders = [folder for folder in kept() if folder.name.startswith(name or "")]
+    folders = [folder for folder in run_folders() if folder.name.startswith(name or "")]
     exact = [folder for folder in folders if folder.name == name]
     matches = exact or (folders[-1:] if name is None else folders)
     if len(matches) == 1:
@@ -99,7 +99,7 @@ def find(name: str | None) -> Run:
     raise InputError(f"{name!r} fits several runs: {names}; say more of the name")
 
 
-def kept() -> list[Path]:
+def run_folders() -> list[Path]:
     """The run folders in the state folder, the oldest first."""
     paths = (state_folder() / "runs").glob(f"*/{RECORD}")
     return sorted((path.parent for path in paths), key=lambda folder: folder.name)
@@ -137,7 +137,7 @@ def stop(run: Run, now: bool) -> Run:
     return read(run.folder)
 
 
-def lines(runs: Sequence[Run]) -> list[str]:
+def status_lines(runs: Sequence[Run]) -> list[str]:
     """One line on each run."""
     result = []
     for facts in (run.facts() for run in runs):

@@ -10,19 +10,19 @@ import attrs
 
 from ...errors import InputError
 from ..backends import command as commands
-from ..backends.export import Launch, backend_for, emitted
+from ..backends.export import Launch, backend_for, export_launch
 from ..backends.nodes import Nodes
-from ..backends.registry import chosen, need_packages
+from ..backends.registry import choose_backend, require_packages
 from ..gpus.select import Devices
 from ..planning.options import PlanOptions
-from ..planning.planner import FullPlan, PlanRequest, planned
+from ..planning.planner import FullPlan, PlanRequest, make_plan
 from ..script.arguments import parse_flags
-from ..script.source import declared, shares_batches
+from ..script.source import declared_flag_names, shares_batches
 from ..state import state_folder
 from .oom_history import OomHistory
 from .oom_ladder import LaunchSettings
 from .policy import SupervisionPolicy
-from .recovery import Recovery, resuming
+from .recovery import Recovery, with_resume_flags
 from .run_record import git_state
 from .runner import (
     OutputOptions,
@@ -92,17 +92,17 @@ class PreparedLaunch:
     @property
     def summary(self) -> Iterator[str]:
         """What was found and decided, a line each."""
-        yield self.devices.found
-        yield from filter(None, (self.options.machines.said, self.learned))
-        yield f"Plan: {'; '.join(self.plan.said)}."
-        for argument in self.command.replaced:
+        yield self.devices.summary
+        yield from filter(None, (self.options.machines.summary, self.learned))
+        yield f"Plan: {'; '.join(self.plan.summary)}."
+        for argument in self.command.replaced_arguments:
             yield f"Yours takes the place of the recipe's {argument}"
 
     def file_text(self) -> str:
         """The text of the file that `--emit` asks for."""
         options = self.options
         assert options.emit is not None
-        return emitted(
+        return export_launch(
             options.emit,
             Launch(
                 options.plan.recipe.name,
@@ -118,7 +118,9 @@ class PreparedLaunch:
     def check_packages(self) -> None:
         """Raise InputError where the back end's package is not installed."""
         options = self.options
-        need_packages(chosen(options.machines.backend(options.backend), self.plan.plan.world))
+        require_packages(
+            choose_backend(options.machines.backend_for(options.backend), self.plan.plan.world)
+        )
 
     def run(self) -> RunOutcome:
         """Run the command to its end, and record its pace for later plans."""
@@ -140,16 +142,16 @@ class PreparedLaunch:
                 self.settings,
                 lambda settings: build(options, self.devices, self.folder, settings),
                 written,
-                self.history.keep,
+                self.history.save,
                 policy.retry,
                 policy.max_restarts - options.elastic_restarts,
             ),
             cards=[gpu.index for gpu in self.devices.cards],
         )
-        from .throughput_log import remember  # a run that has ended has time
+        from .throughput_log import record_throughput  # a run that has ended has time
 
         with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended
-            remember(self.request, self.devices, self.plan, self.own)
+            record_throughput(self.request, self.devices, self.plan, self.own)
         return outcome
 
 
@@ -162,12 +164,12 @@ def plan_after_probe(
 ) -> FullPlan:
     """The plan, after a probe of so many steps if one is asked for."""
     if not options.probe:
-        return planned(request, devices)
-    from .probe import probed  # of no use without a probe
+        return make_plan(request, devices)
+    from .probe import probe_plan  # of no use without a probe
 
-    need_packages(chosen(backend, devices.world))
+    require_packages(choose_backend(backend, devices.world))
     say(f"Timing {options.probe} optimizer steps after one to warm up.")
-    return probed(request, devices, options.probe, backend)
+    return probe_plan(request, devices, options.probe, backend)
 
 
 def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
@@ -187,18 +189,18 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
     request = asked.request(shared=shared, machines=machines.count)
     plan = plan_after_probe(asked, request, devices, say, options.backend)
     folder = (options.output or default_folder(asked.recipe.name)).absolute()
-    own = folder / machines.record
+    own = folder / machines.record_folder
     check_folder(own)
-    flags, added = declared(asked.script), plan.settings.arguments
+    flags, added = declared_flag_names(asked.script), plan.settings.arguments
     if options.emit == "sbatch" or options.elastic_restarts:
         mine = {*asked.recipe.arguments, *parse_flags(asked.extra)}
-        added = resuming(flags, mine, added)
+        added = with_resume_flags(flags, mine, added)
     settings = LaunchSettings(asked.recipe, plan.plan, asked.extra, flags, added)
     history = OomHistory(state_folder(), devices.cards, settings)
     learned = ""
-    if options.policy.learned and not (request.told or options.emit):
-        settings, learned = history.used(settings)
-    plan = plan if settings.plan == plan.plan else plan.lowered(settings.plan)
+    if options.policy.learned and not (request.batch_is_fixed or options.emit):
+        settings, learned = history.apply(settings)
+    plan = plan if settings.plan == plan.plan else plan.with_learned_plan(settings.plan)
     return PreparedLaunch(
         options,
         devices,
@@ -224,7 +226,7 @@ def build(
             settings.plan,
             folder,
             settings.extra,
-            settings.told,
+            settings.added_flags,
         ),
         commands.ProcessOptions(
             devices.indices,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ...record import changed
+from ...record import replace
 from ..script.arguments import parse_flags
-from ..state import keep
+from ..state import write_atomically
 from .oom_ladder import CHECKPOINTING, LaunchSettings
 from .run_record import utc_now, versions
 
@@ -59,7 +59,7 @@ def kind_of(setting: LaunchSettings, cards: Sequence[Gpu]) -> RunKind:
         *(name for name in (flags.learning_rate, flags.epochs, flags.seed) if name),
         *recipe.data.files,
     }
-    arguments = {**recipe.arguments, **setting.told, **parse_flags(setting.extra)}
+    arguments = {**recipe.arguments, **setting.added_flags, **parse_flags(setting.extra)}
     return RunKind(
         recipe.name,
         tuple(sorted({f"{gpu.name}, {gpu.memory_total >> 20} MiB" for gpu in cards})) or ("CPU",),
@@ -88,7 +88,7 @@ class OomHistory:
     def _path(self) -> Path:
         return self._folder / self._kind.name
 
-    def keep(self, setting: LaunchSettings) -> None:
+    def save(self, setting: LaunchSettings) -> None:
         """Save a setting that is tried after an OOM. Raises OSError if it cannot be written."""
         lowered = {flag: setting.value(flag) for flag in setting.recipe.out_of_memory}
         content = {
@@ -96,12 +96,12 @@ class OomHistory:
             "learned": utc_now(),
             "per_device": setting.plan.per_device,
             "eval_per_device": setting.eval_per_device,
-            "checkpointing": CHECKPOINTING in setting.told,
+            "checkpointing": CHECKPOINTING in setting.added_flags,
             "numbers": {flag: int(value) for flag, value in lowered.items() if value},
         }
-        keep(self._path, json.dumps(content, indent=2) + "\n")
+        write_atomically(self._path, json.dumps(content, indent=2) + "\n")
 
-    def used(self, setting: LaunchSettings) -> tuple[LaunchSettings, str]:
+    def apply(self, setting: LaunchSettings) -> tuple[LaunchSettings, str]:
         """The setting, lowered to what was learned, and a sentence that says so, else empty."""
         if not self._folder.is_dir():
             return setting, ""  # without looking up the versions, which is slow
@@ -123,14 +123,14 @@ class OomHistory:
 
 def _lowered(setting: LaunchSettings, known: dict[str, Any]) -> LaunchSettings:
     if 0 < known["per_device"] < setting.plan.per_device:
-        setting = setting.taking(known["per_device"])
+        setting = setting.with_batch(known["per_device"])
     if 0 < known["eval_per_device"] < setting.eval_per_device:
-        setting = setting.evaluating(known["eval_per_device"])
-    if known["checkpointing"] and CHECKPOINTING in setting.declared:
-        setting = changed(setting, told={**setting.told, CHECKPOINTING: None})
+        setting = setting.with_eval_batch(known["eval_per_device"])
+    if known["checkpointing"] and CHECKPOINTING in setting.declared_flags:
+        setting = replace(setting, added_flags={**setting.added_flags, CHECKPOINTING: None})
     smaller = {
         flag: number
         for flag, number in known["numbers"].items()
         if 0 < number < int(setting.value(flag) or 0)
     }
-    return setting.giving(smaller) if smaller else setting
+    return setting.with_numbers(smaller) if smaller else setting

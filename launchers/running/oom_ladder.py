@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...recipes.model import Recipe
-from ...record import changed, record
+from ...record import record, replace
 from ..planning.plan import Plan, solve, solve_shared
 from ..script.arguments import parse_flags
-from ..script.flags import replaced
+from ..script.flags import set_flag
 
 if TYPE_CHECKING:
     from .failure import RunFailure
@@ -27,15 +27,15 @@ CHECKPOINTING = "--gradient_checkpointing"
 class LaunchSettings:
     """The settings of a run: its recipe, its plan and the arguments for its script.
 
-    `extra` are the user's own arguments, `told` the flags and values that ddpfix adds to those of
-    the recipe and the batch. `declared` are the flags that the script has.
+    `extra` are the user's own arguments, `added_flags` the flags and values that ddpfix adds to
+    those of the recipe and the batch. `declared_flags` are the flags that the script has.
     """
 
     recipe: Recipe
     plan: Plan
     extra: tuple[str, ...]
-    declared: frozenset[str] = frozenset()
-    told: Mapping[str, str | None] = MappingProxyType({})
+    declared_flags: frozenset[str] = frozenset()
+    added_flags: Mapping[str, str | None] = MappingProxyType({})
 
     def value(self, flag: str) -> str | None:
         """The value that the script gets for a flag; None without the flag, or for a switch."""
@@ -43,40 +43,40 @@ class LaunchSettings:
         default = self.recipe.arguments.get(flag)
         return (
             overrides.get(flag)
-            or self.told.get(flag)
+            or self.added_flags.get(flag)
             or (None if default is None else str(default))
         )
 
-    def giving(self, numbers: Mapping[str, int]) -> LaunchSettings:
+    def with_numbers(self, numbers: Mapping[str, int]) -> LaunchSettings:
         """The settings with these numbers, each where its flag is set now, else added."""
         arguments = {flag: numbers.get(flag, old) for flag, old in self.recipe.arguments.items()}
         others = {f: str(n) for f, n in numbers.items() if f not in arguments}
-        return changed(
+        return replace(
             self,
-            recipe=changed(self.recipe, arguments=arguments),
+            recipe=replace(self.recipe, arguments=arguments),
             extra=_with(self.extra, numbers),
-            told={**self.told, **others},
+            added_flags={**self.added_flags, **others},
         )
 
-    def taking(self, per_device: int) -> LaunchSettings:
+    def with_batch(self, per_device: int) -> LaunchSettings:
         """The settings with at most `per_device` examples per device and the same global batch."""
         plan, flags = self.plan, self.recipe.flags
         solver = solve_shared if plan.shares else solve
         less = solver(plan.world, plan.global_batch, per_device)
         # The request stays the same.
-        less = changed(less, target=plan.target, exact=plan.exact, neighbours=plan.neighbours)
+        less = replace(less, target=plan.target, exact=plan.exact, neighbours=plan.neighbours)
         numbers = {flags.train_batch: less.per_device}
         if flags.accumulation:
             numbers[flags.accumulation] = less.accumulation
-        return changed(self, plan=less, extra=_with(self.extra, numbers))
+        return replace(self, plan=less, extra=_with(self.extra, numbers))
 
-    def evaluating(self, per_device: int) -> LaunchSettings:
+    def with_eval_batch(self, per_device: int) -> LaunchSettings:
         """The settings with `per_device` examples per device in evaluation."""
-        sizes = changed(self.recipe.batch, eval_per_device=per_device)
+        sizes = replace(self.recipe.batch, eval_per_device=per_device)
         flag = self.recipe.flags.eval_batch
-        return changed(
+        return replace(
             self,
-            recipe=changed(self.recipe, batch=sizes),
+            recipe=replace(self.recipe, batch=sizes),
             extra=_with(self.extra, {flag: per_device} if flag else {}),
         )
 
@@ -91,15 +91,16 @@ class LaunchSettings:
 class Rung:
     """A step down the ladder: the new settings, and what changed in words.
 
-    `anew`: it is another training, which cannot resume from the checkpoints of the one before.
+    `restarts_training`: it is another training, which cannot resume from the checkpoints of the one
+    before.
     """
 
     setting: LaunchSettings
-    said: str
-    anew: bool = False
+    change: str
+    restarts_training: bool = False
 
 
-def down(setting: LaunchSettings, failure: RunFailure) -> Rung | None:
+def next_rung(setting: LaunchSettings, failure: RunFailure) -> Rung | None:
     """The next settings that need less memory; None at the bottom of the ladder."""
     first = [_evaluation] if failure.in_evaluation else []
     steps = (rung(setting) for rung in [*first, *RUNGS])
@@ -110,7 +111,7 @@ def _evaluation(now: LaunchSettings) -> Rung | None:
     """Halve the batch of evaluations: no gradient depends on it."""
     half = now.eval_per_device // 2 if now.recipe.flags.eval_batch else 0
     change = f"{half} examples per device in evaluation instead of {now.eval_per_device}"
-    return Rung(now.evaluating(half), change) if half else None
+    return Rung(now.with_eval_batch(half), change) if half else None
 
 
 def _batch(now: LaunchSettings) -> Rung | None:
@@ -118,7 +119,7 @@ def _batch(now: LaunchSettings) -> Rung | None:
     plan = now.plan
     if plan.per_device < 2 or now.recipe.flags.accumulation is None:
         return None
-    less = now.taking(plan.per_device // 2)
+    less = now.with_batch(plan.per_device // 2)
     change = (
         f"{less.plan.per_device} per device x {less.plan.accumulation} accumulated instead of "
         f"{plan.per_device} x {plan.accumulation}, global batch {less.plan.global_batch} as before"
@@ -128,12 +129,12 @@ def _batch(now: LaunchSettings) -> Rung | None:
 
 def _checkpointing(now: LaunchSettings) -> Rung | None:
     """Turn on gradient checkpointing."""
-    if CHECKPOINTING not in now.declared or CHECKPOINTING in parse_flags(now.extra):
+    if CHECKPOINTING not in now.declared_flags or CHECKPOINTING in parse_flags(now.extra):
         return None
-    if CHECKPOINTING in now.told or CHECKPOINTING in now.recipe.arguments:
+    if CHECKPOINTING in now.added_flags or CHECKPOINTING in now.recipe.arguments:
         return None
-    told = {**now.told, CHECKPOINTING: None}
-    return Rung(changed(now, told=told), f"{CHECKPOINTING}: activations are computed again")
+    told = {**now.added_flags, CHECKPOINTING: None}
+    return Rung(replace(now, added_flags=told), f"{CHECKPOINTING}: activations are computed again")
 
 
 def _number_allowed(now: LaunchSettings) -> Rung | None:
@@ -141,9 +142,9 @@ def _number_allowed(now: LaunchSettings) -> Rung | None:
     for flag, least in now.recipe.out_of_memory.items():
         number = _number(now.value(flag))
         less = max((number or 0) // 2, least)
-        if number and less < number and flag in now.declared:
+        if number and less < number and flag in now.declared_flags:
             change = f"{flag} {less} instead of {number}, as the recipe allows: from the start"
-            return Rung(now.giving({flag: less}), change, anew=True)
+            return Rung(now.with_numbers({flag: less}), change, restarts_training=True)
     return None
 
 
@@ -155,7 +156,7 @@ def _with(extra: tuple[str, ...], numbers: Mapping[str, int]) -> tuple[str, ...]
     words: Sequence[str] = extra
     for flag, number in numbers.items():
         if flag in parse_flags(extra):
-            words = replaced(words, flag, str(number))
+            words = set_flag(words, flag, str(number))
     return tuple(words)
 
 

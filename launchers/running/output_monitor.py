@@ -16,7 +16,7 @@ OUT_OF_MEMORY = re.compile(
 
 TAIL = 1 << 20
 """Bytes of each stream that are kept for the search for tracebacks."""
-LOSSES = 1000
+MAX_LOSSES = 1000
 """The most losses that are kept; beyond it every second one is dropped."""
 
 _LINE = re.compile(rb"[\r\n]+")
@@ -96,7 +96,7 @@ class OutputMonitor:
             return
         self._skipped = 0
         self.losses.append((self.last_output - self.began, self.step, loss))
-        if len(self.losses) > LOSSES:
+        if len(self.losses) > MAX_LOSSES:
             del self.losses[::2]
             self._every *= 2
 

@@ -32,9 +32,9 @@ class SupervisionPolicy:
     def limits(self) -> RunLimits:
         """When a run under this policy is stopped."""
         if self.hang_after is None:
-            silence = SilenceLimits(hung=HANG_AFTER, from_first_step=True)
+            silence = SilenceLimits(hang=HANG_AFTER, from_first_step=True)
         else:
-            silence = SilenceLimits(hung=self.hang_after)
+            silence = SilenceLimits(hang=self.hang_after)
         return RunLimits(self.grace, silence)
 
     def for_machines(self, count: int) -> SupervisionPolicy:

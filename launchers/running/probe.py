@@ -15,12 +15,12 @@ import click
 from ...errors import InputError
 from ..backends import command
 from ..backends.command import Command
-from ..gpus.monitor import SAMPLES
+from ..gpus.monitor import SAMPLES_FILE
 from ..gpus.select import Devices
-from ..planning.planner import FullPlan, PlanRequest, planned
+from ..planning.planner import FullPlan, PlanRequest, make_plan
 from ..planning.throughput import Throughput
 from ..script.arguments import parse_flags
-from ..script.flags import replaced
+from ..script.flags import set_flag
 from .run_record import utc_now
 from .runner import LOG, OutputOptions, run
 
@@ -43,7 +43,7 @@ class ProbeResult:
     power: float | None
 
 
-def probed(
+def probe_plan(
     asked: PlanRequest, devices: Devices, steps: int, backend: str | None = None
 ) -> FullPlan:
     """Run `steps` optimizer steps of the plan, save what they show, and plan again with it.
@@ -56,14 +56,14 @@ def probed(
         click.exceptions.Exit: the user stopped it.
 
     """
-    first = planned(asked, devices)
+    first = make_plan(asked, devices)
     output = asked.recipe.flags.output
     backend = backend or ("direct" if first.plan.world > 1 else None)
 
     def build(folder: Path, prefix: tuple[str, ...]) -> Command:
         extra: Sequence[str] = asked.extra
         if output and output in parse_flags(extra):  # the user's is for the run itself
-            extra = replaced(extra, output, str(folder))
+            extra = set_flag(extra, output, str(folder))
         return command.build(
             command.ScriptCall(
                 asked.recipe, asked.script, first.plan, folder, extra, first.settings.arguments
@@ -72,20 +72,20 @@ def probed(
         )
 
     result = measure(build, steps, [gpu.index for gpu in devices.cards])
-    paces = asked.paces(devices)
+    paces = asked.throughput_history(devices)
     try:
-        paces.keep(_throughput(first, result), first.settings.precision.name)
+        paces.store(_throughput(first, result), first.settings.precision.name)
     except OSError as error:
         raise InputError(f"{paces.state}: {error.strerror}: nothing can be kept there") from None
-    return planned(asked, devices)
+    return make_plan(asked, devices)
 
 
 def _throughput(first: FullPlan, result: ProbeResult) -> Throughput:
     """The measurements, and their ratios to the predictions."""
     memory = None
-    if first.fitting and result.reserved:
-        correction = (first.pace.memory if first.pace else None) or 1.0
-        memory = result.reserved / first.fitting.chosen.peak.reserved * correction
+    if first.memory_fit and result.reserved:
+        correction = (first.throughput.memory if first.throughput else None) or 1.0
+        memory = result.reserved / first.memory_fit.candidate.peak.reserved * correction
     return Throughput(
         when=utc_now(),
         world=first.plan.world,
@@ -123,7 +123,7 @@ def measure(build: CommandBuilder, steps: int, cards: Sequence[int]) -> ProbeRes
         return ProbeResult(
             seconds=max(statistics.median(rank["seconds"]) for rank in ranks),
             reserved=max((rank["reserved"] for rank in ranks if rank["reserved"]), default=None),
-            power=_power(folder / "run" / SAMPLES),
+            power=_power(folder / "run" / SAMPLES_FILE),
         )
 
 

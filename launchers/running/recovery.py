@@ -9,10 +9,10 @@ from pathlib import Path
 
 import attrs
 
-from ...record import as_dict, changed
+from ...record import as_dict, replace
 from ..backends.command import Command
 from ..script.arguments import parse_flags
-from .oom_ladder import LaunchSettings, down
+from .oom_ladder import LaunchSettings, next_rung
 from .runner import Attempt, RunOutcome
 
 RESUME = "--resume"
@@ -22,7 +22,7 @@ SAVE_LIMIT = "--save_total_limit"
 RESUMABLE = frozenset({RESUME, SAVE_LIMIT})
 
 
-def resuming(
+def with_resume_flags(
     declared: Collection[str], already_set: Collection[str], flags: Mapping[str, str | None]
 ) -> dict[str, str | None]:
     """Add the flags for resuming to `flags`, if the script can resume from checkpoints.
@@ -40,7 +40,7 @@ def resuming(
 class Recovery:
     """Decides after a failed attempt how to continue, and prints the decision on standard error.
 
-    `build` makes the command of a setting, `keep` saves a lowered one for later runs. `output` is
+    `build` makes the command of a setting, `save` saves a lowered one for later runs. `output` is
     the script's output folder. `retry` allows less memory after an OOM; `restarts` is how often the
     run may start again after other failures.
     """
@@ -48,7 +48,7 @@ class Recovery:
     setting: LaunchSettings
     build: Callable[[LaunchSettings], Command]
     output: Path
-    keep: Callable[[LaunchSettings], object]
+    save: Callable[[LaunchSettings], object]
     retry: bool = True
     restarts: int = 0
     moved_folders: int = attrs.field(default=0, init=False)
@@ -72,32 +72,32 @@ class Recovery:
         if not self.retry:
             _print("Out of memory; on one machine, without --no-retry, less would be tried")
             return None
-        step = down(self.setting, outcome.failure)
+        step = next_rung(self.setting, outcome.failure)
         if step is None:
             _print("Out of memory, and nothing is left to lower: take more or larger cards")
             return None
         self.setting = step.setting
         with contextlib.suppress(OSError):
-            self.keep(self.setting)
-        if step.anew:
+            self.save(self.setting)
+        if step.restarts_training:
             self._move_aside()
-        where = "" if step.anew else self._resume_point()
-        _print(f"Out of memory; going on{where} with {step.said}")
-        return self._next(self.setting if step.anew else self._resumed(), step.said)
+        where = "" if step.restarts_training else self._resume_point()
+        _print(f"Out of memory; going on{where} with {step.change}")
+        return self._next(self.setting if step.restarts_training else self._resumed(), step.change)
 
     def _next(self, setting: LaunchSettings, why: str) -> Attempt:
         return Attempt(self.build(setting), {"why": why, "plan": as_dict(setting.plan)})
 
     def _resumed(self) -> LaunchSettings:
         extra = self.setting.extra
-        if not self.setting.declared >= RESUMABLE or RESUME in parse_flags(extra):
+        if not self.setting.declared_flags >= RESUMABLE or RESUME in parse_flags(extra):
             return self.setting
         # Not after the user's own arguments: their last one may be a flag that takes a value.
-        return changed(self.setting, told={**self.setting.told, RESUME: None})
+        return replace(self.setting, added_flags={**self.setting.added_flags, RESUME: None})
 
     def _resume_point(self) -> str:
         """Where the script resumes, as words of a message."""
-        if self.setting.declared >= RESUMABLE:
+        if self.setting.declared_flags >= RESUMABLE:
             return " from the last checkpoint, if there is one,"
         return " from the start"
 

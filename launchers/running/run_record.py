@@ -74,7 +74,7 @@ def initial_content(command: Command, run_id: str, facts: Mapping[str, Any]) -> 
         "env": command.env,
         "unset": list(command.unset),
         "command": command.line,
-        "replaced": list(command.replaced),
+        "replaced": list(command.replaced_arguments),
         "cwd": str(Path.cwd()),
         **facts,
         "start": utc_now(),

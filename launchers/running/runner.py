@@ -308,9 +308,9 @@ def _ending(returncode: int, received: int | None, watchdog: RunWatchdog) -> tup
 def _monitor(folder: Path, cards: Sequence[int]) -> AbstractContextManager[Monitor | None]:
     if not cards:
         return contextlib.nullcontext()
-    from ..gpus.monitor import SAMPLES, Monitor  # with pynvml
+    from ..gpus.monitor import SAMPLES_FILE, Monitor  # with pynvml
 
-    return Monitor(folder / SAMPLES, cards)
+    return Monitor(folder / SAMPLES_FILE, cards)
 
 
 def _first_failure(monitor: OutputMonitor) -> RunFailure:

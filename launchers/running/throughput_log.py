@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...record import changed
+from ...record import replace
 from ..gpus.select import Devices
 from ..planning.plan import Plan
 from ..planning.planner import FullPlan, PlanRequest
@@ -17,7 +17,7 @@ from .run_record import utc_now
 _MIN_STEPS = 20  # of a progress bar; with fewer, the start-up of the run weighs too much
 
 
-def remember(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path) -> None:
+def record_throughput(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path) -> None:
     """Save the step time that the progress bars of the run in `folder` show, if they do.
 
     The length of a bar tells whether its steps are micro-batches or optimizer steps. Nothing is
@@ -34,7 +34,7 @@ def remember(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path
     seconds = step_seconds(found.plan, found.settings.horizon.examples, attempts[0]["units"])
     if seconds is None:
         return
-    previous = found.pace
+    previous = found.throughput
     pace = Throughput(
         when=utc_now(),
         world=found.plan.world,
@@ -44,13 +44,13 @@ def remember(asked: PlanRequest, devices: Devices, found: FullPlan, folder: Path
         time=seconds / found.roofline.seconds if found.roofline else None,
     )
     if previous is not None:  # only a probe measures memory and power
-        pace = changed(pace, memory=previous.memory, power=previous.power)
-    asked.paces(devices).keep(pace, found.settings.precision.name)
+        pace = replace(pace, memory=previous.memory, power=previous.power)
+    asked.throughput_history(devices).store(pace, found.settings.precision.name)
 
 
 def step_seconds(plan: Plan, examples: int, units: dict[str, list[float]]) -> float | None:
     """Seconds per optimizer step, from progress bars: their length -> (steps done, seconds)."""
-    micro = steps_per_epoch(examples, changed(plan, accumulation=1))
+    micro = steps_per_epoch(examples, replace(plan, accumulation=1))
     for length, times in ((micro, plan.accumulation), (steps_per_epoch(examples, plan), 1)):
         done, seconds = units.get(str(length), (0, 0.0))
         if done >= _MIN_STEPS:

@@ -21,19 +21,19 @@ HANG_STATUS = 124
 class SilenceLimits:
     """Seconds without output after which a run is stopped; 0 means never.
 
-    `hung`: in general; `out_of_memory`: after a rank has reported an OOM. `from_first_step`: before
+    `hang`: in general; `out_of_memory`: after a rank has reported an OOM. `from_first_step`: before
     the first step nothing counts as a hang, so that data may be prepared in silence, and scripts
     that show no steps are never stopped.
     """
 
-    hung: float = 0.0
+    hang: float = 0.0
     out_of_memory: float = 30.0
     from_first_step: bool = False
 
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables that make a process write all its stacks on SIGABRT."""
-        return {"PYTHONFAULTHANDLER": "1"} if self.hung else {}
+        return {"PYTHONFAULTHANDLER": "1"} if self.hang else {}
 
 
 class RunWatchdog:
@@ -56,10 +56,10 @@ class RunWatchdog:
         elif self._monitor.out_of_memory and 0 < self._limits.out_of_memory < silent:
             self._stop("stopped: a rank ran out of memory and the others waited for it")
             self._tree.signal_all(signal.SIGTERM)
-        elif 0 < self._limits.hung < silent and self._has_begun():
+        elif 0 < self._limits.hang < silent and self._has_begun():
             self.hung = True
             self._stop(
-                f"hung: no output for {self._limits.hung:g} s; each rank's stacks are in the log"
+                f"hung: no output for {self._limits.hang:g} s; each rank's stacks are in the log"
             )
             self._ranks = self._tree.ranks()
             # Their launcher would stop the other ranks, with their stacks half written, as soon as

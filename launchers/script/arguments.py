@@ -20,7 +20,7 @@ def parse_flags(extra: Sequence[str]) -> dict[str, str | None]:
     return flags
 
 
-def fixed_by(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | None]:
+def requested_batch(recipe: Recipe, extra: Sequence[str]) -> tuple[int | None, int | None]:
     """The per-device batch and the accumulation that the user's own arguments ask for.
 
     Raises:

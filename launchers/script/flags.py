@@ -8,10 +8,10 @@ from pathlib import Path
 from attrs import frozen
 
 from ...errors import InputError
-from ...recipes.flag_names import ROLES, bare
+from ...recipes.flag_names import ROLES, normalize_flag
 from ...recipes.load import load
 from .arguments import parse_flags
-from .source import counts_steps, declared, text_of
+from .source import batch_includes_accumulation, declared_flag_names, script_text
 
 RUN_ROLES = ("output", "train_batch", "accumulation")  # the roles that differ from run to run
 
@@ -21,7 +21,7 @@ class ScriptFlags:
     """A script's flags for what differs between runs; ``accumulation`` is None where it has none.
 
     ``global_batch`` is what the arguments ask of one process, in examples per optimizer step: batch
-    x accumulation, or (`of_steps`) the batch alone
+    x accumulation, or (`batch_includes_accumulation`) the batch alone
     where the script divides it by the accumulation.
     """
 
@@ -29,21 +29,21 @@ class ScriptFlags:
     train_batch: str
     accumulation: str | None
     global_batch: int
-    of_steps: bool = False
+    batch_includes_accumulation: bool = False
 
     def arguments(
         self, user_arguments: Sequence[str], output: str, batch: int, accumulation: int
     ) -> list[str]:
         """The user's arguments with another output folder, micro-batch and accumulation."""
-        batch *= accumulation if self.of_steps else 1
-        result = replaced(user_arguments, self.output, output)
-        result = replaced(result, self.train_batch, str(batch))
+        batch *= accumulation if self.batch_includes_accumulation else 1
+        result = set_flag(user_arguments, self.output, output)
+        result = set_flag(result, self.train_batch, str(batch))
         if self.accumulation is not None:
-            result = replaced(result, self.accumulation, str(accumulation))
+            result = set_flag(result, self.accumulation, str(accumulation))
         return result
 
 
-def find(
+def find_script_flags(
     arguments: Sequence[str], script: Path, *, recipe: str | None, global_batch: int | None
 ) -> ScriptFlags:
     """The flags among ``arguments``, by a recipe or by their common names.
@@ -62,7 +62,7 @@ def find(
             f"the script's arguments name no output folder ({', '.join(names['output'])}), so its "
             "runs would overwrite each other: pass it after --, or --recipe with its name for it"
         )
-    in_script = declared(script)
+    in_script = declared_flag_names(script)
     batch, accumulation = (
         _first_match(passed, names[role]) or _first_match(in_script, names[role])
         for role in ("train_batch", "accumulation")
@@ -72,7 +72,7 @@ def find(
             f"the script's arguments name no training batch ({', '.join(names['train_batch'])}): "
             "pass it after --, --global-batch, or --recipe with its name for it"
         )
-    of_steps = counts_steps(text_of(script), batch, accumulation)
+    of_steps = batch_includes_accumulation(script_text(script), batch, accumulation)
     if global_batch is None:
         multiplies = accumulation in passed and not of_steps
         factor = _number(accumulation, passed) if multiplies else 1
@@ -82,11 +82,13 @@ def find(
 
 def _first_match(flags: Collection[str], names: Iterable[str]) -> str | None:
     """The first of ``names`` in ``flags``, spelled as there; dashes and underscores are equal."""
-    spelled = {bare(flag): flag for flag in flags}
-    return next((spelled[bare(name)] for name in names if bare(name) in spelled), None)
+    spelled = {normalize_flag(flag): flag for flag in flags}
+    return next(
+        (spelled[normalize_flag(name)] for name in names if normalize_flag(name) in spelled), None
+    )
 
 
-def replaced(arguments: Sequence[str], flag: str, value: str) -> list[str]:
+def set_flag(arguments: Sequence[str], flag: str, value: str) -> list[str]:
     """``arguments`` with ``value`` at every ``flag``, or with both added at the end."""
     result: list[str] = []
     words = iter(arguments)
@@ -104,7 +106,7 @@ def replaced(arguments: Sequence[str], flag: str, value: str) -> list[str]:
     return result if is_present else [*result, flag, value]
 
 
-def without(arguments: Sequence[str], flag: str, *, takes_value: bool = False) -> list[str]:
+def remove_flag(arguments: Sequence[str], flag: str, *, takes_value: bool = False) -> list[str]:
     """``arguments`` without a flag, and without the value after it where it takes one."""
     return [
         word

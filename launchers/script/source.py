@@ -10,7 +10,7 @@ from ...recipes.script_flags import declared_flags
 SHARED_BATCHES = b"class SharedBatchSampler("  # the mark of `ddpfix patch --exact`
 
 
-def declared(script: Path) -> frozenset[str]:
+def declared_flag_names(script: Path) -> frozenset[str]:
     """The flags that `script` declares, itself or in a module of its folder that it imports.
 
     Files are read as text and nothing is imported; one that cannot be read declares nothing.
@@ -23,7 +23,7 @@ def shares_batches(script: Path) -> bool:
     return script.is_file() and SHARED_BATCHES in script.read_bytes()
 
 
-def counts_steps(text: str, batch: str | None, accumulation: str | None) -> bool:
+def batch_includes_accumulation(text: str, batch: str | None, accumulation: str | None) -> bool:
     """Whether the batch flag is the batch of a whole optimizer step of one process.
 
     So it is where the script divides it by the accumulation flag, as code-to-text does.
@@ -34,7 +34,7 @@ def counts_steps(text: str, batch: str | None, accumulation: str | None) -> bool
     return re.search(rf"\b{over}\s*//?\s*(\w+\.)*{under}\b", text) is not None
 
 
-def text_of(path: Path) -> str:
+def script_text(path: Path) -> str:
     """The text of a script; "" where it cannot be read."""
     try:
         return path.read_text("utf-8", errors="replace")

@@ -196,9 +196,9 @@ class StepEvent(Event):
 
     ``losses`` are those of the backward passes since the last step of this optimizer, ``loss`` is
     their sum. ``clips`` are the clippings since then; the last one has the norm *before* clipping
-    of the gradient that this step used (`norm_before`). ``grad_norm`` is the l2 norm of that
-    gradient after clipping, in float64. ``lrs``: the learning rate of every group in this step.
-    ``collectives``: all collectives on this rank since the last step, by the counters of the
+    of the gradient that this step used (`norm_before_clipping`). ``grad_norm`` is the l2 norm of
+    that gradient after clipping, in float64. ``lrs``: the learning rate of every group in this
+    step. ``collectives``: all collectives on this rank since the last step, by the counters of the
     process groups.
     """
 
@@ -216,7 +216,7 @@ class StepEvent(Event):
     site: Site | None
 
     @property
-    def norm_before(self) -> float:
+    def norm_before_clipping(self) -> float:
         """The gradient norm before clipping: the last clip's, or ``grad_norm`` without one."""
         return self.clips[-1].norm if self.clips else self.grad_norm
 

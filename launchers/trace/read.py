@@ -74,7 +74,7 @@ class RankTrace:
         """Number of ranks of the run."""
         return self.start.world_size
 
-    def of(self, kind: type[E]) -> list[E]:
+    def events_of(self, kind: type[E]) -> list[E]:
         """Its events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
@@ -85,12 +85,12 @@ class RankTrace:
     @property
     def steps(self) -> list[StepEvent]:
         """The steps of all optimizers, in order."""
-        return self.of(StepEvent)
+        return self.events_of(StepEvent)
 
     @property
     def passes(self) -> list[LoaderPass]:
         """Iterations over DataLoaders, in the order in which they began."""
-        found = {event.pass_id: LoaderPass(event, [], None) for event in self.of(Pass)}
+        found = {event.pass_id: LoaderPass(event, [], None) for event in self.events_of(Pass)}
         for event in self.events:
             if isinstance(event, BatchEvent):
                 found[event.pass_id].batches.append(event)
@@ -107,7 +107,7 @@ class RankTrace:
     @property
     def metrics(self) -> list[Metric]:
         """The logged metrics, in order."""
-        return self.of(Metric)
+        return self.events_of(Metric)
 
     @property
     def status(self) -> int | None:
@@ -136,7 +136,7 @@ class RankTrace:
         total = self.events[-1].t if self.events else 0.0
         passes = self.passes
         begin = passes[0].begin.t if passes else total
-        imports = sum(event.seconds for event in self.of(ImportEvent) if event.t <= begin)
+        imports = sum(event.seconds for event in self.events_of(ImportEvent) if event.t <= begin)
         setup = max(0.0, begin - imports)
         spent = {"train": 0.0, "eval": 0.0}
         for kind, seconds in _own_time(passes, total):

@@ -106,11 +106,11 @@ class Metrics:
         except (TypeError, ValueError):
             return
         site = self._sites.here()
-        for key, value in numbers(text) if site is not None else ():
+        for key, value in parse_metrics(text) if site is not None else ():
             self._recorder.emit(Metric(key=key, value=value, logger=logger, shown=shown, site=site))
 
 
-def numbers(text: str) -> list[tuple[str, float]]:
+def parse_metrics(text: str) -> list[tuple[str, float]]:
     """The ``key = number`` and ``key: number`` pairs in a message; none if it is very long."""
     if len(text) > _MAX_LENGTH:
         return []

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from ..trace.events import Metric, Pass, StepEvent
 from ..trace.read import RankTrace
 from . import trace_compare as compare
-from .check_training import pairs, parted
+from .check_training import pairs_to_compare, weights_may_differ
 from .evidence import Evidence, Row, RunTrace
-from .output_files import ROUNDING, content, different_files, texts_of
-from .wording import grouped, listed, some
+from .output_files import ROUNDING_TOLERANCE, comparable_content, different_files, list_text_files
+from .wording import comma_list, first_few, group_by_problem
 
 # The usual names of evaluation metrics.
 _SCORE_NAME = re.compile(
@@ -27,38 +27,44 @@ _SETTING_NAME = re.compile(r"batch|world|rank|process|worker|gpu|\bsteps?\b", re
 def scores_once(evidence: Evidence) -> Row:
     """C4: coverage of every evaluation, metrics on every rank, prediction files byte for byte."""
     problems: list[tuple[str, str]] = []
-    unproven: list[str] = list(evidence.skipped)
-    model = evidence.alone if evidence.alone.ended_well else evidence.reference
+    unproven: list[str] = list(evidence.skip_reasons)
+    model = evidence.patched_alone if evidence.patched_alone.ended_well else evidence.reference
     expected = compare.evaluations(model.ranks)
     if not expected:
         return Row("C4", "not judged", f"{model.name} evaluated nothing")
     for run in evidence.groups:
-        problems += [(run.name, text) for text in _coverage_problems(run, expected, evidence.cut)]
+        problems += [
+            (run.name, text)
+            for text in _coverage_problems(run, expected, evidence.evaluations_cut_short)
+        ]
         problems += [(run.name, text) for text in _rank_disagreement(run)]
         if not run.ended_well:
-            unproven.append(f"{run.name} did not end well: {run.why}")
+            unproven.append(f"{run.name} did not end well: {run.failure_reason}")
     different, doubtful = _differing_scores(evidence)
     problems += different
     unproven += doubtful
     if problems:
-        return Row("C4", "broken", grouped(problems))
-    if evidence.cut:
+        return Row("C4", "broken", group_by_problem(problems))
+    if evidence.evaluations_cut_short:
         return Row("C4", "not judged", "evaluations were cut short; no example was scored twice")
     if unproven:
-        return Row("C4", "unproven", some(unproven, 3))
+        return Row("C4", "unproven", first_few(unproven, 3))
     sizes = sorted({coverage.length for coverage in expected})
     folders = [(evidence.reference_of(run).output, run.output) for run in evidence.groups]
     texts = [
         name
-        for name in texts_of(evidence.reference.output)
-        if all(content(base / name) == content(other / name) for base, other in folders)
+        for name in list_text_files(evidence.reference.output)
+        if all(
+            comparable_content(base / name) == comparable_content(other / name)
+            for base, other in folders
+        )
     ]
     return Row(
         "C4",
         "holds",
-        f"{len(expected)} evaluations ({listed(sizes)} examples) in each of "
+        f"{len(expected)} evaluations ({comma_list(sizes)} examples) in each of "
         f"{len(evidence.groups)} groups: each example once; the same scores on every rank; "
-        + (f"the same bytes in {some(texts)}" if texts else "no text file to compare"),
+        + (f"the same bytes in {first_few(texts)}" if texts else "no text file to compare"),
     )
 
 
@@ -66,16 +72,16 @@ def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[s
     """Groups whose scores differ from the reference's, and those where that proves nothing."""
     problems: list[tuple[str, str]] = []
     unproven: list[str] = []
-    for run, _ in pairs(evidence):
+    for run, _ in pairs_to_compare(evidence):
         base = evidence.reference_of(run)
-        if evidence.cut or not (run.ended_well and base.ended_well):
+        if evidence.evaluations_cut_short or not (run.ended_well and base.ended_well):
             continue
-        different = scores_differ(base, run)
+        different = score_difference(base, run)
         if not different:
             continue
-        if parted(evidence, run):
-            rescored = evidence.again.get(run.name)
-            if rescored is None or not rescored.ended_well or not texts_of(rescored.output):
+        if weights_may_differ(evidence, run):
+            rescored = evidence.rescored_runs.get(run.name)
+            if rescored is None or not rescored.ended_well or not list_text_files(rescored.output):
                 unproven.append(f"{run.name}: {different}, but so do the weights, rightfully")
                 continue
             # Metrics are not comparable: without training, a sampled set comes out differently.
@@ -94,17 +100,17 @@ def _coverage_problems(
         yield f"{len(actual)} evaluations where one process makes {len(expected)}"
     problems = []
     for number, (coverage, wanted) in enumerate(zip(actual, expected, strict=False), 1):
-        if sorted(coverage.drawn) == sorted(wanted.drawn):
+        if sorted(coverage.indices) == sorted(wanted.indices):
             continue
-        counts = Counter(coverage.drawn)
-        missing = [index for index in wanted.drawn if index not in counts]
+        counts = Counter(coverage.indices)
+        missing = [index for index in wanted.indices if index not in counts]
         repeated = [index for index, count in counts.items() if count > 1]
         if (cut_short and not repeated) or (not run.ended_well and number >= len(actual)):
             continue
         problems.append(
             f"evaluation {number} scores {len(counts)} of {coverage.length} examples"
-            + (f", missing {some(missing)}" if missing else "")
-            + (f", repeating {some(repeated)}" if repeated else "")
+            + (f", missing {first_few(missing)}" if missing else "")
+            + (f", repeating {first_few(repeated)}" if repeated else "")
         )
     if problems:
         count = len(problems)
@@ -114,7 +120,7 @@ def _coverage_problems(
 
 def _rank_disagreement(run: RunTrace) -> Iterator[str]:
     """The first metric in which a rank disagrees with rank 0, if any."""
-    first, *others = [scores(run.ranks, trace) for trace in run.ranks]
+    first, *others = [evaluation_scores(run.ranks, trace) for trace in run.ranks]
     for trace, other in zip(run.ranks[1:], others, strict=True):
         for (key, value), (other_key, other_value) in zip(first, other, strict=False):
             if key != other_key or not _is_close(key, value, other_value):
@@ -122,7 +128,7 @@ def _rank_disagreement(run: RunTrace) -> Iterator[str]:
                 return
 
 
-def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, float]]:
+def evaluation_scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, float]]:
     """Evaluation metrics that one rank logged, recognised by name or by the logging function.
 
     Functions that evaluate are collected from all ``ranks``, as a rank's own share may be empty.
@@ -150,9 +156,12 @@ def scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tuple[str, floa
     return metrics
 
 
-def scores_differ(base: RunTrace, run: RunTrace) -> str:
+def score_difference(base: RunTrace, run: RunTrace) -> str:
     """Describe the first score and the prediction files in which two runs differ; "" for none."""
-    expected, actual = scores(base.ranks, base.ranks[0]), scores(run.ranks, run.ranks[0])
+    expected, actual = (
+        evaluation_scores(base.ranks, base.ranks[0]),
+        evaluation_scores(run.ranks, run.ranks[0]),
+    )
     differences = []
     if len(expected) != len(actual):
         differences.append(f"{len(actual)} scores are logged, {base.name} logs {len(expected)}")
@@ -183,5 +192,5 @@ def _line_difference(base: RunTrace, run: RunTrace, name: str) -> str:
 
 def _is_close(key: str, value: float, other: float) -> bool:
     if "loss" in key.lower() or "perplexity" in key.lower() or "ppl" in key.lower():
-        return math.isclose(value, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
+        return math.isclose(value, other, rel_tol=ROUNDING_TOLERANCE, abs_tol=ROUNDING_TOLERANCE)
     return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-9) or value != value

@@ -14,7 +14,7 @@ from ..trace.events import Parameters
 from . import trace_compare as compare
 from .evidence import Evidence, Row, RunTrace
 from .tolerances import FP32, Tolerances
-from .wording import grouped, some
+from .wording import first_few, group_by_problem
 
 ROUNDING_FACTOR = 10.0
 """Factor on a gradient norm's tolerance where a control run shows the difference is rounding."""
@@ -48,20 +48,20 @@ class Comparison:
 def trains_the_same(evidence: Evidence) -> Row:
     """C3: compare each group with the run that it must follow."""
     problems: list[tuple[str, str]] = []
-    unproven, notes, comparisons = list(evidence.skipped), [], []
+    unproven, notes, comparisons = list(evidence.skip_reasons), [], []
     reference = evidence.reference
     problems += _repeated_epoch_orders(evidence)
     for run in evidence.groups:
-        step = compare.ranks_part(run.ranks)
+        step = compare.first_divergent_step(run.ranks)
         if step:
             problems.append((run.name, f"the ranks' parameters differ after step {step}"))
-    if len(evidence.groups) == 1 and evidence.untouched is None:
+    if len(evidence.groups) == 1 and evidence.exact_reference is None:
         unproven.append("no run to hold against the group of one")
-    for run, base in pairs(evidence):
-        comparison = match(base, run, evidence.held_to)
-        control = evidence.finer.get(run.name)
-        if control and (controlled := match(control, run, evidence.held_to)).follows:
-            comparison = nearly(base, run, evidence.held_to)
+    for run, base in pairs_to_compare(evidence):
+        comparison = compare_runs(base, run, evidence.tolerances)
+        control = evidence.rounding_controls.get(run.name)
+        if control and (controlled := compare_runs(control, run, evidence.tolerances)).follows:
+            comparison = compare_runs_loosely(base, run, evidence.tolerances)
             notes.append(
                 f"{run.name}: the norm is {comparison.norm:.1e} off {base.name} by rounding in "
                 f"smaller micro-batches: {control.name} has as small ones, "
@@ -76,14 +76,14 @@ def trains_the_same(evidence: Evidence) -> Row:
         if comparison.padding_note:
             notes.append(f"{run.name}: {comparison.padding_note}")
     if problems:
-        return Row("C3", "broken", grouped(problems))
+        return Row("C3", "broken", group_by_problem(problems))
     if not reference.ranks[0].steps:
         return Row("C3", "unproven", f"{reference.name} took no optimizer step")
     if unproven:
-        return Row("C3", "unproven", some(unproven, 3))
-    if evidence.apart:
-        notes.append(f"{evidence.apart}: each accumulation is for itself")
-    notes = [_largest_differences(evidence, comparisons), evidence.held_to.said, *notes]
+        return Row("C3", "unproven", first_few(unproven, 3))
+    if evidence.accumulation_note:
+        notes.append(f"{evidence.accumulation_note}: each accumulation is for itself")
+    notes = [_largest_differences(evidence, comparisons), evidence.tolerances.summary, *notes]
     return Row("C3", "holds", "; ".join(filter(None, notes)))
 
 
@@ -93,7 +93,7 @@ def _largest_differences(evidence: Evidence, comparisons: Sequence[Comparison]) 
     return (
         f"{len(comparisons)} run{'s' if len(comparisons) > 1 else ''} of "
         f"{comparisons[0].steps} steps"
-        + (" held to the untouched script alone" if evidence.untouched else "")
+        + (" held to the untouched script alone" if evidence.exact_reference else "")
         + ": at most "
         f"{max(each.loss for each in comparisons):.1e} apart in the loss, "
         f"{max(each.norm for each in comparisons):.1e} in the gradient norm"
@@ -101,7 +101,7 @@ def _largest_differences(evidence: Evidence, comparisons: Sequence[Comparison]) 
     )
 
 
-def pairs(evidence: Evidence) -> Iterator[tuple[RunTrace, RunTrace]]:
+def pairs_to_compare(evidence: Evidence) -> Iterator[tuple[RunTrace, RunTrace]]:
     """Pair each group with the run that it must follow step by step.
 
     With ``--exact`` that is the untouched script. Otherwise the first group is the reference, and
@@ -109,19 +109,19 @@ def pairs(evidence: Evidence) -> Iterator[tuple[RunTrace, RunTrace]]:
     the group of one; where accumulation matters, the group of one with the same accumulation.
     """
     groups = evidence.groups
-    if evidence.untouched is not None:
-        yield from ((run, evidence.untouched) for run in groups)
+    if evidence.exact_reference is not None:
+        yield from ((run, evidence.exact_reference) for run in groups)
         return
-    if evidence.apart:
+    if evidence.accumulation_note:
         bases = ((run, evidence.reference_of(run)) for run in groups)
         yield from ((run, base) for run, base in bases if base is not run)
         return
     for number, run in enumerate(groups[1:], 1):
-        same_world = [other for other in groups[:number] if other.world == run.world]
+        same_world = [other for other in groups[:number] if other.world_size == run.world_size]
         yield run, (same_world or groups)[0]
 
 
-def match(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
+def compare_runs(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
     """Compare the examples, losses, norms and final parameters of two runs of one global batch.
 
     Numbers are compared up to the first padded step. From then on the weights may legitimately
@@ -129,8 +129,8 @@ def match(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
     on its own, repeated examples must have weight 0, and every step is compared.
     """
     first, second = compare.steps(base.ranks), compare.steps(run.ranks)
-    batches = compare.draws(base.ranks), compare.draws(run.ranks)
-    if base.world is None:
+    batches = compare.global_batches(base.ranks), compare.global_batches(run.ranks)
+    if base.world_size is None:
         padded_step, (padding_note, problem) = 0, _compare_weightless_examples(*batches)
     else:
         padded_step, padding_note, problem = _compare_examples(*batches, run)
@@ -159,7 +159,7 @@ def match(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
     )
 
 
-def nearly(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
+def compare_runs_loosely(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
     """Compare two runs as ``match`` does, with a larger tolerance for gradient norms.
 
     A product of fewer rows may round differently, and a unit at a kink, as of a ReLU, then falls
@@ -168,20 +168,20 @@ def nearly(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
     """
     wider = evolve(
         tolerances,
-        first=ROUNDING_FACTOR * tolerances.first,
+        first_step=ROUNDING_FACTOR * tolerances.first_step,
         norm=ROUNDING_FACTOR * tolerances.norm,
     )
-    return match(base, run, wider)
+    return compare_runs(base, run, wider)
 
 
-def parted(evidence: Evidence, run: RunTrace) -> bool:
+def weights_may_differ(evidence: Evidence, run: RunTrace) -> bool:
     """Whether a run's weights may differ from the reference's by more than fp32 rounding.
 
     Padding and low precision cause that. Scores are then comparable only at equal weights.
     """
-    if evidence.held_to != FP32:
+    if evidence.tolerances != FP32:
         return True
-    return bool(match(evidence.reference_of(run), run, evidence.held_to).padded_step)
+    return bool(compare_runs(evidence.reference_of(run), run, evidence.tolerances).padded_step)
 
 
 def _first_difference(
@@ -193,8 +193,10 @@ def _first_difference(
     """Describe the first step beyond the tolerances, and by how much; "" where there is none."""
     beyond = [
         (
-            compare.first_beyond(one[:1], other[:1], quantity, min(tolerances.first, tolerance))
-            or compare.first_beyond(one, other, quantity, tolerance),
+            compare.first_step_beyond(
+                one[:1], other[:1], quantity, min(tolerances.first_step, tolerance)
+            )
+            or compare.first_step_beyond(one, other, quantity, tolerance),
             label,
             quantity,
         )
@@ -225,9 +227,14 @@ def _compare_examples(
                 return padded_step, note, f"step {number} mixes examples of two epochs"
             continue
         missing, extra = other.lacks(one), one.lacks(other)
-        if not missing and one.last and other.last and len(extra) < (run.world or 1):
+        if (
+            not missing
+            and one.ends_epoch
+            and other.ends_epoch
+            and len(extra) < (run.world_size or 1)
+        ):
             if not padded_step:
-                epochs = max(1, sum(batch.last for batch in first))
+                epochs = max(1, sum(batch.ends_epoch for batch in first))
                 padded_step = number
                 note = (
                     f"step {number} (last of its epoch) repeats {len(extra)} example"
@@ -272,7 +279,7 @@ def _compare_weightless_examples(
 
 def _repeated_epoch_orders(evidence: Evidence) -> list[tuple[str, str]]:
     """Groups in which an epoch repeats the previous one's order, if the script alone does not."""
-    if not evidence.alone.ranks[0].steps:
+    if not evidence.patched_alone.ranks[0].steps:
         return []
 
     def orders(run: RunTrace) -> list[list[int | None]]:
@@ -282,7 +289,7 @@ def _repeated_epoch_orders(evidence: Evidence) -> list[tuple[str, str]]:
     def repeats(run: RunTrace) -> bool:
         return any(a == b for a, b in itertools.pairwise(orders(run)))
 
-    if repeats(evidence.alone):
+    if repeats(evidence.patched_alone):
         return []
     sentence = "an epoch repeats the order of the one before (set_epoch)"
     return [(run.name, sentence) for run in evidence.groups if repeats(run)]
@@ -305,6 +312,6 @@ def _parameter_distance(base: RunTrace, run: RunTrace) -> float | None:
 
 def _parameters(run: RunTrace) -> Path | None:
     """The file of parameters after the last step, before a checkpoint was loaded over them."""
-    saved = [event for event in run.ranks[0].of(Parameters) if event.file]
+    saved = [event for event in run.ranks[0].events_of(Parameters) if event.file]
     last = max((event.after_step for event in saved), default=0)
     return next((run.trace / str(e.file) for e in saved if e.after_step == last), None)

@@ -23,10 +23,10 @@ from . import trace_compare as compare
 from .check_evaluation import scores_once
 from .check_training import trains_the_same
 from .evidence import Evidence, Row
-from .output_files import different_files, files_of
-from .wording import became, grouped, listed, some
+from .output_files import different_files, list_files
+from .wording import comma_list, describe_change, first_few, group_by_problem
 
-FOREIGN = f"No module named '{__name__.partition('.')[0]}"
+DDPFIX_IMPORT_ERROR = f"No module named '{__name__.partition('.')[0]}"
 """How the error of a script begins that imports ddpfix in a run where that import must fail."""
 _ARGUMENTS = re.compile(r"(args|training)[^/]*\.(bin|pt|pkl)$")
 _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
@@ -42,31 +42,37 @@ def judge(evidence: Evidence) -> list[Row]:
         writes_once(evidence),
         ends_well(evidence),
         schedules_right(evidence),
-        evidence.flags,
-        evidence.patching,
+        evidence.flags_row,
+        evidence.patching_row,
     ]
 
 
 def stands_alone(evidence: Evidence) -> Row:
     """C1: the runs end well although importing ddpfix fails in them."""
-    for run in (evidence.alone, *evidence.groups):
+    for run in (evidence.patched_alone, *evidence.groups):
         for trace in run.ranks:
             end = trace.last(Exit)
-            if end and end.failure and FOREIGN in end.failure.message:
+            if end and end.failure and DDPFIX_IMPORT_ERROR in end.failure.message:
                 return Row("C1", "broken", f"{run.name}: it imports ddpfix ({end.failure.site})")
-    if not evidence.alone.ended_well:
-        return Row("C1", "unproven", f"{evidence.alone.name}: {evidence.alone.why}")
+    if not evidence.patched_alone.ended_well:
+        return Row(
+            "C1",
+            "unproven",
+            f"{evidence.patched_alone.name}: {evidence.patched_alone.failure_reason}",
+        )
     count = 1 + len(evidence.groups)
     return Row("C1", "holds", f"in all {count} runs `import ddpfix` would have failed")
 
 
 def computes_the_same(evidence: Evidence) -> Row:
     """C2: the original's numbers bit for bit, and the same bytes in its files."""
-    before, after = evidence.original, evidence.alone
+    before, after = evidence.original, evidence.patched_alone
     if before is None:
         return Row("C2", "unproven", evidence.no_original)
     if not after.ended_well:
-        return Row("C2", "broken", f"patched, it fails where the original does not: {after.why}")
+        return Row(
+            "C2", "broken", f"patched, it fails where the original does not: {after.failure_reason}"
+        )
     (one,), (other,) = before.ranks, after.ranks
     if len(one.steps) != len(other.steps):
         return Row(
@@ -75,22 +81,26 @@ def computes_the_same(evidence: Evidence) -> Row:
     for number, (a, b) in enumerate(zip(one.steps, other.steps, strict=True), 1):
         for label, x, y in (
             ("loss", a.losses, b.losses),
-            ("gradient norm", a.norm_before, b.norm_before),
+            ("gradient norm", a.norm_before_clipping, b.norm_before_clipping),
             ("learning rate", a.lrs, b.lrs),
             ("parameters", a.checksum, b.checksum),
         ):
             if x != y and not (x != x and y != y):
-                return Row("C2", "broken", f"step {number}: another {label} ({became(x, y)})")
+                return Row(
+                    "C2", "broken", f"step {number}: another {label} ({describe_change(x, y)})"
+                )
     values = _logged_metrics(one, other)
     if values[0] != values[1]:
         key, *_ = _first_difference(*values)
         return Row("C2", "broken", f"another value is logged for {key!r}")
     different = different_files(before.output, after.output, text_only=False)
     # Saved arguments hold the number of GPUs, and a shimmed original always sees one.
-    expected = [name for name in different if evidence.shimmed and _ARGUMENTS.search(name)]
+    expected = [
+        name for name in different if evidence.original_needed_shims and _ARGUMENTS.search(name)
+    ]
     if different != expected:
-        return Row("C2", "broken", f"files differ: {some([*{*different} - {*expected}])}")
-    files = sum(1 for _ in files_of(before.output)) - len(expected)
+        return Row("C2", "broken", f"files differ: {first_few([*{*different} - {*expected}])}")
+    files = sum(1 for _ in list_files(before.output)) - len(expected)
     return Row(
         "C2",
         "holds",
@@ -129,24 +139,24 @@ def writes_once(evidence: Evidence) -> Row:
     problems: list[tuple[str, str]] = []
     names: set[str] = set()
     for run in evidence.groups:
-        files = compare.writers(run.ranks, run.wrote) | compare.writers_outside(
-            run.ranks, run.wrote
+        files = compare.writers(run.ranks, run.live_output) | compare.writers_outside(
+            run.ranks, run.live_output
         )
         names |= set(files)
         problems += [
-            (run.name, f"{name} is written by ranks {listed(sorted(ranks))}")
+            (run.name, f"{name} is written by ranks {comma_list(sorted(ranks))}")
             for name, ranks in files.items()
             if len(ranks) > 1
         ]
-        problems += [(run.name, each) for each in compare.written_in_place(run.ranks)]
+        problems += [(run.name, each) for each in compare.checkpoints_written_in_place(run.ranks)]
     if problems:
-        return Row("C5", "broken", grouped(problems))
+        return Row("C5", "broken", group_by_problem(problems))
     ended = all(run.ended_well for run in evidence.groups)
     if not names:
         return Row("C5", "not judged", "no file was written")
-    if not ended or evidence.skipped:
+    if not ended or evidence.skip_reasons:
         return Row("C5", "unproven", "not every run came to its end")
-    return Row("C5", "holds", f"{some(sorted(names))}: one writer each")
+    return Row("C5", "holds", f"{first_few(sorted(names))}: one writer each")
 
 
 def ends_well(evidence: Evidence) -> Row:
@@ -154,17 +164,17 @@ def ends_well(evidence: Evidence) -> Row:
     problems: list[tuple[str, str]] = []
     for run in evidence.groups:
         if not run.ended_well:
-            problems.append((run.name, run.why))
+            problems.append((run.name, run.failure_reason))
         mismatch = _collective_mismatch(run.ranks)
         if mismatch:
             problems.append((run.name, mismatch))
         alive = [trace.rank for trace in run.ranks if trace.group_destroyed is False]
         if run.ended_well and alive:
-            problems.append((run.name, f"rank {listed(alive)} leaves its process group open"))
+            problems.append((run.name, f"rank {comma_list(alive)} leaves its process group open"))
         if run.outcome.left_behind and run.ended_well:
             problems.append((run.name, f"{run.outcome.left_behind} processes were left behind"))
     if problems:
-        return Row("C6", "broken", grouped(problems))
+        return Row("C6", "broken", group_by_problem(problems))
     total = sum(len(run.ranks) for run in evidence.groups)
     return Row(
         "C6",
@@ -184,7 +194,7 @@ def _collective_mismatch(ranks: Sequence[RankTrace]) -> str:
     lists = [
         [
             event
-            for event in trace.of(Collective)
+            for event in trace.events_of(Collective)
             if event.group_size in (None, trace.world_size) and event.op not in _POINT_TO_POINT
         ]
         for trace in ranks
@@ -208,7 +218,7 @@ def schedules_right(evidence: Evidence) -> Row:
     reference = compare.steps(evidence.reference.ranks)
     for run in evidence.groups:
         rates = compare.steps(run.ranks)
-        number = compare.first_beyond(reference, rates, "lr", 1e-12)
+        number = compare.first_step_beyond(reference, rates, "lr", 1e-12)
         if number:
             return Row(
                 "C7",
@@ -219,7 +229,7 @@ def schedules_right(evidence: Evidence) -> Row:
     if not reference:
         return Row("C7", "unproven", "no optimizer step was taken")
     setting, values = "accumulation", {run.accumulation for run in evidence.groups}
-    if not evidence.accumulates:
+    if not evidence.has_accumulation_flag:
         setting, values = "world size", {len(run.ranks) for run in evidence.groups}
     if len(values) < 2:
         return Row("C7", "unproven", f"only one {setting} was run: it takes two to tell")
@@ -229,16 +239,16 @@ def schedules_right(evidence: Evidence) -> Row:
     return Row(
         "C7",
         "holds",
-        f"the same rates at {setting} {listed(sorted(values))}: {len(reference)} steps, "
+        f"the same rates at {setting} {comma_list(sorted(values))}: {len(reference)} steps, "
         f"peak {peak:g}, last {reference[-1].lr:g}",
     )
 
 
-def warnings(evidence: Evidence) -> list[str]:
+def collect_warnings(evidence: Evidence) -> list[str]:
     """Sentences on what weakens the verdict or is worth knowing."""
-    sentences = list(evidence.skipped)
+    sentences = list(evidence.skip_reasons)
     for path in sorted(evidence.groups[0].output.rglob("*pred*")):
-        labels = one_class(path) if path.is_file() else None
+        labels = only_label(path) if path.is_file() else None
         if labels is not None:
             sentences.append(
                 f"{path.name}: only {labels!r} is ever predicted, so a wrong order would not show; "
@@ -247,7 +257,7 @@ def warnings(evidence: Evidence) -> list[str]:
     return sentences
 
 
-def one_class(path: Path) -> str | None:
+def only_label(path: Path) -> str | None:
     """The label that ends every line of a prediction file; None where labels differ."""
     try:
         lines = path.read_text("utf-8").splitlines()

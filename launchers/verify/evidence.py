@@ -13,7 +13,7 @@ from ..trace.events import Closed, Exit
 from ..trace.read import RankTrace, disagreement
 from . import trace_compare as compare
 from .tolerances import FP32, Tolerances
-from .wording import listed
+from .wording import comma_list
 
 Status = Literal["holds", "broken", "unproven", "not judged"]
 TITLES = {
@@ -45,25 +45,25 @@ class Row:
 
 @frozen
 class RunTrace:
-    """One traced run. ``world`` is None for a script on its own, outside any process group.
+    """One traced run. ``world_size`` is None for a script on its own, outside any process group.
 
-    ``wrote`` is its output folder while it ran, ``output`` the folder that was moved to, and
+    ``live_output`` is its output folder while it ran, ``output`` the folder that was moved to, and
     ``trace`` the folder of its trace. Global batch = batch x accumulation x world size.
     """
 
     name: str
-    world: int | None
+    world_size: int | None
     accumulation: int
     outcome: RunOutcome
     ranks: tuple[RankTrace, ...]
-    wrote: Path
+    live_output: Path
     output: Path
     trace: Path
 
     @property
     def ended_well(self) -> bool:
         """Whether all ranks and their launcher exited with 0."""
-        return self.outcome.status == 0 and set(compare.statuses(self.ranks)) == {0}
+        return self.outcome.status == 0 and set(compare.exit_statuses(self.ranks)) == {0}
 
     @property
     def aborted_after_the_end(self) -> bool:
@@ -72,9 +72,9 @@ class RunTrace:
         return self.outcome.status != 0 and ended and "SIGABRT" in self.outcome.cause + self._log()
 
     @property
-    def why(self) -> str:
+    def failure_reason(self) -> str:
         """Why the run failed: which rank hung where, or failed with which error."""
-        statuses = listed(compare.statuses(self.ranks))
+        statuses = comma_list(compare.exit_statuses(self.ranks))
         return (
             disagreement(self.ranks)
             or next(_failures(self.ranks), "")
@@ -103,51 +103,51 @@ def _failures(ranks: Iterable[RankTrace]) -> Iterator[str]:
 class Evidence:
     """All runs that a verdict rests on.
 
-    ``original`` and ``alone`` are the original and the patched script, each on its own.
+    ``original`` and ``patched_alone`` are the original and the patched script, each on its own.
     ``original`` is None where it was not or could not be run, for the reason ``no_original``.
     ``groups`` are runs in process groups; the first has one process and is the reference for the
-    others; ``held_to`` says how far they may differ.
-    ``untouched``: with ``--exact``, the original alone without dropout: every group's reference.
+    others; ``tolerances`` says how far they may differ. ``exact_reference``: with ``--exact``, the
+    original alone without dropout: every group's reference.
 
     Two tables by a group's name:
-    ``again`` holds, where weights may differ, a group of one that predicts with the
+    ``rescored_runs`` holds, where weights may differ, a group of one that predicts with the
     group's checkpoint.
-    ``finer`` holds, where gradient norms are slightly off, a control run with
+    ``rounding_controls`` holds, where gradient norms are slightly off, a control run with
     micro-batches of the same size but another number of ranks.
 
-    ``apart``: why results depend on the accumulation, as where the loss compares the
+    ``accumulation_note``: why results depend on the accumulation, as where the loss compares the
     examples of a micro-batch; a group's reference is then the group of one with its accumulation.
-    ``skipped``: why groups were not run.
-    ``cut``: whether evaluations were cut short on request.
-    ``accumulates``: the script has a flag for gradient accumulation.
-    ``shimmed``: the original needed replacements for parts of older libraries.
-    ``flags`` is the row of C8 and ``patching`` that of C9; neither needs a run.
+    ``skip_reasons``: why groups were not run.
+    ``evaluations_cut_short``: whether evaluations were cut short on request.
+    ``has_accumulation_flag``: the script has a flag for gradient accumulation.
+    ``original_needed_shims``: the original needed replacements for parts of older libraries.
+    ``flags_row`` is the row of C8 and ``patching_row`` that of C9; neither needs a run.
     """
 
     original: RunTrace | None
     no_original: str
-    alone: RunTrace
+    patched_alone: RunTrace
     groups: tuple[RunTrace, ...]
-    flags: Row
-    patching: Row
-    cut: bool = False
-    again: dict[str, RunTrace] = field(factory=dict)
-    finer: dict[str, RunTrace] = field(factory=dict)
-    skipped: tuple[str, ...] = ()
-    untouched: RunTrace | None = None
-    held_to: Tolerances = FP32
-    apart: str = ""
-    shimmed: bool = False
-    accumulates: bool = True
+    flags_row: Row
+    patching_row: Row
+    evaluations_cut_short: bool = False
+    rescored_runs: dict[str, RunTrace] = field(factory=dict)
+    rounding_controls: dict[str, RunTrace] = field(factory=dict)
+    skip_reasons: tuple[str, ...] = ()
+    exact_reference: RunTrace | None = None
+    tolerances: Tolerances = FP32
+    accumulation_note: str = ""
+    original_needed_shims: bool = False
+    has_accumulation_flag: bool = True
 
     @property
     def reference(self) -> RunTrace:
         """The run that all groups are compared with."""
-        return self.untouched or self.groups[0]
+        return self.exact_reference or self.groups[0]
 
     def reference_of(self, run: RunTrace) -> RunTrace:
         """The run whose training and scores a group has to reproduce."""
-        if not self.apart or self.untouched is not None:
+        if not self.accumulation_note or self.exact_reference is not None:
             return self.reference
         candidates = (other for other in self.groups if other.accumulation == run.accumulation)
-        return next(other for other in candidates if other.world == 1 or other is run)
+        return next(other for other in candidates if other.world_size == 1 or other is run)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROUNDING = 1.01e-4
+ROUNDING_TOLERANCE = 1.01e-4
 """Difference allowed between losses logged with four decimals: one unit in the last."""
 _SCORES = re.compile(r"result|score|metric", re.IGNORECASE)
 _DECIMAL = re.compile(r"\d+\.\d+")
@@ -22,7 +22,7 @@ def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
     in a file of scores may then differ by rounding. TensorBoard event files are left out, as host,
     time and process are in their names and contents.
     """
-    list_names = texts_of if text_only else files_of
+    list_names = list_text_files if text_only else list_files
     names, other_names = set(list_names(first)), set(list_names(second))
     pairs = {name: name for name in names | other_names}
     for name in names - other_names if text_only else ():
@@ -38,7 +38,7 @@ def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
 
 
 def _is_same(path: Path, other: Path, *, rounded: bool) -> bool:
-    data, other_data = content(path), content(other)
+    data, other_data = comparable_content(path), comparable_content(other)
     if data is None or other_data is None or not (rounded and _SCORES.search(path.name)):
         return data == other_data
     return _is_rounded(data.decode(), other_data.decode("utf-8", "replace"))
@@ -52,10 +52,10 @@ def _is_rounded(text: str, other: str) -> bool:
     if _DECIMAL.sub("", text) != _DECIMAL.sub("", other):
         return False
     numbers = zip(_DECIMAL.findall(text), _DECIMAL.findall(other), strict=True)
-    return all(math.isclose(float(a), float(b), rel_tol=ROUNDING) for a, b in numbers)
+    return all(math.isclose(float(a), float(b), rel_tol=ROUNDING_TOLERANCE) for a, b in numbers)
 
 
-def content(path: Path) -> bytes | None:
+def comparable_content(path: Path) -> bytes | None:
     """A file's bytes, texts without dates and times; None where there is no file."""
     if not path.is_file():
         return None
@@ -63,18 +63,18 @@ def content(path: Path) -> bytes | None:
     return data if _is_binary(data) else _STAMP.sub(b"", data)
 
 
-def files_of(folder: Path) -> Iterator[str]:
+def list_files(folder: Path) -> Iterator[str]:
     """Paths below a folder, without TensorBoard's event files."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "events.out.tfevents" not in path.name:
             yield path.relative_to(folder).as_posix()
 
 
-def texts_of(folder: Path) -> list[str]:
+def list_text_files(folder: Path) -> list[str]:
     """Paths of text files below a folder, without logs and settings."""
     return [
         name
-        for name in files_of(folder)
+        for name in list_files(folder)
         if not _LOG.search(Path(name).name) and not _is_binary((folder / name).read_bytes())
     ]
 

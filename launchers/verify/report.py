@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import trace_compare as compare
-from .check_evaluation import scores
+from .check_evaluation import evaluation_scores
 from .evidence import Row, RunTrace
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_STEPS_SHOWN = 14
 
 def show(verdict: Verdict, console: Console) -> None:
     """Print steps, evaluations, files, collectives and times, then the rows of the contract."""
-    console.print(verdict.said, soft_wrap=True, markup=False)
+    console.print(verdict.summary, soft_wrap=True, markup=False)
     for table in (
         _steps(verdict),
         _evaluations(verdict.runs),
@@ -114,7 +114,7 @@ def _evaluations(runs: Sequence[RunTrace]) -> Table:
                 run.name,
                 str(number),
                 str(coverage.length),
-                str(len(set(coverage.drawn))),
+                str(len(set(coverage.indices))),
                 str(coverage.missing),
                 str(coverage.repeated),
                 "yes" if coverage.in_order else "no",
@@ -124,7 +124,7 @@ def _evaluations(runs: Sequence[RunTrace]) -> Table:
 
 def _writers(runs: Sequence[RunTrace]) -> Table:
     table = _table("Writers of each file", "file", *[run.name for run in runs])
-    writers = [compare.writers(run.ranks, run.wrote) for run in runs]
+    writers = [compare.writers(run.ranks, run.live_output) for run in runs]
     for name in sorted({name for files in writers for name in files}):
         cells = [", ".join(map(str, sorted(files.get(name, ())))) for files in writers]
         table.add_row(name, *[f"rank {cell}" if cell else "" for cell in cells])
@@ -139,7 +139,7 @@ def _ranks(runs: Sequence[RunTrace]) -> Table:
     for run in runs:
         for trace in run.ranks:
             reduces = sorted(set(compare.all_reduces_per_step(trace)))
-            last = dict(scores(run.ranks, trace))
+            last = dict(evaluation_scores(run.ranks, trace))
             table.add_row(
                 run.name,
                 str(trace.rank),
@@ -184,7 +184,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "schema": 1,
         "holds": verdict.holds,
         "exit_status": verdict.exit_status,
-        "compared": verdict.said,
+        "compared": verdict.summary,
         "rows": [
             {
                 "code": row.code,
@@ -204,7 +204,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 def _run(run: RunTrace) -> dict[str, Any]:
     return {
         "name": run.name,
-        "world_size": run.world,
+        "world_size": run.world_size,
         "accumulation": run.accumulation,
         "exit_status": run.outcome.status,
         "cause": run.outcome.cause,
@@ -224,7 +224,7 @@ def _run(run: RunTrace) -> dict[str, Any]:
             }
             for each in compare.evaluations(run.ranks)
         ],
-        "writers": {k: sorted(v) for k, v in compare.writers(run.ranks, run.wrote).items()},
+        "writers": {k: sorted(v) for k, v in compare.writers(run.ranks, run.live_output).items()},
         "ranks": [
             {
                 "rank": trace.rank,
@@ -232,7 +232,7 @@ def _run(run: RunTrace) -> dict[str, Any]:
                 "steps": len(trace.steps),
                 "all_reduces": compare.all_reduces_per_step(trace),
                 "collectives": [step.collectives for step in trace.steps],
-                "scores": [[key, value] for key, value in scores(run.ranks, trace)],
+                "scores": [[key, value] for key, value in evaluation_scores(run.ranks, trace)],
             }
             for trace in run.ranks
         ],

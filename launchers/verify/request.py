@@ -10,7 +10,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from ...errors import InputError
-from ..planning.precision import computed
+from ..planning.precision import requested_precision
 from ..script.arguments import parse_flags
 from .tolerances import FP32, TOLERANCES, Tolerances
 
@@ -32,7 +32,7 @@ class VerifyRequest:
     an unpatched script itself; ``as_is`` judges the script without one. ``exact`` judges the
     result of ``patch --exact``: every group has to follow the untouched script alone, where the
     batch flag is the batch of the whole group and need not divide. ``unsafe`` also applies patches
-    that need a judgement. ``wanted`` are names of capabilities to add; the original runs
+    that need a judgement. ``capabilities`` are names of capabilities to add; the original runs
     without their flags among ``arguments``, and ``--amp`` selects the tolerances.
 
     The patched script runs in process groups of ``world_sizes``, and in the largest of these with
@@ -48,7 +48,7 @@ class VerifyRequest:
     as_is: bool = False
     exact: bool = False
     unsafe: bool = False
-    wanted: tuple[str, ...] = field(default=(), converter=_strings)
+    capabilities: tuple[str, ...] = field(default=(), converter=_strings)
     world_sizes: tuple[int, ...] = field(default=(1, 2), converter=_numbers)
     accumulations: tuple[int, ...] = field(default=(1, 2), converter=_numbers)
     all_splits: bool = False
@@ -67,7 +67,7 @@ class VerifyRequest:
 
         Raises InputError for an unknown precision, and for options that ``exact`` excludes.
         """
-        name = computed(parse_flags(self.arguments))
+        name = requested_precision(parse_flags(self.arguments))
         if name is not None and name not in TOLERANCES:
             raise InputError(f"--amp {name}: it takes no, bf16 or fp16")
         tolerances = TOLERANCES[name or FP32.precision]

@@ -15,7 +15,7 @@ from . import trace_compare as compare
 from .evidence import RunTrace
 from .scripts import ScriptsUnderTest
 from .tolerances import Tolerances
-from .traced_run import TRACE, Start, command
+from .traced_run import TRACE_FOLDER, StartRun, traced_command
 
 Say = Callable[[str], None]
 NO_LAUNCHER = "environment variable RANK expected"
@@ -24,45 +24,45 @@ NO_LAUNCHER = "environment variable RANK expected"
 
 @frozen
 class RunSpec:
-    """One run of a script: in a group of ``world`` ranks, or on its own where that is None.
+    """One run of a script: in a group of ``world_size`` ranks, or on its own where that is None.
 
     ``options`` are the tracer's. ``sealed``: importing ddpfix fails in it.
-    ``change`` edits the script's arguments. The run begins with a copy of the files in
-    ``start_from``. A script on its own uses no GPU, unless ``cards``.
+    ``change_arguments`` edits the script's arguments. The run begins with a copy of the files in
+    ``start_from``. A script on its own uses no GPU, unless ``use_gpus``.
     """
 
     name: str
     script: Path
-    world: int | None = None
+    world_size: int | None = None
     accumulation: int = 1
     options: tuple[str, ...] = ()
     sealed: bool = True
-    change: Callable[[list[str]], list[str]] = lambda words: words
+    change_arguments: Callable[[list[str]], list[str]] = lambda words: words
     start_from: Path | None = None
-    cards: bool = False
+    use_gpus: bool = False
 
 
 @frozen
 class VerifyRunner:
     """Runs scripts with the settings that all runs of a verification share.
 
-    ``place`` contains all runs. ``alike`` are the tracer's options that make
+    ``folder`` contains all runs. ``determinism_options`` are the tracer's options that make
     runs comparable. ``notes`` collects sentences about the runs for the report.
     """
 
-    place: Path
-    subject: ScriptsUnderTest
+    folder: Path
+    scripts: ScriptsUnderTest
     arguments: tuple[str, ...]
     flags: ScriptFlags
     options: tuple[str, ...]
-    alike: tuple[str, ...]
+    determinism_options: tuple[str, ...]
     seed: int | None
     cpu: bool
     naive: bool
     exact: bool
-    held_to: Tolerances
+    tolerances: Tolerances
     say: Say
-    start: Start
+    start: StartRun
     notes: list[str] = field(factory=list)
 
     def run(self, spec: RunSpec) -> RunTrace:
@@ -74,27 +74,27 @@ class VerifyRunner:
         run = self._run_once(spec)
         if run.aborted_after_the_end:
             self.notes.append(
-                f"{spec.name}: ran twice, as {run.why} after all ranks had ended with 0"
+                f"{spec.name}: ran twice, as {run.failure_reason} after all ranks had ended with 0"
             )
             run = self._run_once(attrs.evolve(spec, name=f"{spec.name}, again"))
         return attrs.evolve(run, name=spec.name)
 
     def _run_once(self, spec: RunSpec) -> RunTrace:
         """Trace a run; all write to the same path, which then moves to the run's own folder."""
-        cpu = self.cpu or (spec.world is None and not spec.cards)
+        cpu = self.cpu or (spec.world_size is None and not spec.use_gpus)
         live_output = self._live_output(spec)
-        run_folder = self.place / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
+        run_folder = self.folder / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
         threads = ["--threads", "1"] if cpu else []
-        traced = command(
+        traced = traced_command(
             spec.script,
-            spec.change(self._arguments(spec, live_output)),
+            spec.change_arguments(self._arguments(spec, live_output)),
             run_folder,
-            world=spec.world,
+            world=spec.world_size,
             options=[*threads, *self.options, *spec.options],
             cpu=cpu,
             sealed=spec.sealed,
         )
-        if spec.world is None or self.exact:
+        if spec.world_size is None or self.exact:
             # The order of sets must not make runs differ.
             traced = attrs.evolve(traced, env=traced.env | {"PYTHONHASHSEED": "0"})
         self.say(f"running {spec.name} …")
@@ -106,21 +106,21 @@ class VerifyRunner:
             output.mkdir()
         run = RunTrace(
             spec.name,
-            spec.world,
+            spec.world_size,
             spec.accumulation,
             result.outcome,
             result.ranks,
             live_output,
             output,
-            run_folder / TRACE,
+            run_folder / TRACE_FOLDER,
         )
         if not run.ended_well:
-            self.say(f"{spec.name}: {run.why}")
+            self.say(f"{spec.name}: {run.failure_reason}")
         return run
 
     def _live_output(self, spec: RunSpec) -> Path:
         """Prepare the path that a run writes to, as the user's output folder is or a copy."""
-        folder = self.place / "output"
+        folder = self.folder / "output"
         shutil.rmtree(folder, ignore_errors=True)
         if spec.start_from is not None:
             shutil.copytree(spec.start_from, folder)
@@ -130,11 +130,13 @@ class VerifyRunner:
 
     def _arguments(self, spec: RunSpec, output: Path) -> list[str]:
         """The script's arguments, with the per-device batch that keeps the global batch."""
-        shares = 1 if self.exact else spec.world or 1  # exact: the flag is the batch of all ranks
+        shares = (
+            1 if self.exact else spec.world_size or 1
+        )  # exact: the flag is the batch of all ranks
         batch = self.flags.global_batch // (shares * spec.accumulation)
         return self.flags.arguments(self.arguments, str(output), batch, spec.accumulation)
 
-    def alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> RunTrace:
+    def run_alone(self, name: str, script: Path, shim: bool, *, sealed: bool) -> RunTrace:
         """Run a script on its own, as the user does: dropout on, no process group.
 
         A script that always makes a process group runs in a group of one.
@@ -150,41 +152,46 @@ class VerifyRunner:
                     world,
                     options=(*seed, *shims),
                     sealed=sealed,
-                    change=self.subject.shared,
+                    change_arguments=self.scripts.arguments_for_original,
                 )
             )
 
         traced = run(name, None)
-        if NO_LAUNCHER not in compare.failure(traced.ranks):
+        if NO_LAUNCHER not in compare.uncaught_exception(traced.ranks):
             return traced
         self.notes.append(f"{name}: makes a process group in any case; ran in a group of one")
         return attrs.evolve(run(f"{name} launched", 1), name=name)
 
-    def group(self, world: int, accumulation: int, shim: bool) -> RunTrace:
+    def run_group(self, world: int, accumulation: int, shim: bool) -> RunTrace:
         """Run the judged script in a process group, dropout off and everything seeded."""
         name = f"x{world}" + (f", accumulation {accumulation}" if accumulation > 1 else "")
         return self.run(
-            RunSpec(name, self.subject.patched, world, accumulation, self.as_groups(shim))
+            RunSpec(name, self.scripts.patched, world, accumulation, self.group_options(shim))
         )
 
-    def untouched(self, script: Path, shim: bool) -> RunTrace:
+    def run_exact_reference(self, script: Path, shim: bool) -> RunTrace:
         """Run the original on its own with the options of groups: dropout off, seeded."""
-        name = "original without dropout" if self.alike else "original, seeded alike"
+        name = "original without dropout" if self.determinism_options else "original, seeded alike"
         return self.run(
             RunSpec(
                 name,
                 script,
-                options=self.as_groups(shim),
+                options=self.group_options(shim),
                 sealed=False,
-                change=self.subject.shared,
-                cards=True,
+                change_arguments=self.scripts.arguments_for_original,
+                use_gpus=True,
             )
         )
 
-    def as_groups(self, shim: bool) -> tuple[str, ...]:
+    def group_options(self, shim: bool) -> tuple[str, ...]:
         """The tracer's options for runs in process groups."""
         seed = ["--seed", str(self.seed)] if self.seed is not None else []
-        return (*self.alike, "--keep-parameters", *seed, *(["--shim-legacy"] if shim else []))
+        return (
+            *self.determinism_options,
+            "--keep-parameters",
+            *seed,
+            *(["--shim-legacy"] if shim else []),
+        )
 
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str:

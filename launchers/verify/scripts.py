@@ -16,12 +16,12 @@ from ...patcher.api import (
     Patch,
     Severity,
     all_capabilities,
-    choose_capabilities,
     decode,
     patch,
+    select_capabilities,
 )
-from ..script.flags import without
-from ..script.source import declared
+from ..script.flags import remove_flag
+from ..script.source import declared_flag_names
 from .evidence import Row
 from .request import VerifyRequest
 
@@ -37,27 +37,27 @@ _HIDDEN = {"__pycache__", ".git"}
 class ScriptsUnderTest:
     """Copies to run: ``patched`` is judged against ``original`` (None where there is none).
 
-    ``said`` is a sentence on which file is which. ``patching`` is the row of C9.
-    ``lacking`` are flags of capabilities that the patched script has and the original lacks.
-    ``apart``: why results depend on the accumulation, or "".
+    ``summary`` is a sentence on which file is which. ``patching_row`` is the row of C9.
+    ``added_flags`` are flags of capabilities that the patched script has and the original lacks.
+    ``accumulation_note``: why results depend on the accumulation, or "".
     """
 
     original: Path | None
     patched: Path
-    said: str
-    patching: Row
-    lacking: tuple[Flag, ...] = ()
-    apart: str = ""
+    summary: str
+    patching_row: Row
+    added_flags: tuple[Flag, ...] = ()
+    accumulation_note: str = ""
 
-    def shared(self, arguments: Sequence[str]) -> list[str]:
+    def arguments_for_original(self, arguments: Sequence[str]) -> list[str]:
         """``arguments`` without those that the original does not know."""
         result = list(arguments)
-        for flag in self.lacking:
-            result = without(result, flag.spelling, takes_value=flag.kind != "bool")
+        for flag in self.added_flags:
+            result = remove_flag(result, flag.spelling, takes_value=flag.kind != "bool")
         return result
 
 
-def prepare(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
+def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     """Copy a script and its original below ``folder``, each with the files in its folder.
 
     Raises InputError when a script cannot be read, is refused by the patcher, or is not in git, or
@@ -68,7 +68,7 @@ def prepare(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
         patch,
         exact=request.exact,
         unsafe=request.unsafe,
-        capabilities=choose_capabilities(request.wanted),
+        capabilities=select_capabilities(request.capabilities),
     )
     if not script.is_file():
         raise InputError(f"{script}: no such script")
@@ -83,16 +83,16 @@ def prepare(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
         return _with_original(before, judged, summary, patch_as_requested)
     if request.as_is:
         summary = f"judged: {script} as it is, without an original"
-        row = patching(judged, None, patch_as_requested)
+        row = check_patching(judged, None, patch_as_requested)
         return ScriptsUnderTest(None, judged, summary, row)
     change = patch_as_requested(judged)
     if change.refusal:
         raise InputError(f"{script}: {change.refusal}")
-    for finding in change.lacking:
+    for finding in change.capability_failures:
         raise InputError(f"{script}: {finding.code} cannot be added: {finding.because}")
     if not change.changes:
         summary = f"{script} needs no patch, and no original is given (--original or --rev)"
-        row = patching(judged, None, patch_as_requested)
+        row = check_patching(judged, None, patch_as_requested)
         return ScriptsUnderTest(None, judged, summary, row)
     before = _copy_script(script, folder / "original")
     change.write()
@@ -104,19 +104,21 @@ def _with_original(
     original: Path, judged: Path, summary: str, patch_as_requested: Callable[[Path], Patch]
 ) -> ScriptsUnderTest:
     """The scripts under test where there is an original to judge against."""
-    codes = {finding.code for finding in patch(original, select=[*ACCUMULATION_MATTERS]).found}
+    codes = {
+        finding.code for finding in patch(original, select=[*ACCUMULATION_MATTERS]).findings_before
+    }
     note = next((text for code, text in ACCUMULATION_MATTERS.items() if code in codes), "")
-    left = patch(judged, select=["DF307"]).found if "DF307" in codes else ()
+    left = patch(judged, select=["DF307"]).findings_before if "DF307" in codes else ()
     if left:
         fix = "--unsafe-fixes changes" if all(one.edits for one in left) else "no fix changes here"
         summary += f"; its loss knows the rank's own batch only, which {fix} (DF307)"
-    row = patching(judged, original, patch_as_requested)
+    row = check_patching(judged, original, patch_as_requested)
     return ScriptsUnderTest(original, judged, summary, row, _added_flags(original, judged), note)
 
 
 def _added_flags(original: Path, judged: Path) -> tuple[Flag, ...]:
     """Flags of capabilities that the judged script declares and the original does not."""
-    added = declared(judged) - declared(original)
+    added = declared_flag_names(judged) - declared_flag_names(original)
     flags = [flag for capability in all_capabilities() for flag in capability.flags]
     return tuple(flag for flag in flags if flag.spelling in added)
 
@@ -178,7 +180,7 @@ def _git_bytes(home: Path, script: Path, *arguments: str) -> bytes:
     return git.stdout
 
 
-def patching(
+def check_patching(
     judged: Path, original: Path | None, patch_as_requested: Callable[[Path], Patch] = patch
 ) -> Row:
     """C9: patching the original gives the judged script; a second patch and a check are silent.
@@ -188,7 +190,7 @@ def patching(
     second = patch_as_requested(judged)
     if second.changes:
         return Row("C9", "broken", f"patching again changes {len(second.changes)} files")
-    left = [finding for finding in second.found if finding.severity is Severity.ERROR]
+    left = [finding for finding in second.findings_before if finding.severity is Severity.ERROR]
     if left:
         first = left[0]
         return Row("C9", "broken", f"check finds {first.code} line {first.line}: {first.because}")
@@ -212,7 +214,11 @@ def patching(
     old, new = (decode(str(path), path.read_bytes()) for path in (original, judged))
     lines = old.text.splitlines(keepends=True)
     same = sum(1 for line in set(lines) & set(new.text.splitlines(keepends=True)))
-    note = f", {len(second.found)} findings without an edit" if second.found else ""
+    note = (
+        f", {len(second.findings_before)} findings without an edit"
+        if second.findings_before
+        else ""
+    )
     return Row(
         "C9",
         "holds",
@@ -221,10 +227,10 @@ def patching(
     )
 
 
-def flags_obeyed(judged: Path, arguments: Sequence[str]) -> Row:
+def check_flags(judged: Path, arguments: Sequence[str]) -> Row:
     """C8: a flag that is passed takes effect, or the patcher reports where it is overwritten."""
     passed = {word.partition("=")[0] for word in arguments if word.startswith("--")}
-    findings = patch(judged, select=["DF704"]).found
+    findings = patch(judged, select=["DF704"]).findings_before
     overwritten = [f for f in findings if f.because.split()[0] in passed]
     if not overwritten:
         return Row("C8", "holds", f"none of the {len(passed)} flags passed is overwritten")

@@ -44,12 +44,12 @@ class GlobalBatch:
 
     ``indices`` into the dataset are sorted and repeated as often as they were drawn; ``epochs`` are
     the training passes (from 0) that they come from, of which there should be one.
-    ``last``: the step is the last one of its epoch.
+    ``ends_epoch``: the step is the last one of its epoch.
     """
 
     indices: tuple[int, ...]
     epochs: tuple[int, ...]
-    last: bool
+    ends_epoch: bool
 
     def lacks(self, other: GlobalBatch) -> list[int]:
         """Examples of ``other`` that are not in this batch, with repetitions."""
@@ -62,22 +62,22 @@ class Coverage:
 
     dataset: str
     length: int
-    drawn: tuple[int, ...]  # in rank order
+    indices: tuple[int, ...]  # in rank order
 
     @property
     def missing(self) -> int:
         """Number of examples that no rank scored."""
-        return self.length - len(set(self.drawn) & set(range(self.length)))
+        return self.length - len(set(self.indices) & set(range(self.length)))
 
     @property
     def repeated(self) -> int:
         """Number of scores beyond the first of each example."""
-        return sum(count - 1 for count in Counter(self.drawn).values())
+        return sum(count - 1 for count in Counter(self.indices).values())
 
     @property
     def in_order(self) -> bool:
         """Whether each example was scored once, in the dataset's order."""
-        return self.drawn == tuple(range(self.length))
+        return self.indices == tuple(range(self.length))
 
 
 def steps(run: Run) -> list[StepNumbers]:
@@ -110,7 +110,7 @@ def deviation(
     return worst
 
 
-def draws(run: Run) -> list[GlobalBatch]:
+def global_batches(run: Run) -> list[GlobalBatch]:
     """The examples of every optimizer step of a run, all ranks together."""
     per_rank = [_batches_of_rank(trace) for trace in run]
     joined = [
@@ -122,7 +122,7 @@ def draws(run: Run) -> list[GlobalBatch]:
     ]
     next_epochs = [*(epochs for _, epochs in joined), ()][1:]
     return [
-        GlobalBatch(indices, epochs, last=not set(epochs[-1:]) & set(following))
+        GlobalBatch(indices, epochs, ends_epoch=not set(epochs[-1:]) & set(following))
         for (indices, epochs), following in zip(joined, next_epochs, strict=True)
     ]
 
@@ -148,10 +148,10 @@ def _batches_of_rank(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
 
 
 def _passes_with_backward(trace: RankTrace) -> set[int | None]:
-    return {event.pass_id for event in trace.of(Backward)}
+    return {event.pass_id for event in trace.events_of(Backward)}
 
 
-def ranks_part(run: Run) -> int:
+def first_divergent_step(run: Run) -> int:
     """The first step (from 1) after which the ranks' parameters differ; 0 where they never do."""
     for number, ranks in enumerate(zip(*(trace.steps for trace in run), strict=False), 1):
         sums = {step.checksum.sha256 for step in ranks if step.checksum is not None}
@@ -160,7 +160,7 @@ def ranks_part(run: Run) -> int:
     return 0
 
 
-def first_beyond(
+def first_step_beyond(
     first: Sequence[StepNumbers], second: Sequence[StepNumbers], quantity: str, tolerance: float
 ) -> int:
     """The first step (from 1) where two runs are further apart than ``tolerance``; 0 for none."""
@@ -221,7 +221,7 @@ def writers_outside(run: Run, folder: Path) -> dict[str, set[int]]:
 SAVERS = {"torch.save", "safetensors"}
 
 
-def written_in_place(run: Run) -> list[str]:
+def checkpoints_written_in_place(run: Run) -> list[str]:
     """Checkpoints written under their final name, so that a reader may find half a file."""
     problems = []
     for trace in run:
@@ -240,17 +240,17 @@ def _relative_to(path: Path, folder: Path) -> str:
         return ""
 
 
-def metric(run: Run, key: str) -> list[float]:
+def metric_values(run: Run, key: str) -> list[float]:
     """Values that rank 0 logged under ``key``, in order."""
     return [event.value for event in run[0].metrics if event.key == key]
 
 
-def statuses(run: Run) -> list[int | None]:
+def exit_statuses(run: Run) -> list[int | None]:
     """Exit status of each rank; None where a process was killed."""
     return [trace.status for trace in run]
 
 
-def failure(run: Run) -> str:
+def uncaught_exception(run: Run) -> str:
     """The first uncaught exception of a run, on one line; "" where there is none."""
     for trace in run:
         end = trace.last(Exit)

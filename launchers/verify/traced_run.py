@@ -9,12 +9,12 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ..backends.command import STALE, STALE_PREFIXES, Command
-from ..backends.registry import starting
+from ..backends.command import STALE_PREFIXES, STALE_VARIABLES, Command
+from ..backends.registry import launcher_command
 from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
 from ..trace.read import RankTrace, read
 
-TRACE = "trace"
+TRACE_FOLDER = "trace"
 GROUP_OF_ONE = {
     "RANK": "0",
     "LOCAL_RANK": "0",
@@ -39,16 +39,18 @@ class TracedRun:
         return (self.folder / LOG).read_text("utf-8", errors="replace")
 
 
-def prefix(folder: Path, options: Sequence[str] = (), *, sealed: bool = False) -> tuple[str, ...]:
+def tracer_prefix(
+    folder: Path, options: Sequence[str] = (), *, sealed: bool = False
+) -> tuple[str, ...]:
     """The interpreter's arguments before a script's name that trace it into ``folder``.
 
     ``sealed``: importing ddpfix fails in it.
     """
     tracer = "ddpfix.launchers.trace" + (".sealed" if sealed else "")
-    return ("-m", tracer, "--out", str(folder / TRACE), *options)
+    return ("-m", tracer, "--out", str(folder / TRACE_FOLDER), *options)
 
 
-def command(
+def traced_command(
     script: Path,
     arguments: Sequence[str],
     folder: Path,
@@ -64,11 +66,13 @@ def command(
     world size uses, while a script on its own draws from torch's global generator. It needs no
     launcher, which would only import torch once more, but the variables that a launcher sets.
     """
-    tracer = prefix(folder, options, sealed=sealed)
+    tracer = tracer_prefix(folder, options, sealed=sealed)
     # The direct back end, as torchrun would import torch once more.
     count = world or 1
-    start = starting("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
-    stale = [name for name in os.environ if name in STALE or name.startswith(STALE_PREFIXES)]
+    start = launcher_command("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
+    stale = [
+        name for name in os.environ if name in STALE_VARIABLES or name.startswith(STALE_PREFIXES)
+    ]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:
         variables |= GROUP_OF_ONE
@@ -81,14 +85,14 @@ def command(
     )
 
 
-def trace(traced: Command, folder: Path) -> TracedRun:
+def run_traced(traced: Command, folder: Path) -> TracedRun:
     """Run a command of the tracer quietly, to its end, and read its trace.
 
     Raises InputError when the program cannot be started or left no trace.
     """
     outcome = run(traced, folder, limits=RunLimits(grace=10.0), output=OutputOptions(quiet=True))
-    return TracedRun(outcome, tuple(read(folder / TRACE)), folder)
+    return TracedRun(outcome, tuple(read(folder / TRACE_FOLDER)), folder)
 
 
-Start = Callable[[Command, Path], TracedRun]
+StartRun = Callable[[Command, Path], TracedRun]
 """Makes a traced run; ``trace`` is the usual one."""

@@ -13,18 +13,18 @@ from attrs import field, frozen
 
 from ...errors import InputError
 from ..gpus.nvml import inventory
-from ..script.flags import find, without
+from ..script.flags import find_script_flags, remove_flag
 from . import naive
 from . import trace_compare as compare
-from .check_evaluation import scores_differ
-from .check_training import match, nearly, pairs, parted
-from .checks import FOREIGN, judge, warnings
+from .check_evaluation import score_difference
+from .check_training import compare_runs, compare_runs_loosely, pairs_to_compare, weights_may_differ
+from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge
 from .evidence import Evidence, Row, RunTrace
 from .matrix import plan_splits
 from .request import VerifyRequest
 from .runner import RunSpec, Say, VerifyRunner
-from .scripts import ScriptsUnderTest, flags_obeyed, prepare
-from .traced_run import Start, trace
+from .scripts import ScriptsUnderTest, check_flags, prepare_scripts
+from .traced_run import StartRun, run_traced
 
 LEGACY_FAILURES = (
     "cannot import name 'AdamW' from 'transformers",
@@ -40,14 +40,14 @@ LEGACY_FAILURES = (
 class Verdict:
     """The verdict of all runs on the contract.
 
-    ``said`` is a sentence on what was compared, ``notes`` are remarks that weaken the verdict.
+    ``summary`` is a sentence on what was compared, ``notes`` are remarks that weaken the verdict.
     ``hang`` says where the ranks of a hung run stood, and ``stacks`` holds the frames of each
     rank's main thread.
     """
 
     rows: tuple[Row, ...]
     evidence: Evidence
-    said: str
+    summary: str
     notes: tuple[str, ...]
     hang: str = ""
     stacks: dict[str, list[str]] = field(factory=dict)
@@ -80,7 +80,7 @@ class Verdict:
     def runs(self) -> tuple[RunTrace, ...]:
         """All runs, in the order of the table's columns."""
         evidence = self.evidence
-        single = (evidence.original, evidence.alone, evidence.untouched)
+        single = (evidence.original, evidence.patched_alone, evidence.exact_reference)
         return (*(run for run in single if run is not None), *evidence.groups)
 
 
@@ -89,7 +89,7 @@ def verify(
     *,
     folder: Path | None = None,
     say: Say = lambda _: None,
-    start: Start = trace,
+    start: StartRun = run_traced,
 ) -> Verdict:
     """Judge a patched script against its original, row by row of the contract.
 
@@ -104,31 +104,31 @@ def verify(
     """
     tolerances = request.tolerances()
     with _runs_folder(folder) as runs_folder:
-        scripts = prepare(request, runs_folder / "code")
+        scripts = prepare_scripts(request, runs_folder / "code")
         if request.exact and scripts.original is None:
             raise InputError(
                 f"{request.script}: --exact needs the untouched script: --original or --rev"
             )
         if request.against_naive:
             scripts = _with_naive_edits(scripts)
-        say(scripts.said)
+        say(scripts.summary)
         runner = VerifyRunner(
-            place=runs_folder,
-            subject=scripts,
+            folder=runs_folder,
+            scripts=scripts,
             arguments=request.arguments,
-            flags=find(
+            flags=find_script_flags(
                 request.arguments,
                 scripts.patched,
                 recipe=request.recipe,
                 global_batch=request.global_batch,
             ),
             options=request.tracer_options(),
-            alike=() if request.keep_dropout else ("--no-dropout",),
+            determinism_options=() if request.keep_dropout else ("--no-dropout",),
             seed=0 if request.exact and request.seed is None else request.seed,
             cpu=len(inventory().usable) < max(request.world_sizes),
             naive=request.against_naive,
             exact=request.exact,
-            held_to=tolerances,
+            tolerances=tolerances,
             say=say,
             start=start,
         )
@@ -139,37 +139,41 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
     """Make all runs of a verification."""
     original, no_original, shim = _run_original(runner)
     naive_shim = shim and runner.naive
-    alone = runner.alone("patched", runner.subject.patched, naive_shim, sealed=True)
-    if not alone.ended_well and original is None and FOREIGN not in alone.why:
+    alone = runner.run_alone("patched", runner.scripts.patched, naive_shim, sealed=True)
+    if (
+        not alone.ended_well
+        and original is None
+        and DDPFIX_IMPORT_ERROR not in alone.failure_reason
+    ):
         raise InputError(
             "nothing to judge: the script fails in one process, patched as well "
-            f"({alone.why}); original: {no_original}"
+            f"({alone.failure_reason}); original: {no_original}"
         )
     untouched = None
     if runner.exact:
-        if original is None or runner.subject.original is None:
+        if original is None or runner.scripts.original is None:
             raise InputError(f"--exact: nothing to hold the ranks to: {no_original}")
-        untouched = runner.untouched(runner.subject.original, shim)
+        untouched = runner.run_exact_reference(runner.scripts.original, shim)
     groups, skipped = _run_groups(runner, request, naive_shim)
     evidence = Evidence(
         original=original,
         no_original=no_original,
-        alone=alone,
+        patched_alone=alone,
         groups=groups,
-        flags=flags_obeyed(runner.subject.patched, runner.arguments),
-        patching=runner.subject.patching,
-        cut=bool(request.max_eval_batches),
-        skipped=skipped,
-        untouched=untouched,
-        held_to=runner.held_to,
-        apart=runner.subject.apart,
-        shimmed=shim,
-        accumulates=runner.flags.accumulation is not None,
+        flags_row=check_flags(runner.scripts.patched, runner.arguments),
+        patching_row=runner.scripts.patching_row,
+        evaluations_cut_short=bool(request.max_eval_batches),
+        skip_reasons=skipped,
+        exact_reference=untouched,
+        tolerances=runner.tolerances,
+        accumulation_note=runner.scripts.accumulation_note,
+        original_needed_shims=shim,
+        has_accumulation_flag=runner.flags.accumulation is not None,
     )
     return attrs.evolve(
         evidence,
-        again=_score_again(runner, evidence),
-        finer=_rounding_controls(runner, evidence, naive_shim),
+        rescored_runs=_score_again(runner, evidence),
+        rounding_controls=_rounding_controls(runner, evidence, naive_shim),
     )
 
 
@@ -182,7 +186,7 @@ def _run_groups(
         request.world_sizes,
         request.accumulations,
         exact=runner.exact,
-        accumulation_matters=bool(runner.subject.apart),
+        accumulation_matters=bool(runner.scripts.accumulation_note),
         all_splits=request.all_splits,
     )
     groups: list[RunTrace] = []
@@ -191,28 +195,28 @@ def _run_groups(
         if groups and any(trace.hang for trace in groups[-1].ranks):
             skipped.append(f"x{world}, accumulation {accumulation}: not run after the hang")
             continue
-        groups.append(runner.group(world, accumulation, shim))
+        groups.append(runner.run_group(world, accumulation, shim))
     runner.notes.extend(undividable)
     return tuple(groups), tuple(skipped)
 
 
 def _run_original(runner: VerifyRunner) -> tuple[RunTrace | None, str, bool]:
     """The original's run, why there is none, and whether it needed the legacy shims."""
-    script = runner.subject.original
+    script = runner.scripts.original
     if script is None:
         return None, "no original: give --original FILE or --rev REVISION", False
-    run = runner.alone("original", script, shim=False, sealed=False)
-    failure = compare.failure(run.ranks)
+    run = runner.run_alone("original", script, shim=False, sealed=False)
+    failure = compare.uncaught_exception(run.ranks)
     shim = not run.ended_well and any(text in failure for text in LEGACY_FAILURES)
     if shim:
         runner.notes.append(
             f"the original does not run here as it is ({failure}); it ran with transformers.AdamW, "
             "a count of one card, masks of token pairs and the like supplied"
         )
-        run = runner.alone("original shimmed", script, shim=True, sealed=False)
+        run = runner.run_alone("original shimmed", script, shim=True, sealed=False)
         run = attrs.evolve(run, name="original")
     if not run.ended_well:
-        return None, f"the original does not run here: {run.why}", shim
+        return None, f"the original does not run here: {run.failure_reason}", shim
     return run, "", shim
 
 
@@ -225,15 +229,20 @@ def _rounding_controls(runner: VerifyRunner, evidence: Evidence, shim: bool) -> 
     if runner.exact or runner.flags.accumulation is None:
         return controls
     groups = list(evidence.groups)
-    for run, base in pairs(evidence):
-        tolerances, parts = evidence.held_to, len(run.ranks) * run.accumulation
-        if not match(base, run, tolerances).problem or not nearly(base, run, tolerances).follows:
+    for run, base in pairs_to_compare(evidence):
+        tolerances, parts = evidence.tolerances, len(run.ranks) * run.accumulation
+        if (
+            not compare_runs(base, run, tolerances).problem
+            or not compare_runs_loosely(base, run, tolerances).follows
+        ):
             continue
         # The control of several ranks is a group of one, and the other way round.
         candidates = (each for each in groups if len(each.ranks) * each.accumulation == parts)
-        control = next((each for each in candidates if (each.world == 1) != (run.world == 1)), None)
-        if control is None and run.world != 1 and runner.flags.global_batch % parts == 0:
-            groups.append(control := runner.group(1, parts, shim))
+        control = next(
+            (each for each in candidates if (each.world_size == 1) != (run.world_size == 1)), None
+        )
+        if control is None and run.world_size != 1 and runner.flags.global_batch % parts == 0:
+            groups.append(control := runner.run_group(1, parts, shim))
         if control is not None:
             controls[run.name] = control
     return controls
@@ -245,19 +254,19 @@ def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace
     Metrics and predictions are then compared at the same weights.
     """
     rescored: dict[str, RunTrace] = {}
-    if evidence.cut or runner.exact or "--do_train" not in runner.arguments:
+    if evidence.evaluations_cut_short or runner.exact or "--do_train" not in runner.arguments:
         return rescored
-    for run, _ in pairs(evidence):
+    for run, _ in pairs_to_compare(evidence):
         reference = evidence.reference_of(run)
         ended_well = run.ended_well and reference.ended_well
-        if ended_well and scores_differ(reference, run) and parted(evidence, run):
+        if ended_well and score_difference(reference, run) and weights_may_differ(evidence, run):
             rescored[run.name] = runner.run(
                 RunSpec(
                     f"{run.name}, scored by one",
-                    runner.subject.patched,
-                    world=1,
-                    options=runner.alike,
-                    change=lambda words: without(words, "--do_train"),
+                    runner.scripts.patched,
+                    world_size=1,
+                    options=runner.determinism_options,
+                    change_arguments=lambda words: remove_flag(words, "--do_train"),
                     start_from=run.output,
                 )
             )
@@ -274,8 +283,8 @@ def _with_naive_edits(scripts: ScriptsUnderTest) -> ScriptsUnderTest:
     edits = naive.rewrite(scripts.patched)
     return attrs.evolve(
         scripts,
-        said=f"judged: the original with the usual two edits: {'; '.join(edits)}",
-        patching=Row("C9", "not judged", "edited by sed, not by ddpfix"),
+        summary=f"judged: the original with the usual two edits: {'; '.join(edits)}",
+        patching_row=Row("C9", "not judged", "edited by sed, not by ddpfix"),
     )
 
 
@@ -289,9 +298,9 @@ def _verdict(evidence: Evidence, scripts: ScriptsUnderTest, notes: Sequence[str]
     return Verdict(
         rows=tuple(judge(evidence)),
         evidence=evidence,
-        said=scripts.said,
-        notes=(*notes, *warnings(evidence)),
-        hang=f"{hung[0].name}: {hung[0].why}" if hung else "",
+        summary=scripts.summary,
+        notes=(*notes, *collect_warnings(evidence)),
+        hang=f"{hung[0].name}: {hung[0].failure_reason}" if hung else "",
         stacks=stacks,
     )
 

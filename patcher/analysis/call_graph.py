@@ -62,7 +62,7 @@ def _is_method_call(module: Module, call: ast.Call, owner: ast.ClassDef) -> bool
     return isinstance(value, ast.Call) and module.dotted(value.func).endswith(owner.name)
 
 
-def called(graph: CallGraph, names: set[str]) -> set[Function]:
+def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
     """Functions (or constructors of classes) with these names, and all functions they call."""
     by_name: dict[str, list[tuple[Module, Function]]] = {}
     for module in graph.modules:

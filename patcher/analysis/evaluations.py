@@ -19,10 +19,10 @@ from ..source.tree import (
     is_empty_list,
     is_inside,
     is_number,
+    locate,
     names_within,
     number_of,
     parameters,
-    place,
     within,
 )
 from .call_graph import CallGraph
@@ -71,7 +71,7 @@ class Evaluation:
             node = parent
 
     @cached_property
-    def touched(self) -> set[str]:
+    def changed_names(self) -> set[str]:
         """Names that the loop binds or calls methods of."""
         return bound_names(self.loop) | {
             call.func.value.id
@@ -81,7 +81,7 @@ class Evaluation:
 
     def leaves(self, name: str) -> bool:
         """Whether code outside the loop may read the value that the loop gave a name."""
-        return name in self.touched and survives(self.module, self.loop, name)
+        return name in self.changed_names and survives(self.module, self.loop, name)
 
     @cached_property
     def accumulators(self) -> dict[str, ast.stmt] | None:
@@ -264,7 +264,7 @@ def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
 
 def stands_above(module: Module, stmt: ast.stmt, node: ast.AST) -> bool:
     """Whether a statement comes before ``node`` in its own block."""
-    table, number = place(stmt)
+    table, number = locate(stmt)
     last = number_of(module.body(stmt)[-1])
     return table.ends[number] <= number_of(node) < table.ends[last]
 

@@ -9,10 +9,10 @@ from ...record import record
 from ..source.module import Module
 from ..source.tree import Function, everywhere, within
 
-TURNS = ("t", "T", "transpose", "mT")
+TRANSPOSES = ("t", "T", "transpose", "mT")
 
 
-def is_own_number(module: Module, labels: ast.expr) -> bool:
+def is_arange(module: Module, labels: ast.expr) -> bool:
     """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``."""
     value = module.definition(labels, labels) or labels
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
@@ -78,7 +78,7 @@ def is_all_pairs_rule(rule: str) -> bool:
 def transposed_operand(node: ast.expr) -> ast.expr | None:
     """``x`` of ``x.t()``, ``x.T`` and ``x.transpose(0, 1)``."""
     inner = node.func if isinstance(node, ast.Call) else node
-    if isinstance(inner, ast.Attribute) and inner.attr in TURNS:
+    if isinstance(inner, ast.Attribute) and inner.attr in TRANSPOSES:
         return inner.value
     return None
 
@@ -103,7 +103,7 @@ class Mask:
     labels: tuple[ast.expr, ast.expr]
 
 
-def masked(module: Module) -> Iterator[tuple[Product, Mask]]:
+def masked_products(module: Module) -> Iterator[tuple[Product, Mask]]:
     """Products in a ``forward`` that compares labels pairwise, each with that comparison."""
     for function in module.all_functions:
         mask = next(masks(function), None) if function.name == "forward" else None

@@ -9,18 +9,18 @@ from functools import lru_cache
 
 from ...errors import InputError
 from ..source.files import Source, decode, read_bytes
-from ..source.module import MOST_RECENT, Module
+from ..source.module import MAX_CACHED_FILES, Module
 from .program import Program
 
-Look = Callable[[str], Source | None]
+SourceReader = Callable[[str], Source | None]
 
 
-def look(path: str) -> Source | None:
+def read_source(path: str) -> Source | None:
     """Read ``path``; None where there is no such file. Raises InputError."""
     return decode(path, read_bytes(path)) if os.path.isfile(path) else None
 
 
-def read_program(path: str, data: bytes | None = None, look: Look = look) -> Program:
+def read_program(path: str, data: bytes | None = None, look: SourceReader = read_source) -> Program:
     """Read the program whose script is ``path``; ``data`` replaces the file's content.
 
     All other files are read through ``look``, which lets a caller record what the program depends
@@ -31,7 +31,7 @@ def read_program(path: str, data: bytes | None = None, look: Look = look) -> Pro
     return with_siblings(script, look)
 
 
-def with_siblings(script: Module, look: Look = look) -> Program:
+def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
     """The program of ``script`` and the modules in its folder that it imports, also indirectly.
 
     A library module becomes a program without siblings.
@@ -61,7 +61,7 @@ def with_siblings(script: Module, look: Look = look) -> Program:
     return Program(script, tuple(siblings))
 
 
-@lru_cache(maxsize=MOST_RECENT)
+@lru_cache(maxsize=MAX_CACHED_FILES)
 def module_of(source: Source) -> Module:
     """Parse a file.
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeVar
 
-from ...record import changed, record
+from ...record import record, replace
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, parameters, position, within
 from .call_graph import CallGraph
@@ -20,7 +20,11 @@ Result = TypeVar("Result", ast.Return, ast.Yield)
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
 PASSED_THROUGH = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
-CHOICE = ("choice", "next", "choices")  # calls that return an element of their first argument
+ELEMENT_CALLS = (
+    "choice",
+    "next",
+    "choices",
+)  # calls that return an element of their first argument
 
 
 @record
@@ -36,7 +40,7 @@ class Loader:
     batch_size: ast.expr | None
     drop_last: bool  # whether an incomplete last batch is dropped
     cycle: ast.Call | None = None  # the itertools.cycle around it
-    asked: ast.Call | None = None  # the call of the function that constructs it
+    factory_call: ast.Call | None = None  # the call of the function that constructs it
 
     def shares_with(self, other: Loader) -> bool:
         """Whether both use one sampler; without samplers, whether they are one construction."""
@@ -45,7 +49,7 @@ class Loader:
         return self.call is other.call
 
     @property
-    def distributed(self) -> list[ast.Call]:
+    def distributed_samplers(self) -> list[ast.Call]:
         """Constructions of a DistributedSampler that this loader may use."""
         return [
             node
@@ -57,20 +61,20 @@ class Loader:
 
 def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
     """The loader that a loop iterates over."""
-    return trace(graph, module, loop.iter)
+    return trace_loader(graph, module, loop.iter)
 
 
 def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loader | None:
     """The loader in the first ``next(loader)`` among the statements."""
     for call in within(body, ast.Call):
         if isinstance(call.func, ast.Name) and call.func.id == "next" and call.args:
-            loader = trace(graph, module, call.args[0])
+            loader = trace_loader(graph, module, call.args[0])
             if loader is not None:
                 return loader
     return None
 
 
-def trace(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
+def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
     """The loader that ``node`` evaluates to or iterates over; None for anything else."""
     if depth > MAX_DEPTH:
         return None
@@ -82,7 +86,7 @@ def trace(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> L
             return loader and _with_local_name(module, loader, node)
         case ast.Attribute(value=ast.Name(id="self")):
             loader = _trace_attribute(graph, module, node, depth)
-            return loader and changed(loader, name=module.text(node), scope=module.function(node))
+            return loader and replace(loader, name=module.text(node), scope=module.function(node))
         case ast.Subscript():
             return _trace_element(graph, module, node.value, None, depth + 1)
     return None
@@ -93,7 +97,7 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
     scope = module.function(node)
     if loader.name and loader.scope is scope:
         return loader
-    return changed(loader, name=node.id, scope=scope)
+    return replace(loader, name=node.id, scope=scope)
 
 
 def loader_from_call(module: Module, call: ast.Call) -> Loader:
@@ -149,11 +153,11 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     if name == "DataLoader":
         return loader_from_call(module, call)
     if name == "cycle" and call.args:
-        loader = trace(graph, module, call.args[0], depth + 1)
-        return loader and changed(loader, cycle=call)
+        loader = trace_loader(graph, module, call.args[0], depth + 1)
+        return loader and replace(loader, cycle=call)
     if name in PASSED_THROUGH and call.args:
-        return trace(graph, module, call.args[0], depth + 1)
-    if name in CHOICE and call.args:
+        return trace_loader(graph, module, call.args[0], depth + 1)
+    if name in ELEMENT_CALLS and call.args:
         return _trace_element(graph, module, call.args[0], None, depth + 1)
     for where, value in returned_values(graph, module, call, ast.Return):
         loader = _trace_result(graph, where, value, call, depth)
@@ -189,9 +193,9 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
             index, holder = holder.elts.index(store), module.parents[holder]
         match holder:
             case ast.Assign() if index is None:
-                return trace(graph, module, holder.value, depth + 1)
+                return trace_loader(graph, module, holder.value, depth + 1)
             case ast.AnnAssign(value=ast.expr() as value):
-                return trace(graph, module, value, depth + 1)
+                return trace_loader(graph, module, value, depth + 1)
             case ast.Assign():
                 return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
             case ast.For():
@@ -205,7 +209,7 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         for store in reversed(module.stores[None, name.id]):
             holder = module.parents[store]
             if isinstance(holder, ast.Assign):
-                return trace(graph, module, holder.value, depth + 1)
+                return trace_loader(graph, module, holder.value, depth + 1)
     return None
 
 
@@ -216,7 +220,7 @@ def _trace_parameter(
     first: Loader | None = None
     for where, call in graph.callers(function):
         value = argument_for_parameter(module, function, call, name)
-        loader = None if value is None else trace(graph, where, value, depth + 1)
+        loader = None if value is None else trace_loader(graph, where, value, depth + 1)
         if loader is None:
             return None
         first = first or loader
@@ -244,7 +248,7 @@ def _trace_attribute(
     for stmt in everywhere(owner, ast.Assign):
         for target in stmt.targets:
             if isinstance(target, ast.Attribute) and module.text(target) == module.text(node):
-                return trace(graph, module, stmt.value, depth + 1)
+                return trace_loader(graph, module, stmt.value, depth + 1)
     return None
 
 
@@ -253,7 +257,7 @@ def _trace_unpacked(
 ) -> Loader | None:
     """The loader at one index of a tuple: literal, returned by a call, or yielded to ``next``."""
     if isinstance(value, ast.Tuple) and index < len(value.elts):
-        return trace(graph, module, value.elts[index], depth)
+        return trace_loader(graph, module, value.elts[index], depth)
     if depth > MAX_DEPTH:
         return None
     if isinstance(value, ast.Name):
@@ -277,16 +281,16 @@ def _trace_element(
         return None
     match container:
         case ast.ListComp() | ast.GeneratorExp():
-            return trace(graph, module, container.elt, depth + 1)
+            return trace_loader(graph, module, container.elt, depth + 1)
         case ast.List() | ast.Tuple():
-            loaders = [trace(graph, module, item, depth + 1) for item in container.elts]
+            loaders = [trace_loader(graph, module, item, depth + 1) for item in container.elts]
             return next((loader for loader in loaders if loader is not None), None)
         case ast.Name():
             values = module.alternatives(container, container)
             return _trace_element(graph, module, values[-1], index, depth + 1) if values else None
         case ast.Call():
             name = module.last_name(container.func)
-            if name in (*PASSED_THROUGH, *CHOICE, "cycle") and container.args:
+            if name in (*PASSED_THROUGH, *ELEMENT_CALLS, "cycle") and container.args:
                 return _trace_element(graph, module, container.args[0], index, depth + 1)
             for where, value in returned_values(graph, module, container, ast.Yield):
                 item = value
@@ -307,13 +311,13 @@ def _trace_result(
     if function is not None and len(values) > 1:
         possible = [value for value in values if _is_possible(module, function, value, call)]
         item = possible[-1] if 0 < len(possible) < len(values) else item
-    loader = trace(graph, module, item, depth + 1)
+    loader = trace_loader(graph, module, item, depth + 1)
     if loader is None or function is None:
         return loader
     samplers = tuple(s for s in loader.samplers if _is_possible(module, function, s, call))
     is_factory = loader.module is module and module.function(loader.call) is function
-    asked = call if is_factory else loader.asked
-    return changed(loader, samplers=samplers or loader.samplers, asked=asked)
+    asked = call if is_factory else loader.factory_call
+    return replace(loader, samplers=samplers or loader.samplers, asked=asked)
 
 
 def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
@@ -325,7 +329,11 @@ def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.C
         if isinstance(up, ast.If) and child is not up.test:
             is_negated = isinstance(up.test, ast.UnaryOp) and isinstance(up.test.op, ast.Not)
             name = up.test.operand if isinstance(up.test, ast.UnaryOp) else up.test
-            truth = literal(module, function, call, name.id) if isinstance(name, ast.Name) else None
+            truth = (
+                literal_truth(module, function, call, name.id)
+                if isinstance(name, ast.Name)
+                else None
+            )
             in_body = any(item is child for item in up.body)
             if truth is not None and (truth is not is_negated) is not in_body:
                 return False
@@ -333,7 +341,7 @@ def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.C
     return True
 
 
-def literal(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
+def literal_truth(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
     """Whether a parameter is true for one call; None unless its argument is a literal."""
     value = argument_for_parameter(module, function, call, name) or default_value(function, name)
     return bool(value.value) if isinstance(value, ast.Constant) else None

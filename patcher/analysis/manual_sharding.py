@@ -14,12 +14,12 @@ from ..source.module import Module
 from ..source.tree import everywhere, parameters
 from .loaders import argument_for_parameter
 from .program import Program
-from .rank_reach import RANK, WORLD, Role, value
+from .rank_reach import RANK_OF_ROLE, WORLD_SIZE_OF_ROLE, Role, value_for_role
 
 OWNERS = (ast.FunctionDef, ast.ClassDef)
 
 
-def dealt(program: Program, module: Module) -> Iterator[ast.expr]:
+def manual_shards(program: Program, module: Module) -> Iterator[ast.expr]:
     """The expressions that select a rank's examples, except in helpers that patching inserted."""
     for node in selections_by_rank(program, module):
         owners = [up.name for up in module.ancestors(node) if isinstance(up, OWNERS)]
@@ -69,9 +69,9 @@ def is_rank(program: Program, module: Module, node: ast.expr) -> bool:
     names = {name.id for name in everywhere(node, ast.Name)}
     if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
         return not is_constant(program, module, node)
-    return [value(module, node, role) for role in (Role.MAIN, Role.OTHER)] == [
-        RANK[Role.MAIN],
-        RANK[Role.OTHER],
+    return [value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER)] == [
+        RANK_OF_ROLE[Role.MAIN],
+        RANK_OF_ROLE[Role.OTHER],
     ]
 
 
@@ -79,9 +79,9 @@ def is_world_size(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether an expression is the number of processes."""
     if isinstance(node, ast.Name) and node.id == "world_size":
         return not is_constant(program, module, node)
-    return value(module, node, Role.OTHER) == WORLD[Role.OTHER] and not isinstance(
-        node, ast.Constant
-    )
+    return value_for_role(module, node, Role.OTHER) == WORLD_SIZE_OF_ROLE[
+        Role.OTHER
+    ] and not isinstance(node, ast.Constant)
 
 
 def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
@@ -105,12 +105,12 @@ def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
     )
 
 
-def forks(module: Module) -> Iterator[ast.If]:
+def single_process_tests(module: Module) -> Iterator[ast.If]:
     """Tests like ``if args.local_rank == -1: local_rank, world_size = 0, 1`` with an else."""
     for stmt in module.nodes(ast.If):
-        if value(module, stmt.test, Role.SINGLE) is not True or not stmt.orelse:
+        if value_for_role(module, stmt.test, Role.SINGLE) is not True or not stmt.orelse:
             continue
-        if value(module, stmt.test, Role.OTHER) is not False:
+        if value_for_role(module, stmt.test, Role.OTHER) is not False:
             continue
         single, several = assignments(stmt.body), assignments(stmt.orelse)
         if single is None or several is None or set(single) != set(several):

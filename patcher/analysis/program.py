@@ -14,7 +14,7 @@ from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function, uses
+from ..source.tree import Function, name_uses
 from .call_graph import CallGraph
 from .evaluations import Evaluation, find_evaluations
 from .loaders import Loader
@@ -28,7 +28,9 @@ class Program(CallGraph):
 
     def __init__(self, script: Module, siblings: tuple[Module, ...] = ()) -> None:
         super().__init__(script, siblings)
-        self.entering: dict[Function, frozenset[Any]] = {}  # cache of rank_reach: roles that may
+        self.roles_entering: dict[
+            Function, frozenset[Any]
+        ] = {}  # cache of rank_reach: roles that may
 
     @cached_property
     def is_training_program(self) -> bool:
@@ -49,7 +51,7 @@ class Program(CallGraph):
         return by_dest
 
     @cached_property
-    def parses(self) -> list[tuple[Module, ast.Assign, str]]:
+    def parse_sites(self) -> list[tuple[Module, ast.Assign, str]]:
         """Where the parsed arguments are bound: module, statement and name.
 
         ``args = parser.parse_args()``, or ``args = get_args()`` where that function returns them;
@@ -102,7 +104,7 @@ class Program(CallGraph):
         """Whether the parsed arguments have this attribute: an option, or read somewhere."""
         if name in self.options:
             return True
-        objects = {args for _, _, args in self.parses}
+        objects = {args for _, _, args in self.parse_sites}
         return any(
             isinstance(node.value, ast.Name) and node.value.id in objects
             for module in self.modules
@@ -125,12 +127,12 @@ class Program(CallGraph):
             return [(evaluation.module, evaluation.loop)]
         return list(self.callers(evaluation.function))
 
-    def is_trained_on(self, loader: Loader) -> bool:
+    def is_used_for_training(self, loader: Loader) -> bool:
         """Whether a train loop uses this loader, or shares a sampler with it."""
         return any(loop.loader and loop.loader.shares_with(loader) for loop in self.train_loops)
 
     @cached_property
-    def live(self) -> set[Function]:
+    def live_functions(self) -> set[Function]:
         """Functions that the program may run: those whose name is used by code that runs.
 
         A method counts as used where its class is. Decorated functions are always live.
@@ -146,7 +148,7 @@ class Program(CallGraph):
                     reached.add(function)
         used_names: dict[ast.AST, set[str]] = defaultdict(set)
         for module in self.modules:
-            for node, name in uses(module.tree, unreached.keys()):
+            for node, name in name_uses(module.tree, unreached.keys()):
                 used_names[node].add(name)
         pending: list[ast.AST] = [*(module.tree for module in self.modules), *reached]
         while pending:
@@ -163,14 +165,16 @@ class Program(CallGraph):
         by name), all code counts as live.
         """
         function = module.function(node)
-        return function is None or function in self.live or not self._names_lead_to_loops
+        return function is None or function in self.live_functions or not self._names_lead_to_loops
 
     @cached_property
     def _names_lead_to_loops(self) -> bool:
         functions = [loop.module.function(loop.steps) for loop in self.train_loops]
         functions += [evaluation.function for evaluation in self.evaluations]
         known = [function for function in functions if function is not None]
-        return all(function in self.live for function in known) and bool(self.live)
+        return all(function in self.live_functions for function in known) and bool(
+            self.live_functions
+        )
 
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:
         """The evaluation by the function around ``node``."""
@@ -190,14 +194,14 @@ def _options(module: Module) -> list[Option]:
     return [option for option in options if option is not None]
 
 
-def trains_on_several(program: Program) -> bool:
+def trains_on_several_devices(program: Program) -> bool:
     """Whether there is a training loop, and something by which several GPUs or ranks train."""
     return bool(program.train_loops) and any(
         module.calls_to(*PARALLEL_CALLS) for module in program.modules
     )
 
 
-def is_trained_on(program: Program, module: Module, function: Function | None) -> bool:
+def runs_in_training_step(program: Program, module: Module, function: Function | None) -> bool:
     """Whether a training step runs ``function``: a forward, the loop's own, or called by a step."""
     loops = program.train_loops
     if getattr(function, "name", "") == "forward":

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, below, bound_names, place, within
+from ..source.tree import Function, below, bound_names, locate, within
 from .loaders import loader_of
 from .program import Program
 from .train_loops import TrainLoop
@@ -34,7 +34,7 @@ Exit = ast.Break | ast.Continue | ast.Return
 
 
 @record
-class Decision:
+class RankDependentExit:
     """An exit from a training loop, and the outermost rank-dependent test around it."""
 
     loop: TrainLoop
@@ -43,13 +43,17 @@ class Decision:
     names: frozenset[str]  # tainted names in the test that get their value outside of it
 
 
-def decisions(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Decision]:
+def rank_dependent_exits(
+    program: Program, loop: TrainLoop, agreed: set[str]
+) -> Iterator[RankDependentExit]:
     """Exits that depend on a rank's own data; ``agreed`` names more calls equal on all ranks."""
     module = loop.module
-    if not exits(loop):
+    if not conditional_exits(loop):
         return
     sharded_calls = {
-        f"{e.function.name}()" for e in program.evaluations if e.function and e.loader.distributed
+        f"{e.function.name}()"
+        for e in program.evaluations
+        if e.function and e.loader.distributed_samplers
     }
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
     walk = _DivergenceWalk(program, module, loop, agreeing, sharded_calls, {}, {}, {})
@@ -61,10 +65,10 @@ def decisions(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[D
                 for name in walk.read(test.test) & set(walk.tainted_by)
                 if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
             }
-            yield Decision(loop, leaving, test, frozenset(names))
+            yield RankDependentExit(loop, leaving, test, frozenset(names))
 
 
-def exits(loop: TrainLoop) -> list[Exit]:
+def conditional_exits(loop: TrainLoop) -> list[Exit]:
     """Conditional ``break``, ``continue`` and ``return`` that skip training batches."""
     candidates: list[Exit] = []
     for kind in (ast.Break, ast.Continue, ast.Return):
@@ -160,7 +164,7 @@ class _DivergenceWalk:
         if loop is self.loop.steps:
             return self.loop.loader is not None
         loader = loader_of(self.program, self.module, loop)
-        return loader is not None and bool(loader.distributed)
+        return loader is not None and bool(loader.distributed_samplers)
 
     def assign(
         self,
@@ -203,7 +207,7 @@ class _DivergenceWalk:
         return self.cache[node]
 
     def _reads(self, node: ast.AST) -> Iterator[str]:
-        table, index = place(node)
+        table, index = locate(node)
         end = table.ends[index]
         while index < end:
             part = table.nodes[index]

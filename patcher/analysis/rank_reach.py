@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function, number_of, place, within
+from ..source.tree import Function, locate, number_of, within
 from .program import Program
 
 
@@ -39,9 +39,9 @@ ALL_UNKNOWN: Values = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 # Names of a process's rank. Without a process group scripts set them to -1.
 RANK_NAMES = {"local_rank", "global_rank", "rank", "node_rank", "LOCAL_RANK", "RANK"}
-RANK = {Role.SINGLE: -1, Role.MAIN: 0, Role.OTHER: 1}
-WORLD = {Role.SINGLE: 1, Role.MAIN: 2, Role.OTHER: 2}
-RANK_OF_EACH, WORLD_OF_EACH = tuple(RANK.values()), tuple(WORLD.values())
+RANK_OF_ROLE = {Role.SINGLE: -1, Role.MAIN: 0, Role.OTHER: 1}
+WORLD_SIZE_OF_ROLE = {Role.SINGLE: 1, Role.MAIN: 2, Role.OTHER: 2}
+RANK_OF_EACH, WORLD_OF_EACH = tuple(RANK_OF_ROLE.values()), tuple(WORLD_SIZE_OF_ROLE.values())
 ENVIRONMENT_VARIABLES = RANK_NAMES | {"WORLD_SIZE"}
 # What functions of torch.distributed return for each role.
 QUERIES: dict[str, Values] = {
@@ -64,16 +64,16 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-def value(module: Module, node: ast.expr, role: Role) -> Any:
+def value_for_role(module: Module, node: ast.expr, role: Role) -> Any:
     """The value of ``node`` in a process of this role, or UNKNOWN."""
-    return values(module, node)[ROLE_INDEX[role]]
+    return values_by_role(module, node)[ROLE_INDEX[role]]
 
 
-def values(module: Module, node: ast.expr) -> Values:
+def values_by_role(module: Module, node: ast.expr) -> Values:
     """The value of ``node`` for each role, in one walk. Cached."""
-    known = module.values.get(node)
+    known = module.role_values.get(node)
     if known is None:
-        known = module.values[node] = _values(module, node, 0)
+        known = module.role_values[node] = _values(module, node, 0)
     return known
 
 
@@ -164,7 +164,7 @@ def _conditional(module: Module, node: ast.IfExp, depth: int) -> Values:
 def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
         return RANK_OF_EACH  # a parameter; a local variable may be the rank of something else
-    assigned = module.assigned_once(module.function(node), node.id)
+    assigned = module.single_assignment(module.function(node), node.id)
     known = ALL_UNKNOWN if assigned is None else _values(module, assigned, depth + 1)
     if node.id == "n_gpu":
         return known[0], 1, 1  # one GPU per process of a group
@@ -244,15 +244,15 @@ EVALUATE: dict[type[ast.expr], Callable[[Module, Any, int], Values]] = {
 }
 
 
-def differs(module: Module, test: ast.expr) -> bool:
+def differs_by_role(module: Module, test: ast.expr) -> bool:
     """Whether a test differs between rank 0, the other ranks and a single process."""
-    alone, main, other = values(module, test)
+    alone, main, other = values_by_role(module, test)
     return not alone is main is other and len({str(alone), str(main), str(other)}) > 1
 
 
 def is_rank_test(module: Module, test: ast.expr) -> bool:
     """Whether a test is known for every role and not the same for all."""
-    results = values(module, test)
+    results = values_by_role(module, test)
     return UNKNOWN not in results and len({bool(result) for result in results}) > 1
 
 
@@ -261,7 +261,7 @@ def always_exits(body: list[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
-def reached_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
+def roles_reaching_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` once its function is entered."""
     roles = EVERYONE
     number = number_of(node)
@@ -278,13 +278,13 @@ def _reaches(module: Module) -> dict[Function | None, list[Reach]]:
     tests: list[ast.If | ast.IfExp | ast.While] = [*module.nodes(ast.If)]
     tests += [*module.nodes(ast.IfExp), *module.nodes(ast.While)]
     for test in tests:
-        if values(module, test.test) is not ALL_UNKNOWN:
+        if values_by_role(module, test.test) is not ALL_UNKNOWN:
             reaches[module.function(test)] += _reaches_of(module, test)
     return reaches
 
 
 def _reaches_of(module: Module, test: ast.If | ast.IfExp | ast.While) -> Iterator[Reach]:
-    results = dict(zip(ROLES, values(module, test.test), strict=True))
+    results = dict(zip(ROLES, values_by_role(module, test.test), strict=True))
     for branch, outcome in ((test.body, True), (test.orelse, False)):
         nodes = branch if isinstance(branch, list) else [branch]
         if nodes:
@@ -305,7 +305,7 @@ def _reaches_of(module: Module, test: ast.If | ast.IfExp | ast.While) -> Iterato
 
 def _extent(nodes: Sequence[ast.AST]) -> tuple[int, int]:
     """The number of the first node, and one past the last descendant of the last."""
-    table, last = place(nodes[-1])
+    table, last = locate(nodes[-1])
     return number_of(nodes[0]), table.ends[last]
 
 
@@ -314,15 +314,15 @@ def _values_that_may_take(outcome: bool) -> list[Any]:
     return [UNKNOWN, *([True, 1] if outcome else [False, 0, None])]
 
 
-def reached(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:
+def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` in the whole program."""
-    roles = reached_in_function(module, node)
+    roles = roles_reaching_in_function(module, node)
     function = module.function(node)
     if function is None:
         return roles
-    if function not in program.entering:
-        program.entering[function] = _entering(program, function, frozenset({function}))
-    return roles & program.entering[function]
+    if function not in program.roles_entering:
+        program.roles_entering[function] = _entering(program, function, frozenset({function}))
+    return roles & program.roles_entering[function]
 
 
 def _entering(program: Program, function: Function, seen: frozenset[Function]) -> frozenset[Role]:
@@ -334,14 +334,14 @@ def _entering(program: Program, function: Function, seen: frozenset[Function]) -
         if caller is function:
             continue
         is_called = True
-        at_call = reached_in_function(module, call)
+        at_call = roles_reaching_in_function(module, call)
         if caller is not None and caller not in seen:
             at_call &= _entering(program, caller, seen | {caller})
         roles |= at_call
     return roles if is_called else EVERYONE
 
 
-def gates(module: Module, node: ast.AST) -> list[ast.If]:
+def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:
     """The tests around ``node`` in its function that keep at least one rank away from it."""
     gating: list[ast.If] = []
     child: ast.AST = node
@@ -350,7 +350,7 @@ def gates(module: Module, node: ast.AST) -> list[ast.If]:
             break
         if isinstance(parent, ast.If) and child is not parent.test:
             accepted = _values_that_may_take(any(item is child for item in parent.body))
-            if any(value(module, parent.test, role) not in accepted for role in RANKS):
+            if any(value_for_role(module, parent.test, role) not in accepted for role in RANKS):
                 gating.append(parent)
         child = parent
     return gating

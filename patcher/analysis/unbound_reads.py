@@ -20,18 +20,18 @@ from ..source.tree import (
     bound_names,
     everywhere,
     is_inside,
+    locate,
     number_of,
     parameters,
-    place,
     within,
 )
-from .rank_reach import ROLES, UNKNOWN, Role, differs, value, values
+from .rank_reach import ROLES, UNKNOWN, Role, differs_by_role, value_for_role, values_by_role
 
 EXITS: tuple[type[ast.stmt], ...] = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 @record
-class Unbound:
+class UnboundRead:
     """A read of ``name`` in ``function`` that fails because the name is unbound."""
 
     name: ast.Name
@@ -40,12 +40,12 @@ class Unbound:
 
 
 @cached_per_module
-def unbound_reads(module: Module) -> list[Unbound]:
+def unbound_reads(module: Module) -> list[UnboundRead]:
     """Reads in the functions of a module that fail on some rank but not in a single process."""
     tests: dict[ast.AST, list[ast.If]] = defaultdict(list)
     for stmt in module.nodes(ast.If):
-        if differs(module, stmt.test):
-            table, number = place(stmt)
+        if differs_by_role(module, stmt.test):
+            table, number = locate(stmt)
             tests[table.nodes[table.scopes[number]]].append(stmt)
     return [
         unbound
@@ -55,7 +55,9 @@ def unbound_reads(module: Module) -> list[Unbound]:
     ]
 
 
-def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> Iterator[Unbound]:
+def _unbound_reads(
+    module: Module, function: Function, tests: list[ast.If]
+) -> Iterator[UnboundRead]:
     """The failing reads in one function; ``tests`` are those that differ between roles."""
     exits = [stmt for kind in EXITS for stmt in within(function.body, kind)]
     names = _candidate_names(module, function, tests, exits)
@@ -85,12 +87,12 @@ def _unbound_reads(module: Module, function: Function, tests: list[ast.If]) -> I
         for read in failing:
             if read not in failing_alone and read not in seen:
                 seen.add(read)
-                yield Unbound(read, role, function)
+                yield UnboundRead(read, role, function)
 
 
 def _branches_taken(module: Module, test: ast.If) -> list[bool | None]:
     """Which branch of a test each role takes; None where that is unknown."""
-    return [None if each is UNKNOWN else bool(each) for each in values(module, test.test)]
+    return [None if each is UNKNOWN else bool(each) for each in values_by_role(module, test.test)]
 
 
 def _candidate_names(
@@ -125,7 +127,7 @@ def _candidate_names(
 
 def _names_bound_from(function: Function, stmt: ast.stmt) -> set[str]:
     """Names that the function binds in or after a statement."""
-    table, scope = place(function)
+    table, scope = locate(function)
     bindings = table.bindings_in(number_of(stmt), table.ends[scope])
     return {name for index, name in bindings if table.scopes[index] == scope}
 
@@ -155,8 +157,8 @@ def _may_exit(body: list[ast.stmt]) -> bool:
 
 def _uncertain_reads(module: Module, function: Function, name: str) -> list[int]:
     """Numbers of a name's reads that follow no assignment to it in the assignment's block."""
-    table, scope = place(function)
-    numbers = table.spelled.get(name, [])
+    table, scope = locate(function)
+    numbers = table.numbers_by_spelling.get(name, [])
     start = bisect_left(numbers, number_of(function.body[0]))
     end = bisect_left(numbers, table.ends[scope])
     reads = [
@@ -184,7 +186,7 @@ def _uncertain_reads(module: Module, function: Function, name: str) -> list[int]
 
 def _not_after(module: Module, stmt: ast.stmt, reads: list[int]) -> list[int]:
     """The reads that do not follow a statement in its own block."""
-    table, number = place(stmt)
+    table, number = locate(stmt)
     start, end = table.ends[number], table.ends[number_of(module.body(stmt)[-1])]
     return [read for read in reads if not start <= read < end]
 
@@ -193,7 +195,7 @@ def _relevant_nodes(
     module: Module, function: Function, reads: list[int], exits: list[ast.stmt]
 ) -> set[ast.AST]:
     """The nodes that read or bind one of the names, or exit, with all nodes around them."""
-    nodes: list[Any] = place(function)[0].nodes
+    nodes: list[Any] = locate(function)[0].nodes
     marks: list[Any] = [nodes[number] for number in reads]
     names = {name.id for name in marks}
     marks += [node for node, name in binders(function) if name in names]
@@ -230,7 +232,7 @@ class _ReadWalk:
 
     def expression(self, node: ast.AST, bound: set[str]) -> None:
         """Record the failing reads in an expression."""
-        table, start = place(node)
+        table, start = locate(node)
         first, last = (bisect_left(self.reads, end) for end in (start, table.ends[start]))
         nodes: list[Any] = table.nodes
         for name in map(nodes.__getitem__, self.reads[first:last]):
@@ -274,7 +276,7 @@ class _ReadWalk:
 
     def _if(self, stmt: ast.If, bound: set[str]) -> set[str] | None:
         self.expression(stmt.test, bound)
-        test = value(self.module, stmt.test, self.role)
+        test = value_for_role(self.module, stmt.test, self.role)
         branches = [
             branch
             for branch, outcome in ((stmt.body, True), (stmt.orelse, False))
@@ -308,7 +310,7 @@ class _ReadWalk:
             if stmt not in self.relevant:
                 continue
             if isinstance(stmt, ast.If):
-                test = value(self.module, stmt.test, self.role)
+                test = value_for_role(self.module, stmt.test, self.role)
                 if test is UNKNOWN or test:
                     names |= self._names_that_may_be_bound(stmt.body)
                 if test is UNKNOWN or not test:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import InputError
-from ...record import changed, record
+from ...record import record, replace
 from ..analysis.program import Program
 from ..findings import Finding, Safety, Severity
 from .errors import CannotError
@@ -47,7 +47,7 @@ class Capability:
             findings = [error.finding]
         for finding in findings:
             safety = Safety.SAFE if finding.edits else Safety.REPORT
-            yield changed(finding, code=self.name, severity=Severity.NOTE, safety=safety)
+            yield replace(finding, code=self.name, severity=Severity.NOTE, safety=safety)
 
 
 @cache
@@ -70,7 +70,9 @@ def all_capabilities() -> tuple[Capability, ...]:
     return tuple(sorted(capabilities, key=lambda one: one.order))
 
 
-def chosen(wanted: Sequence[str], unwanted: Sequence[str] = ()) -> tuple[Capability, ...]:
+def select_capabilities(
+    wanted: Sequence[str], unwanted: Sequence[str] = ()
+) -> tuple[Capability, ...]:
     """Select capabilities by name; ``all`` stands for all of them.
 
     Raises InputError for an unknown name.

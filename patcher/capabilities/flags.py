@@ -69,7 +69,7 @@ class Flag:
         )
 
 
-def lacking(program: Program, flags: tuple[Flag, ...]) -> list[Finding] | None:
+def missing_flag_findings(program: Program, flags: tuple[Flag, ...]) -> list[Finding] | None:
     """A finding that adds the missing flags; no finding if the script has them all.
 
     None if there is no command line that they could be added to.
@@ -154,13 +154,13 @@ def _field_names(program: Program) -> set[str]:
     }
 
 
-def parsed_at(program: Program) -> list[tuple[Module, ast.Assign, str]]:
+def argument_sites(program: Program) -> list[tuple[Module, ast.Assign, str]]:
     """The statements after which the arguments are known, and their name there.
 
     Where a function parses and returns them, that is the statement that calls it.
     """
     sites: list[tuple[Module, ast.Assign, str]] = []
-    for module, stmt, args in program.parses:
+    for module, stmt, args in program.parse_sites:
         function = module.function(stmt)
         if function is None or not _returns_arguments(program, function):
             sites.append((module, stmt, args))
@@ -200,10 +200,10 @@ def _argument_names(program: Program, module: Module, function: Function | None)
     """
     names = {
         args
-        for where, stmt, args in program.parses
+        for where, stmt, args in program.parse_sites
         if where is module and where.function(stmt) is function
     }
-    parsers = {where.function(stmt) for where, stmt, _ in program.parses} - {None}
+    parsers = {where.function(stmt) for where, stmt, _ in program.parse_sites} - {None}
     for parser in parsers:
         assert parser is not None
         for where, call in program.callers(parser):
@@ -225,7 +225,7 @@ def _argument_names(program: Program, module: Module, function: Function | None)
 
 def _returns_arguments(program: Program, parser: Function) -> bool:
     """Whether a function returns the arguments that it parses."""
-    names = {args for where, stmt, args in program.parses if where.function(stmt) is parser}
+    names = {args for where, stmt, args in program.parse_sites if where.function(stmt) is parser}
     returned = [out.value for out in within(parser.body, ast.Return)]
     return any(isinstance(value, ast.Name) and value.id in names for value in returned)
 

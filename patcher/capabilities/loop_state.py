@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from ...record import record
-from ..analysis.loaders import CHOICE
+from ..analysis.loaders import ELEMENT_CALLS
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, mentions, parameters, position, within
 
@@ -25,7 +25,7 @@ MUTATORS = (
     "setdefault",
     "update",
 )
-OPAQUE = ("cycle", "defaultdict", "deque", "iter", "open", *CHOICE)
+OPAQUE = ("cycle", "defaultdict", "deque", "iter", "open", *ELEMENT_CALLS)
 PLAIN_CALLS = ("Counter", "OrderedDict")
 BARS = ("tqdm", "trange")
 
@@ -39,7 +39,7 @@ class LoopState:
     opaque: tuple[tuple[str, ast.stmt], ...]  # not checkpointable, with the statement that shows it
 
 
-def carried(
+def find_loop_state(
     module: Module, outer: ast.For, epochs: ast.For | None, steps: ast.For, known: set[str]
 ) -> LoopState:
     """The state that the loop ``outer`` carries; ``known`` names are saved in other ways."""

@@ -36,7 +36,7 @@ class DdpWrap:
     name: str
 
 
-def wraps(program: Program) -> list[DdpWrap]:
+def ddp_wraps(program: Program) -> list[DdpWrap]:
     """The statements that wrap a model in DistributedDataParallel."""
     return [
         DdpWrap(module, stmt, module.text(stmt.targets[0]))
@@ -64,18 +64,18 @@ def models_of(program: Program, loop: TrainLoop) -> list[str]:
         if isinstance(call.func, ast.Attribute)
         and call.func.attr in ("parameters", "named_parameters", "train", "zero_grad")
     }
-    wrapped = {item.name for item in wraps(program) if item.module is module}
+    wrapped = {item.name for item in ddp_wraps(program) if item.module is module}
     return sorted(called & (handled | wrapped))
 
 
-def made(program: Program) -> list[ModelConstruction]:
+def model_constructions(program: Program) -> list[ModelConstruction]:
     """The statements that construct the trained models, also those that do so again for testing.
 
     A model is followed from where it is wrapped through parameters, ``self`` and functions that
     return it.
     """
     by_statement: dict[ast.Assign, ModelConstruction] = {}
-    for wrap in wraps(program):
+    for wrap in ddp_wraps(program):
         for one in _origins(program, wrap.module, wrap.stmt, wrap.name):
             by_statement.setdefault(one.stmt, one)
     return sorted(
@@ -231,7 +231,7 @@ def _is_model_base(program: Program, module: Module, base: ast.expr) -> bool:
     return last != "" and class_of(program, last) is not None
 
 
-def parts(program: Program, one: ModelConstruction) -> dict[str, str]:
+def transformer_parts(program: Program, one: ModelConstruction) -> dict[str, str]:
     """The attributes of a model that are transformers models, with the name of their class.
 
     ``self.encoder = RobertaModel(config)``, or ``self.encoder = encoder`` where the constructor is
@@ -261,18 +261,18 @@ def parts(program: Program, one: ModelConstruction) -> dict[str, str]:
                     continue
                 value, place, node = argument, one.module, one.call
                 text = place.text(value)
-            kind = transformer(program, place, value, node)
+            kind = transformer_class(program, place, value, node)
             if kind and text not in seen:
                 found[target.attr] = kind
                 seen |= {text} - {""}
     return found
 
 
-def transformer(program: Program, module: Module, value: ast.expr, at: ast.AST) -> str:
+def transformer_class(program: Program, module: Module, value: ast.expr, at: ast.AST) -> str:
     """The class of the transformers model that an expression constructs, else an empty string."""
     if isinstance(value, ast.Name):
         for other in module.alternatives(value, at):
-            kind = transformer(program, module, other, at)
+            kind = transformer_class(program, module, other, at)
             if kind:
                 return kind
         return ""

@@ -9,26 +9,26 @@ from ...record import record
 from ..analysis.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding
-from .flags import Flag, arguments_at, lacking
-from .models import ModelConstruction, made, parts, transformer
+from .flags import Flag, arguments_at, missing_flag_findings
+from .models import ModelConstruction, model_constructions, transformer_class, transformer_parts
 
 
 @record
 class ModelSite:
     """A statement that constructs a model, and the names that code after it can use."""
 
-    made: ModelConstruction
+    construction: ModelConstruction
     names: tuple[str, ...]  # of the transformers models
     args: str  # of the parsed arguments
 
-    def calls(self, name: str) -> list[ast.Call]:
+    def calls_after(self, name: str) -> list[ast.Call]:
         """The calls of ``name`` after the statement."""
-        module = self.made.module
+        module = self.construction.module
         return [
             call
             for call in module.calls_to(name)
-            if module.function(call) is module.function(self.made.stmt)
-            and call.lineno > self.made.stmt.lineno
+            if module.function(call) is module.function(self.construction.stmt)
+            and call.lineno > self.construction.stmt.lineno
         ]
 
 
@@ -41,22 +41,22 @@ class ModelEdit:
     needs: tuple[Edit, ...] = ()
 
 
-def behind_models(
+def add_after_models(
     program: Program, flags: tuple[Flag, ...], missing: Callable[[ModelSite], ModelEdit | None]
 ) -> Iterator[Finding]:
     """Findings that add the missing flags and code; or one that says why that is impossible."""
     where, first = program.script, program.script.tree.body[0]
-    models = made(program)
+    models = model_constructions(program)
     if not models:
         yield Finding(where, first, "nothing shows where the trained model is made")
         return
-    sites = places(program, models)
+    sites = model_sites(program, models)
     if not sites:
         one = models[0]
         because = f"{one.module.text(one.call.func)}() keeps no transformers model that it is given"
         yield Finding(one.module, one.stmt, because)
         return
-    flag_findings = lacking(program, flags)
+    flag_findings = missing_flag_findings(program, flags)
     if flag_findings is None or not all(site.args for site in sites):
         yield Finding(where, first, "no command line whose arguments reach the model")
         return
@@ -64,12 +64,12 @@ def behind_models(
     for site in sites:
         edit = missing(site)
         if edit is not None:
-            stmt = site.made.stmt
+            stmt = site.construction.stmt
             edits = (Insert(stmt, edit.code, "after"), *edit.needs)
-            yield Finding(site.made.module, stmt, edit.because, edits)
+            yield Finding(site.construction.module, stmt, edit.because, edits)
 
 
-def places(program: Program, models: list[ModelConstruction]) -> list[ModelSite]:
+def model_sites(program: Program, models: list[ModelConstruction]) -> list[ModelSite]:
     """The constructions of models that are, or contain, transformers models.
 
     A model that is passed to the constructor of another is left out: it is part of that one.
@@ -84,9 +84,9 @@ def places(program: Program, models: list[ModelConstruction]) -> list[ModelSite]
 
 def targets(program: Program, one: ModelConstruction) -> list[str]:
     """The expressions for the transformers models in a constructed model."""
-    if transformer(program, one.module, one.call, one.stmt):
+    if transformer_class(program, one.module, one.call, one.stmt):
         return [one.name]
-    return [f"{one.name}.{part}" for part in parts(program, one)]
+    return [f"{one.name}.{part}" for part in transformer_parts(program, one)]
 
 
 def is_given(outer: ModelConstruction, inner: ModelConstruction) -> bool:

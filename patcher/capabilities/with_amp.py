@@ -26,18 +26,25 @@ from ..findings import Finding
 from ..fixes.grad_scaler import (
     SCALER,
     device_type,
+    guard_schedule,
+    is_name_bound,
     is_schedule,
     is_step,
-    is_taken,
-    outermost,
-    schedule_waits,
-    stepped,
+    outermost_loop,
+    step_receiver,
 )
 from ..source.module import Module
 from ..source.tree import everywhere, keyword, within
 from .errors import CannotError
-from .flags import Flag, arguments_at, lacking, parsed_at
-from .models import DdpWrap, ModelConstruction, class_of, made, parts, wraps
+from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
+from .models import (
+    DdpWrap,
+    ModelConstruction,
+    class_of,
+    ddp_wraps,
+    model_constructions,
+    transformer_parts,
+)
 
 ORDER = 10
 FLAGS = (
@@ -69,7 +76,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if option is not None and not _accepts_bf16(option.call):
         module = program.module_of(option.call)
         raise CannotError(module, option.call, "--amp is a flag of the script's own")
-    flags = lacking(program, FLAGS)
+    flags = missing_flag_findings(program, FLAGS)
     if flags is None:
         raise CannotError(program.script, first, "no command line that could take --amp")
     found = [*flags, *autocast_models(program)]
@@ -88,7 +95,7 @@ def _accepts_bf16(call: ast.Call) -> bool:
 def autocast_models(program: Program) -> list[Finding]:
     """Findings that pass models through the autocast helper, after their construction."""
     found: list[Finding] = []
-    every = made(program)
+    every = model_constructions(program)
     places: list[tuple[Module, ast.stmt, str, Literal["before", "after"]]] = [
         (one.module, one.stmt, target, "after")
         for one in every
@@ -97,7 +104,7 @@ def autocast_models(program: Program) -> list[Finding]:
     ]
     if not places:  # where it is constructed is unknown, but not where it is wrapped
         places = [
-            (w.module, _first_wrapping_statement(w), w.name, "before") for w in wraps(program)
+            (w.module, _first_wrapping_statement(w), w.name, "before") for w in ddp_wraps(program)
         ]
     if not places:
         because = "nothing shows where the trained model is made"
@@ -135,7 +142,7 @@ def _autocast_targets(program: Program, one: ModelConstruction) -> list[str]:
     own = class_of(program, one.module.last_name(one.call.func))
     if own is None or not _needs_float32(*own):
         return [one.name]
-    inner_models = [f"{one.name}.{part}" for part in parts(program, one)]
+    inner_models = [f"{one.name}.{part}" for part in transformer_parts(program, one)]
     if not inner_models:
         because = f"{own[1].name} takes the logarithm of a probability, 0 in low precision"
         raise CannotError(own[0], own[1], because)
@@ -182,13 +189,13 @@ def scale_loop(program: Program, loop: TrainLoop) -> list[Finding]:
     ]
     if own:
         return _unify_with_own_scaler(program, loop, args, own)
-    if is_taken(loop, SCALER):
+    if is_name_bound(loop, SCALER):
         raise CannotError(module, loop.steps, f"{SCALER} is another thing here")
     steps = _optimizer_steps(loop)
-    optimizers = [module.text(stepped(step)) for step in steps]
+    optimizers = [module.text(step_receiver(step)) for step in steps]
     made = f"torch.amp.GradScaler({_device_type_at(program, args)}, enabled={args}.amp == 'fp16')"
     edits: list[Edit] = [
-        Insert(outermost(loop), f"{SCALER} = {made}"),
+        Insert(outermost_loop(loop), f"{SCALER} = {made}"),
         Import("torch"),
         *_scaled_backwards(loop),
         *_unscaled_clips(loop, steps),
@@ -196,7 +203,7 @@ def scale_loop(program: Program, loop: TrainLoop) -> list[Finding]:
             Rewrite(step.value, f"{SCALER}.step({optimizer})")
             for step, optimizer in zip(steps, optimizers, strict=True)
         ),
-        *schedule_waits(module, steps[-1]),
+        *guard_schedule(module, steps[-1]),
         Insert(steps[-1], f"{SCALER}.update()", "after"),
     ]
     return [Finding(module, loop.steps, "small gradients vanish in float16", tuple(edits))]
@@ -275,7 +282,7 @@ def _unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
         if clip not in module.body(loop.clips[0]):
             raise CannotError(module, clip, "gradients are clipped in several places")
     for clip in loop.clips[:1]:
-        yield Insert(clip, f"{SCALER}.unscale_({module.text(stepped(steps[0]))})")
+        yield Insert(clip, f"{SCALER}.unscale_({module.text(step_receiver(steps[0]))})")
 
 
 def _tests_around(loop: TrainLoop, stmt: ast.stmt) -> set[tuple[str, bool]]:
@@ -315,7 +322,7 @@ def _unify_with_own_scaler(
             found.append(Finding(where, stmt, because, (Unwrap(stmt),)))
     for step in within(loop.steps, ast.Expr):
         if module.text(step).startswith(f"{SCALER}.step("):
-            edits = tuple(schedule_waits(module, step))
+            edits = tuple(guard_schedule(module, step))
             if edits:
                 because = "the schedule advances where a step is skipped"
                 found.append(Finding(module, step, because, edits))
@@ -334,7 +341,7 @@ def _enabling_flag(module: Module, call: ast.Call) -> str:
 
 def _link_flags(program: Program, name: str) -> Iterator[Finding]:
     """Findings that make the script's own flag and ``--amp fp16`` set each other."""
-    for module, stmt, args in parsed_at(program):
+    for module, stmt, args in argument_sites(program):
         flag, amp = f"{args}.{name}", f"{args}.amp"
         assignments = [
             other

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..findings import Finding
 from .flags import Flag
-from .transformers_models import ModelEdit, ModelSite, behind_models
+from .transformers_models import ModelEdit, ModelSite, add_after_models
 
 ORDER = 20
 FLAGS = (
@@ -33,15 +33,15 @@ METHOD = "gradient_checkpointing_enable"
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    yield from behind_models(program, FLAGS, missing)
+    yield from add_after_models(program, FLAGS, missing)
 
 
 def missing(place: ModelSite) -> ModelEdit | None:
     """The call for the models of a construction that do not have it yet."""
-    module = place.made.module
+    module = place.construction.module
     enabled = {
         module.text(call.func.value)
-        for call in place.calls(METHOD)
+        for call in place.calls_after(METHOD)
         if isinstance(call.func, ast.Attribute)
     }
     names = [name for name in place.names if name not in enabled]

@@ -17,12 +17,12 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import differs
+from ..analysis.rank_reach import differs_by_role
 from ..editing.edits import Insert
 from ..findings import Finding
 from .errors import CannotError
-from .flags import Flag, arguments_at, lacking
-from .models import DdpWrap, wraps
+from .flags import Flag, arguments_at, missing_flag_findings
+from .models import DdpWrap, ddp_wraps
 
 ORDER = 30
 FLAGS = (
@@ -39,7 +39,7 @@ FLAGS = (
 
 def findings(program: Program) -> Iterator[Finding]:
     where, first = program.script, program.script.tree.body[0]
-    found = [one for one in wraps(program) if _is_for_training(program, one)]
+    found = [one for one in ddp_wraps(program) if _is_for_training(program, one)]
     if not found:
         yield Finding(where, first, "no assignment wraps the trained model")
         return
@@ -47,7 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in one.module.calls_to("compile"):
             if one.module.dotted(call.func) == "torch.compile":
                 raise CannotError(one.module, call, "the script calls torch.compile itself")
-    flags = lacking(program, FLAGS)
+    flags = missing_flag_findings(program, FLAGS)
     if flags is None or not all(arguments_at(program, one.module, one.stmt) for one in found):
         yield Finding(where, first, "no command line whose arguments reach the wrapping")
         return
@@ -74,7 +74,7 @@ def _outermost_rank_test(one: DdpWrap) -> ast.stmt:
     """The wrapping statement or the rank tests around it: a single process compiles as well."""
     outermost: ast.stmt = one.stmt
     for up in one.module.ancestors(one.stmt):
-        if not (isinstance(up, ast.If) and differs(one.module, up.test)):
+        if not (isinstance(up, ast.If) and differs_by_role(one.module, up.test)):
             break
         outermost = up
     return outermost

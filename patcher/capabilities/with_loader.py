@@ -24,9 +24,9 @@ from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding
 from ..source.module import Module
 from ..source.tree import bound_names, everywhere, last_argument, position, within
-from .flags import Flag, arguments_at, lacking, parsed_at
-from .models import made
-from .transformers_models import places
+from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
+from .models import model_constructions
+from .transformers_models import model_sites
 
 ORDER = 40
 FLAGS = (
@@ -60,7 +60,7 @@ if {args}.attn_implementation:
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    flags = lacking(program, FLAGS)
+    flags = missing_flag_findings(program, FLAGS)
     if flags is None:
         first = program.script.tree.body[0]
         yield Finding(program.script, first, "no command line that could take its flags")
@@ -103,7 +103,7 @@ def _set_precision(program: Program) -> Iterator[Finding]:
     """Findings that set the precision of matrix products after the command line is parsed."""
     if any(module.calls_to("set_float32_matmul_precision") for module in program.modules):
         return
-    for module, stmt, args in parsed_at(program):
+    for module, stmt, args in argument_sites(program):
         because = "float32 products never use the tensor cores"
         yield Finding(
             module,
@@ -115,15 +115,15 @@ def _set_precision(program: Program) -> Iterator[Finding]:
 
 def _choose_attention(program: Program) -> Iterator[Finding]:
     """Findings that choose the attention of transformers models after their construction."""
-    found = [place for place in places(program, made(program)) if place.args]
+    found = [place for place in model_sites(program, model_constructions(program)) if place.args]
     if not found:
         because = "no transformers model is seen to be made: no --attn_implementation"
         yield Finding(program.script, program.script.tree.body[0], because)
         return
-    yield from lacking(program, (ATTENTION,)) or []
+    yield from missing_flag_findings(program, (ATTENTION,)) or []
     for place in found:
-        module, stmt = place.made.module, place.made.stmt
-        chosen = {module.text(call.args[0]) for call in place.calls(CHOOSE) if call.args}
+        module, stmt = place.construction.module, place.construction.stmt
+        chosen = {module.text(call.args[0]) for call in place.calls_after(CHOOSE) if call.args}
         for name in place.names:
             if name not in chosen:
                 code = ATTEND.format(args=place.args, model=name)

@@ -26,7 +26,7 @@ from ..analysis.program import Program
 from ..editing.edits import Define
 from ..findings import Finding
 from .flags import Flag
-from .transformers_models import ModelEdit, ModelSite, behind_models
+from .transformers_models import ModelEdit, ModelSite, add_after_models
 
 ORDER = 15
 FLAGS = (
@@ -38,13 +38,13 @@ HELPER = "add_lora"
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    yield from behind_models(program, FLAGS, missing)
+    yield from add_after_models(program, FLAGS, missing)
 
 
 def missing(place: ModelSite) -> ModelEdit | None:
     """The call of the helper after a construction, unless it is already there."""
-    module, model = place.made.module, place.made.name
-    for call in place.calls(HELPER):
+    module, model = place.construction.module, place.construction.name
+    for call in place.calls_after(HELPER):
         if isinstance(call.func, ast.Name) and module.text(call.args[0]) == model:
             return None
     parts = ", ".join(place.names)

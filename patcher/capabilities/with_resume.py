@@ -33,8 +33,8 @@ from ..fixes.grad_scaler import is_schedule
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, keyword, within
 from .errors import CannotError
-from .flags import Flag, arguments_at, lacking, parsed_at
-from .loop_state import LoopState, carried
+from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
+from .loop_state import LoopState, find_loop_state
 from .models import models_of
 
 ORDER = 60
@@ -81,7 +81,7 @@ def findings(program: Program) -> Iterator[Finding]:
     added = bool(loop.module.calls_to(HELPER))
     training = None if added else _analyze_loop(program, loop)
     _check_own_resume_flag(program)
-    flags = lacking(program, FLAGS)
+    flags = missing_flag_findings(program, FLAGS)
     if flags is None:
         yield Finding(where, first, "no command line that could take its flags")
         return
@@ -143,7 +143,9 @@ def _analyze_loop(program: Program, loop: TrainLoop) -> ResumableLoop:
         raise CannotError(module, steps, "nothing shows which model and optimizer the loop trains")
     _check_every_batch_steps(module, loop, steps)
     source = _batch_iterator(module, loop, steps)
-    state = carried(module, outer, epochs, steps, {*models, *stepped, source, loop.step_name})
+    state = find_loop_state(
+        module, outer, epochs, steps, {*models, *stepped, source, loop.step_name}
+    )
     state = _without_caches(module, outer, state)
     for name, stmt in state.opaque:
         raise CannotError(module, stmt, f"the loop carries {name}, which no checkpoint can hold")
@@ -361,7 +363,7 @@ def _repeatable_draws(module: Module, outer: ast.For) -> Iterator[Edit]:
 
 def _is_overwritten(program: Program) -> bool:
     """Whether the program sets ``args.save_steps`` itself."""
-    objects = {args for _, _, args in parsed_at(program)}
+    objects = {args for _, _, args in argument_sites(program)}
     return any(
         node.attr == EVERY.name
         and isinstance(node.ctx, ast.Store)
@@ -380,7 +382,7 @@ def _keep_given_save_steps(program: Program) -> Iterator[Finding]:
         for node in module.nodes(ast.Attribute)
     ):
         return
-    for module, stmt, args in parsed_at(program):
+    for module, stmt, args in argument_sites(program):
         code = f"{args}.{CHOSEN} = {args}.{EVERY.name}  # which is overwritten below"
         because = f"{args}.{EVERY.name} is overwritten"
         yield Finding(module, stmt, because, (Insert(stmt, code, "after"),))

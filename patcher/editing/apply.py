@@ -12,10 +12,10 @@ from ..source.module import Module
 from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
 from .helpers import helper_code, helper_imports, helper_names
 from .libcst_editor import Editor, StatementEdits
-from .node_pairs import pairs
-from .regions import Region, has_block, indentation, newline, pieces
-from .rewrites import spans, with_words
-from .top_level import with_additions
+from .node_pairs import pair_statements
+from .regions import Region, find_regions, has_block, indentation, newline
+from .rewrites import replace_spans, rewrite_spans
+from .top_level import add_helpers_and_imports
 
 
 def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
@@ -48,7 +48,7 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
     helpers = [name for name in helpers if name not in module.module_names]
     for name in helpers:
         imports += [Import(needed) for needed in helper_imports(name)]
-    return with_additions(text, module, helpers, imports) if helpers or imports else text
+    return add_helpers_and_imports(text, module, helpers, imports) if helpers or imports else text
 
 
 def _with_callees(name: str) -> list[str]:
@@ -65,17 +65,17 @@ def _edit_regions(module: Module, plans: dict[ast.stmt, StatementEdits]) -> str:
         word
         for stmt, plan in plans.items()
         if plan.replace is None
-        for word in spans(stmt, plan.rewrites)
+        for word in rewrite_spans(stmt, plan.rewrites)
     )
     block = _first_block(module)
     parts: list[str] = []
     done = 0  # lines that are in ``parts``
-    for region in pieces(module, plans, removed):
-        parts.append(module.between((done + 1, 0), (region.first, 0)))
-        text = with_words(module, region.first, region.last, words)
+    for region in find_regions(module, plans, removed):
+        parts.append(module.text_between((done + 1, 0), (region.first, 0)))
+        text = replace_spans(module, region.first, region.last, words)
         parts.append(_edit_region(module, region, text, plans, block))
         done = region.last
-    return "".join([*parts, module.between((done + 1, 0), (len(module.lines) + 1, 0))])
+    return "".join([*parts, module.text_between((done + 1, 0), (len(module.lines) + 1, 0))])
 
 
 def _first_block(module: Module) -> list[str]:
@@ -113,7 +113,7 @@ def _edit_region(
         assert isinstance(around, cst.If)
         assert isinstance(around.body, cst.IndentedBlock)
         inside, body = {around}, around.body.body
-    nodes = dict(pairs(region.body, body))
+    nodes = dict(pair_statements(region.body, body))
     planned = {nodes[stmt]: stmt for stmt in nodes if stmt in plans}
     inside |= {
         nodes[up] for stmt in planned.values() for up in module.ancestors(stmt) if up in nodes

@@ -41,11 +41,11 @@ class StatementEdits:
     @property
     def removes(self) -> bool:
         """Whether the statement and the comments above it are removed."""
-        return self.replace is not None and not parsed(self.replace).body
+        return self.replace is not None and not parse_snippet(self.replace).body
 
 
 @lru_cache(maxsize=256)
-def parsed(code: str) -> cst.Module:
+def parse_snippet(code: str) -> cst.Module:
     """Parse a snippet. Cached, because the same code is often inserted several times."""
     return cst.parse_module(code)
 
@@ -71,7 +71,7 @@ class Editor(cst.CSTTransformer):
 
     def parse(self, code: str) -> list[Statement]:
         """The statements of a snippet, the first with the comments above it."""
-        tree = parsed(code)
+        tree = parse_snippet(code)
         if not tree.body or not tree.header:
             return list(tree.body)
         head, *rest = tree.body

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 
-def pairs(
+def pair_statements(
     body: Sequence[ast.stmt], nodes: Sequence[cst.CSTNode]
 ) -> Iterator[tuple[ast.stmt, cst.CSTNode]]:
     """Each statement with its libcst node; in ``a; b`` each small statement with its own."""
@@ -29,7 +29,7 @@ def _suite_pairs(
     """Pairs of the statements of one block of a compound statement."""
     match block:
         case cst.IndentedBlock():
-            yield from pairs(body, block.body)
+            yield from pair_statements(body, block.body)
         case cst.SimpleStatementSuite():
             yield from zip(body, block.body, strict=True)
         case cst.Else() | cst.Finally():

@@ -28,7 +28,9 @@ class Region:
         return self.block[self.low : self.high + 1]
 
 
-def pieces(module: Module, edited: Iterable[ast.stmt], removed: Set[ast.stmt]) -> list[Region]:
+def find_regions(
+    module: Module, edited: Iterable[ast.stmt], removed: Set[ast.stmt]
+) -> list[Region]:
     """The smallest regions that hold all ``edited`` statements, in the order of their lines.
 
     The comments above a ``removed`` statement go with it. Where they start is known only with the

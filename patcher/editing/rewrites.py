@@ -17,7 +17,7 @@ Span = tuple[Place, Place, str]  # start, end, and the text that replaces what i
 HEADS = ("test", "target", "iter")  # fields in the head of a compound statement
 
 
-def spans(stmt: ast.stmt, rewrites: Sequence[Rewrite]) -> list[Span]:
+def rewrite_spans(stmt: ast.stmt, rewrites: Sequence[Rewrite]) -> list[Span]:
     """The spans of a statement's rewrites, in order.
 
     Raises RefusedError when two overlap, or one is not in a rewritable part of a compound
@@ -52,11 +52,11 @@ def end_of(node: ast.expr | ast.keyword | ast.alias) -> Place:
     return node.end_lineno, node.end_col_offset
 
 
-def with_words(module: Module, first: int, last: int, spans: Sequence[Span]) -> str:
+def replace_spans(module: Module, first: int, last: int, spans: Sequence[Span]) -> str:
     """The text of lines ``first`` to ``last`` after the replacements among the sorted spans."""
     start, end = (first, 0), (last + 1, 0)
     parts: list[str] = []
     for begin, stop, code in spans[bisect_left(spans, (start,)) : bisect_left(spans, (end,))]:
-        parts += [module.between(start, begin), code]
+        parts += [module.text_between(start, begin), code]
         start = stop
-    return "".join([*parts, module.between(start, end)])
+    return "".join([*parts, module.text_between(start, end)])

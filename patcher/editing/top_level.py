@@ -9,13 +9,15 @@ import libcst as cst
 from ..source.module import Module
 from .edits import Import
 from .helpers import helper_code
-from .libcst_editor import Statement, parsed
+from .libcst_editor import Statement, parse_snippet
 from .regions import first_line, has_own_line, indentation, newline
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def with_additions(text: str, module: Module, helpers: list[str], imports: list[Import]) -> str:
+def add_helpers_and_imports(
+    text: str, module: Module, helpers: list[str], imports: list[Import]
+) -> str:
     """Add helpers and missing imports to ``text``, the already edited text of ``module``."""
     lines = text.encode().splitlines(keepends=True)
     try:
@@ -62,7 +64,7 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []
     for name in names:
-        (helper,) = parsed(helper_code(name)).body
+        (helper,) = parse_snippet(helper_code(name)).body
         new.append(helper.with_changes(leading_lines=[blank, blank]))
     return tree.with_changes(body=[*body[:place], *new, *body[place:]])
 
@@ -93,7 +95,7 @@ def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.
     for line in lines:
         anchor = plain if line.startswith("import ") and plain else places
         at = (anchor[0] if line.startswith("import ") else anchor[-1]) + 1 if anchor else 0
-        new = parsed(f"{line}\n").body
+        new = parse_snippet(f"{line}\n").body
         body[at:at] = new
         places = [i for i, node in enumerate(body) if is_import(node)]
         plain = [i for i in places if is_import(body[i], plain=True)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..analysis.program import Program
-from ..codes import selected
+from ..codes import select_codes
 from ..findings import Finding
 from ..rules import Rule
-from .noqa import UNUSED, audible, noqas, unused
+from .noqa import UNUSED_NOQA, drop_silenced, noqas, unused_noqas
 
 
 def select_rules(rules: Iterable[Rule], select: Sequence[str], ignore: Sequence[str]) -> list[Rule]:
     """Rules by prefix of their code. Raises InputError for a prefix that fits none."""
     rules = list(rules)
-    codes = selected([rule.code for rule in rules], select, ignore)
+    codes = select_codes([rule.code for rule in rules], select, ignore)
     return [rule for rule in rules if rule.code in codes]
 
 
@@ -31,9 +31,11 @@ def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
     live = (
         finding for finding in every if not trains or program.is_live(finding.module, finding.at)
     )
-    findings = audible(live, comments)
+    findings = drop_silenced(live, comments)
     codes = {rule.code for rule in rules}
-    if UNUSED in codes and program.script.is_program:
+    if UNUSED_NOQA in codes and program.script.is_program:
         # Another script may need the comments of a module that both import.
-        findings += audible(unused(program.script, comments[program.script], codes), comments)
+        findings += drop_silenced(
+            unused_noqas(program.script, comments[program.script], codes), comments
+        )
     return sorted(findings, key=lambda f: (order[f.module], f.line, f.column, f.code))

@@ -10,7 +10,7 @@ from ..source.comments import comments, open_rows
 MARK = re.compile(r"(?:  )?# ddpfix: (DF[0-9]+(?:, DF[0-9]+)*)")
 
 
-def marked(text: str, codes_at: Mapping[int, Collection[str]], *, others_go: bool) -> str:
+def mark_lines(text: str, codes_at: Mapping[int, Collection[str]], *, others_go: bool) -> str:
     """``text`` with marks for the codes of each 1-based line; ``others_go``: remove other marks.
 
     A line that cannot end in a comment is marked at the next one that can. Marking again changes

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
 NOQA = re.compile(rf"#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))", re.IGNORECASE)
 DDPFIX_CODE = re.compile(r"DF[0-9]+")
-UNUSED = "DF100"  # the rule that reports unused comments
+UNUSED_NOQA = "DF100"  # the rule that reports unused comments
 
 
 class Noqa:
@@ -65,7 +65,7 @@ def codes_in(text: str) -> tuple[str, ...] | None:
     return match and tuple(re.findall(r"[A-Z]+[0-9]+", (match["codes"] or "").upper()))
 
 
-def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> list[Finding]:
+def drop_silenced(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> list[Finding]:
     """Findings that no comment silences; the comments record the codes that they used."""
     return [
         finding
@@ -75,7 +75,7 @@ def audible(findings: Iterable[Finding], table: dict[Module, list[Noqa]]) -> lis
     ]
 
 
-def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Finding]:
+def unused_noqas(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Finding]:
     """Findings for ddpfix codes in noqa comments that silenced nothing though their rules ``ran``.
 
     ``comments`` are those of ``module``, after all other findings went through ``audible``.
@@ -95,7 +95,7 @@ def unused(module: Module, comments: list[Noqa], ran: set[str]) -> Iterator[Find
             row, column = noqa.comment.row, noqa.comment.column
             indent = len(module.line(row)[:column].encode())
             place = ast.Pass(lineno=row, col_offset=indent, end_lineno=row, end_col_offset=indent)
-            yield Finding(module, place, because, (), Safety.REPORT, Severity.NOTE, UNUSED)
+            yield Finding(module, place, because, (), Safety.REPORT, Severity.NOTE, UNUSED_NOQA)
 
 
 def is_ddpfix_code(code: str) -> bool:

@@ -16,11 +16,11 @@ from ..analysis.program import Program
 from ..capabilities import Capability
 from ..editing.edits import RefusedError
 from ..findings import Finding, Safety, Severity
-from ..fixes.exact import shared_out, weighed
+from ..fixes.exact import share_batches, weight_losses
 from ..rules import Rule, all_rules
 from ..source.files import Source, replace_all
 from .check import check, select_rules
-from .rounds import all_rounds, one_round
+from .rounds import apply_round, apply_rounds
 
 MAX_ROUNDS = 6  # edits that ask for more do not settle
 
@@ -55,16 +55,16 @@ class Patch:
     """The result of patching a script; nothing is written until ``write`` is called."""
 
     path: Path
-    found: tuple[Finding, ...]  # in the script as it was
-    left: tuple[Finding, ...]  # in the result
+    findings_before: tuple[Finding, ...]  # in the script as it was
+    findings_after: tuple[Finding, ...]  # in the result
     changes: tuple[FileChange, ...]
     refusal: str = ""
-    lacking: tuple[Finding, ...] = ()  # capabilities that could not be added, and why
+    capability_failures: tuple[Finding, ...] = ()  # capabilities that could not be added, and why
 
     @property
     def remaining(self) -> list[Finding]:
         """Findings in the result that are more than notes."""
-        return [finding for finding in self.left if finding.severity is not Severity.NOTE]
+        return [finding for finding in self.findings_after if finding.severity is not Severity.NOTE]
 
     def diff(self) -> str:
         """Unified diffs of all changed files."""
@@ -107,20 +107,20 @@ def patch(
         return Patch(path, findings_before, findings_after, (), reason)
 
     try:
-        program = all_rounds(original, shared_out, texts) if exact else original
+        program = apply_rounds(original, share_batches, texts) if exact else original
         if exact:
             findings_after = tuple(check(program, rules))
         for _ in range(MAX_ROUNDS):
             fixable = [f for f in findings_after if f.edits and f.safety in allowed]
             if not fixable:
                 break
-            program = one_round(program, fixable, texts)
+            program = apply_round(program, fixable, texts)
             findings_after = tuple(check(program, rules))
         else:
             return refuse(refusal_text("the edits do not settle", fixable))
         repaired = program
         if exact:
-            program = all_rounds(program, weighed, texts)
+            program = apply_rounds(program, weight_losses, texts)
     except RefusedError as error:
         return refuse(f"not patched: {error}")
     lacking: list[Finding] = []
@@ -132,7 +132,7 @@ def patch(
     changes = file_changes(original, texts)
     if reason := reason_to_refuse(original, program, changes, findings_after, rules):
         return refuse(reason)
-    return Patch(path, findings_before, findings_after, changes, lacking=tuple(lacking))
+    return Patch(path, findings_before, findings_after, changes, capability_failures=tuple(lacking))
 
 
 def file_changes(before: Program, texts: Mapping[str, str]) -> tuple[FileChange, ...]:
@@ -153,7 +153,7 @@ def reason_to_refuse(
 ) -> str:
     """Why the result must not be written, such as undefined names or errors left; "" if it may."""
     for old, new in zip(before.modules, after.modules, strict=True):
-        if undefined := sorted(new.unbound - old.unbound):
+        if undefined := sorted(new.unbound_names - old.unbound_names):
             return f"not patched: the edits would leave {', '.join(undefined)} undefined"
     if changes:
         every = all_rules()
@@ -189,7 +189,7 @@ def add_capability(
             wanted = [finding for finding in findings if finding.edits]
             if not wanted:
                 break
-            program = one_round(program, wanted, new)
+            program = apply_round(program, wanted, new)
             findings = list(capability.findings(program))
         else:
             return before, texts, [not_added(before, capability, "its edits do not settle")]

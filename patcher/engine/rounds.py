@@ -17,16 +17,16 @@ from ..source.module import Module
 from ..source.tree import below
 
 
-def all_rounds(
+def apply_rounds(
     program: Program, edits_of: Callable[[Program], Iterable[Finding]], texts: dict[str, str]
 ) -> Program:
     """Apply the edits of ``edits_of`` until it has none left; ``texts`` collects the new texts."""
     while findings := list(edits_of(program)):
-        program = one_round(program, findings, texts)
+        program = apply_round(program, findings, texts)
     return program
 
 
-def one_round(program: Program, findings: list[Finding], texts: dict[str, str]) -> Program:
+def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]) -> Program:
     """Apply the findings' edits that do not overlap; ``texts`` collects the new texts."""
     from ..editing.apply import apply_edits  # libcst is slow to import
 

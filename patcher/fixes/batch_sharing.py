@@ -33,9 +33,11 @@ def single_process_sampler(loader: Loader) -> tuple[str, list[Edit]]:
     module, word = loader.module, keyword(loader.call, "sampler")
     if word is None:
         return default_sampler(loader)
-    others = [s for s in loader.samplers if not any(c in below(s) for c in loader.distributed)]
+    others = [
+        s for s in loader.samplers if not any(c in below(s) for c in loader.distributed_samplers)
+    ]
     replacements: list[tuple[ast.expr, ast.expr]] = []
-    for call in loader.distributed:
+    for call in loader.distributed_samplers:
         up = module.parents[call]
         if isinstance(up, ast.IfExp) and call in (up.body, up.orelse):
             replacements.append((up, up.orelse if call is up.body else up.body))

@@ -13,8 +13,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.in_batch_negatives import is_own_number, masked, products
-from ..analysis.loaders import Loader, literal, trace
+from ..analysis.in_batch_negatives import is_arange, masked_products, products
+from ..analysis.loaders import Loader, literal_truth, trace_loader
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
@@ -40,7 +40,7 @@ LOSS_NAME = re.compile(r"loss|cross_?entropy", re.IGNORECASE)
 AMOUNT_NAME = re.compile(r"batch|len\(|step|num", re.IGNORECASE)
 
 
-def shared_out(program: Program) -> Iterator[Finding]:
+def share_batches(program: Program) -> Iterator[Finding]:
     """Edits that share the batches of every training loader, to be applied before any rule's.
 
     Raises RefusedError, naming the place, where the program cannot provably be made exact.
@@ -77,7 +77,7 @@ def shared_out(program: Program) -> Iterator[Finding]:
         )
 
 
-def weighed(program: Program) -> Iterator[Finding]:
+def weight_losses(program: Program) -> Iterator[Finding]:
     """Edits that weight every loss, to be applied after all rules', which may add a scaler."""
     if program.train_loops:
         refuse_divisions(program)  # the rules have undone those of manual sharding by now
@@ -156,7 +156,7 @@ def training_loader(program: Program, loop: TrainLoop) -> Loader:
         is_assigned = isinstance(module.statement(loader.call), ast.Assign)
         if not (made_here and loop.step_name and is_assigned):
             raise refusal(module, steps, "nothing counts the batches of its cycle")
-    elif not isinstance(steps, ast.For) or trace(program, module, steps.iter) is None:
+    elif not isinstance(steps, ast.For) or trace_loader(program, module, steps.iter) is None:
         raise refusal(module, steps, "it takes its batches one by one from an iterator")
     elif not loader.name or loader.scope is not module.function(steps):
         raise refusal(module, steps, "its DataLoader has no name here")
@@ -176,13 +176,14 @@ def non_training_test(program: Program, loader: Loader) -> str:
     """
     module, function = loader.module, loader.module.function(loader.call)
     loops = [loop.loader for loop in program.train_loops if loop.loader is not None]
-    asked = [each.asked for each in loops if each.call is loader.call]
+    asked = [each.factory_call for each in loops if each.call is loader.call]
     trained = [call for call in asked if call is not None]
     if function is None or len(trained) < len(asked) or not evaluation_loaders(program, loader):
         return ""
     for arg in everywhere(function.args, ast.arg):
         literals = {
-            call: literal(module, function, call, arg.arg) for _, call in program.callers(function)
+            call: literal_truth(module, function, call, arg.arg)
+            for _, call in program.callers(function)
         }
         values = {literals.get(call) for call in trained}
         if (
@@ -219,11 +220,11 @@ def contrastive_losses(program: Program, module: Module) -> Iterator[ast.expr]:
         scores, labels = argument(call, 0, "input"), argument(call, 1, "target")
         if scores is None or labels is None or module.function(call) in evaluating:
             continue
-        if is_own_number(module, labels) and (
+        if is_arange(module, labels) and (
             LOSS_NAME.search(module.text(call.func)) or any(products(module, scores))
         ):
             yield call
-    for product, _ in masked(module):
+    for product, _ in masked_products(module):
         yield product.node
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..analysis.in_batch_negatives import TURNS, Product
+from ..analysis.in_batch_negatives import TRANSPOSES, Product
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, parameters, within
@@ -59,7 +59,7 @@ def is_transposed(module: Module, scores: ast.expr, loss: ast.Call) -> bool:
     for up in module.ancestors(scores):
         if up is loss:
             return False
-        if isinstance(up, ast.Attribute) and up.attr in TURNS:
+        if isinstance(up, ast.Attribute) and up.attr in TRANSPOSES:
             return True
     return False
 

@@ -24,7 +24,7 @@ def is_step(stmt: ast.stmt) -> bool:
     return False
 
 
-def stepped(stmt: ast.stmt) -> ast.expr:
+def step_receiver(stmt: ast.stmt) -> ast.expr:
     """``x`` of a statement ``x.step()``."""
     assert isinstance(stmt, ast.Expr)
     assert isinstance(stmt.value, ast.Call)
@@ -60,7 +60,7 @@ def makes_schedule(name: str) -> bool:
     return "schedule" in name.lower() or name.endswith("LR")
 
 
-def schedule_waits(module: Module, step: ast.stmt) -> Iterator[Edit]:
+def guard_schedule(module: Module, step: ast.stmt) -> Iterator[Edit]:
     """Edits that advance the schedule below a scaled step only if the step was not skipped.
 
     The scaler lowers its scale, and skips the step, where a gradient has overflowed.
@@ -69,7 +69,7 @@ def schedule_waits(module: Module, step: ast.stmt) -> Iterator[Edit]:
     schedule_steps = [
         stmt
         for stmt in block[block.index(step) + 1 :]
-        if is_step(stmt) and is_schedule(module, stepped(stmt))
+        if is_step(stmt) and is_schedule(module, step_receiver(stmt))
     ]
     if schedule_steps:
         yield Insert(step, f"{SCALE} = {SCALER}.get_scale()  # falls where a step is skipped")
@@ -79,7 +79,7 @@ def schedule_waits(module: Module, step: ast.stmt) -> Iterator[Edit]:
 
 def scaled_step(module: Module, step: ast.Expr, optimizer: str) -> Iterator[Edit]:
     """Edits that step an optimizer through the scaler."""
-    yield from schedule_waits(module, step)
+    yield from guard_schedule(module, step)
     yield Rewrite(step.value, f"{SCALER}.step({optimizer})")
     yield Insert(step, f"{SCALER}.update()", "after")
 
@@ -102,10 +102,12 @@ def new_scaler(
         yield Replace(old, f"{instead}{construction}")
     else:
         yield Replace(old, instead)
-        yield Insert(outermost(loop), construction)
+        yield Insert(outermost_loop(loop), construction)
 
 
-def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[ast.stmt, ...]:
+def forward_statements(
+    module: Module, branch: ast.If, model: str, loss: str
+) -> tuple[ast.stmt, ...]:
     """The statements from the model's call to the loss, in the block of the backward pass.
 
     None where one of them holds a literal of several lines, which indenting would change.
@@ -138,7 +140,7 @@ def forward_of(module: Module, branch: ast.If, model: str, loss: str) -> tuple[a
     return () if has_multiline_text else tuple(forward)
 
 
-def in_autocast(
+def put_under_autocast(
     program: Program, module: Module, forward: tuple[ast.stmt, ...], flag: str
 ) -> Iterator[Edit]:
     """Edits that put the statements of a forward pass under autocast."""
@@ -153,7 +155,7 @@ def in_autocast(
     yield from (Replace(stmt, "") for stmt in rest)
 
 
-def outermost(loop: TrainLoop) -> ast.stmt:
+def outermost_loop(loop: TrainLoop) -> ast.stmt:
     """The outermost loop around a train loop in its function."""
     module, outer = loop.module, loop.steps
     function = module.function(loop.steps)
@@ -164,7 +166,7 @@ def outermost(loop: TrainLoop) -> ast.stmt:
     return outer
 
 
-def is_taken(loop: TrainLoop, name: str) -> bool:
+def is_name_bound(loop: TrainLoop, name: str) -> bool:
     """Whether the loop's function, or the module, binds a name."""
     uses = names_within(loop.scope, {name})
     return name in loop.module.module_names or any(isinstance(u.ctx, ast.Store) for u in uses)

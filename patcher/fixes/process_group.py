@@ -57,7 +57,7 @@ if {group}:
 
 def arguments_name(program: Program) -> str:
     """The name that holds the parsed command line; the empty string when nothing parses one."""
-    return program.parses[0][2] if program.parses else ""
+    return program.parse_sites[0][2] if program.parse_sites else ""
 
 
 def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
@@ -84,7 +84,7 @@ def use_cuda_test(program: Program, args: str) -> str:
 
 def on_cuda_test(program: Program) -> str:
     """The text of a test whether this process computes on a card."""
-    for _, _, args in program.parses:
+    for _, _, args in program.parse_sites:
         if any(
             isinstance(target.ctx, ast.Store)
             and isinstance(module.parents[target], ast.Assign)
@@ -167,7 +167,9 @@ def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
     return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
 
 
-def share_of(program: Program, evaluation: Evaluation) -> tuple[str, tuple[Edit, ...]] | None:
+def evaluation_share(
+    program: Program, evaluation: Evaluation
+) -> tuple[str, tuple[Edit, ...]] | None:
     """The text of a sampler for this rank's share, and edits that gather the results of all shares.
 
     None where the results of an evaluation with this loader cannot provably be gathered, where the

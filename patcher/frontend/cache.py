@@ -21,7 +21,7 @@ from ...record import record, values
 from ..source.files import Source, decode, folder_of, read_bytes
 from .diagnostics import Diagnostic
 
-SETTLED = 2_000_000_000  # ns after which a change must show in a file's times
+SETTLE_TIME_NS = 2_000_000_000  # ns after which a change must show in a file's times
 MAX_ENTRIES = 15  # for one script with different modules in its folder
 MAX_FILES = 50_000  # of one project; above, only those of the last run are kept
 PATCHER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,11 +40,11 @@ class CacheEntry:
 
     key: str
     probes: tuple[tuple[str, str | None], ...]  # modules looked for, with digests or None
-    found: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]
     error: str
 
 
-NOTHING = CacheEntry("", (), (), "")
+NO_FINDINGS = CacheEntry("", (), (), "")
 
 
 def fingerprint(data: bytes) -> str:
@@ -77,8 +77,8 @@ class Cache:
         self.file = file
         self.version = version
         self.stamps: dict[str, tuple[Stamp, str, bool]] = {}
-        self.records: dict[str, list[CacheEntry]] = {}
-        self.seen: dict[str, tuple[str, bool] | None] = {}  # of this run
+        self.entries: dict[str, list[CacheEntry]] = {}
+        self.digests: dict[str, tuple[str, bool] | None] = {}  # of this run
         self.contents: dict[str, bytes] = {}
         self.sources: dict[str, Source] = {}
         self.listings: dict[str, frozenset[str]] = {}
@@ -89,9 +89,9 @@ class Cache:
     def digest(self, path: str) -> tuple[str, bool] | None:
         """Fingerprint of a file and whether any rule applies to it; None without a file."""
         absolute = os.path.abspath(path)
-        if absolute not in self.seen:
-            self.seen[absolute] = self.fresh_digest(absolute)
-        return self.seen[absolute]
+        if absolute not in self.digests:
+            self.digests[absolute] = self.fresh_digest(absolute)
+        return self.digests[absolute]
 
     def fresh_digest(self, path: str) -> tuple[str, bool] | None:
         """``digest`` by the file's stamp or, where that has changed, by its bytes."""
@@ -109,7 +109,7 @@ class Cache:
         result = fingerprint(data), is_of_interest(data)
         if result[1]:
             self.contents[path] = data
-        if max(status.st_mtime_ns, status.st_ctime_ns) + SETTLED < now:
+        if max(status.st_mtime_ns, status.st_ctime_ns) + SETTLE_TIME_NS < now:
             self.stamps[path] = (stamp, *result)
             self.changed = True
         return result
@@ -134,7 +134,7 @@ class Cache:
     def recall(self, path: str, key: str) -> CacheEntry | None:
         """The entry of a script if the modules it looks for are unchanged, in any folder."""
         folder = folder_of(path)
-        for entry in self.records.get(key, ()):
+        for entry in self.entries.get(key, ()):
             if all(self.probe(folder, name) == digest for name, digest in entry.probes):
                 return entry
         return None
@@ -150,7 +150,7 @@ class Cache:
 
     def remember(self, entry: CacheEntry) -> None:
         """Store an entry under its key."""
-        entries = self.records.setdefault(entry.key, [])
+        entries = self.entries.setdefault(entry.key, [])
         others = [other for other in entries if other.probes != entry.probes]
         entries[:] = [*others[-MAX_ENTRIES:], entry]
         self.changed = True
@@ -167,19 +167,19 @@ class Cache:
             return
         for key, probes, found, error in records:
             entry = CacheEntry(key, probes, tuple(Diagnostic(*item) for item in found), error)
-            self.records.setdefault(key, []).append(entry)
+            self.entries.setdefault(key, []).append(entry)
 
     def save(self) -> None:
         """Save everything for the next run, if the folder can be written."""
         if self.file is None or not self.changed:
             return
         if len(self.stamps) > MAX_FILES:
-            self.stamps = {path: self.stamps[path] for path in self.seen if path in self.stamps}
+            self.stamps = {path: self.stamps[path] for path in self.digests if path in self.stamps}
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
-        live |= {self.key(path) or "" for path in self.seen}
+        live |= {self.key(path) or "" for path in self.digests}
         records = [
-            (key, entry.probes, [values(item) for item in entry.found], entry.error)
-            for key, entries in self.records.items()
+            (key, entry.probes, [values(item) for item in entry.diagnostics], entry.error)
+            for key, entries in self.entries.items()
             if key in live
             for entry in entries
         ]

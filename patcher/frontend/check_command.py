@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from .cache import Cache, open_cache
-from .checker import check_files, examine, named
+from .checker import check_files, check_script, with_user_paths
 from .diagnostics import Diagnostic
 from .output import FORMATS, statistics
 from .request import Request
@@ -30,8 +30,8 @@ def check(
     """
     config = request.config
     if request.from_stdin:
-        entry = examine(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
-        results = [named(request.name, entry)]
+        entry = check_script(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
+        results = [with_user_paths(request.name, entry)]
     else:
         files = request.files()
         store = open_cache(request.root, request.codes) if cached else Cache(None, "")
@@ -39,7 +39,7 @@ def check(
         results = list(check_files(files, request.codes, store, workers))
         store.save()
     errors = [result.error for result in results if result.error]
-    items = distinct(item for result in results for item in result.found)
+    items = distinct(item for result in results for item in result.diagnostics)
     if not (config.notes if notes is None else notes):
         items = [item for item in items if not item.is_note]
     name = output_format or config.output_format

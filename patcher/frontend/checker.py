@@ -12,9 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...record import changed, record
+from ...record import record, replace
 from ..source.files import folder_of
-from .cache import NOTHING, Cache, CacheEntry, is_of_interest
+from .cache import NO_FINDINGS, Cache, CacheEntry, is_of_interest
 from .diagnostics import Diagnostic, diagnose
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..rules import Rule
     from ..source.files import Source
 
-FEW = 16  # scripts for which another process pays
+MIN_SCRIPTS_PER_WORKER = 16  # scripts for which another process pays
 CHUNKS_PER_WORKER = 8
 
 
@@ -30,7 +30,7 @@ CHUNKS_PER_WORKER = 8
 class ScriptResult:
     """The diagnostics of one script, or why it cannot be checked."""
 
-    found: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]
     error: str
 
 
@@ -48,7 +48,7 @@ def check_files(
         equal = []
         for path in pending:
             key = store.key(path)
-            entry = store.recall(path, key) if key else NOTHING if key == "" else None
+            entry = store.recall(path, key) if key else NO_FINDINGS if key == "" else None
             if entry is not None:
                 entries[path] = entry
             elif (key or path) in unchecked:
@@ -56,34 +56,34 @@ def check_files(
             else:
                 unchecked[key or path] = path
         batch = list(unchecked.values())
-        for path, entry in zip(batch, examine_all(batch, codes, store, jobs), strict=True):
+        for path, entry in zip(batch, check_in_parallel(batch, codes, store, jobs), strict=True):
             entries[path] = entry
             if entry.key:
                 store.remember(entry)
         pending = equal
     for path in paths:
-        yield named(path, entries[path])
+        yield with_user_paths(path, entries[path])
 
 
-def named(path: str, entry: CacheEntry) -> ScriptResult:
+def with_user_paths(path: str, entry: CacheEntry) -> ScriptResult:
     """An entry's diagnostics, with the paths by which the user named the files."""
-    if not entry.found and not entry.error:
+    if not entry.diagnostics and not entry.error:
         return CLEAN
     folder = folder_of(path)
     found = [
-        changed(item, path=os.path.join(folder, item.path) if item.path else path)
-        for item in entry.found
+        replace(item, path=os.path.join(folder, item.path) if item.path else path)
+        for item in entry.diagnostics
     ]
     return ScriptResult(tuple(found), entry.error and f"{path}{entry.error}")
 
 
-def examine_all(
+def check_in_parallel(
     paths: list[str], codes: tuple[str, ...], store: Cache, jobs: int | None
 ) -> Iterator[CacheEntry]:
     """Check scripts, results in their order. Raises InputError where a worker was killed."""
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // FEW)
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(paths) // MIN_SCRIPTS_PER_WORKER)
     if workers < 2:
-        yield from (examine(path, codes, store) for path in paths)
+        yield from (check_script(path, codes, store) for path in paths)
         return
     from concurrent.futures import ProcessPoolExecutor  # not needed for one script
     from concurrent.futures.process import BrokenProcessPool
@@ -114,7 +114,7 @@ def begin_worker(*shared: object) -> None:
 
 def examine_in_worker(path: str) -> CacheEntry:
     """Check one script in a worker process."""
-    return examine(path, *worker)
+    return check_script(path, *worker)
 
 
 def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[Diagnostic, ...]:
@@ -129,19 +129,19 @@ def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[
             if finding.module is script
             else finding.module.source.name.removeprefix(f"{folder}/"),
         )
-        for finding in check(program, rules_of(codes))
+        for finding in check(program, rules_with_codes(codes))
     )
 
 
 @cache
-def rules_of(codes: tuple[str, ...]) -> list[Rule]:
+def rules_with_codes(codes: tuple[str, ...]) -> list[Rule]:
     """The rules with these codes."""
     from ..rules import all_rules
 
     return [rule for rule in all_rules() if rule.code in codes]
 
 
-def examine(
+def check_script(
     path: str, codes: tuple[str, ...], store: Cache, data: bytes | None = None
 ) -> CacheEntry:
     """Check one script; ``data`` replaces the file's bytes."""
@@ -161,7 +161,7 @@ def examine(
             data = store.content(path)
             key = store.key(path) or ""
         if not key and not is_of_interest(data):
-            return NOTHING
+            return NO_FINDINGS
         program = read_program(path, data, look_up)
         found = diagnostics(program, codes, folder)
     except InputError as error:

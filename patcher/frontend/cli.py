@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...errors import InputError
-from ..codes import split
+from ..codes import split_codes
 from .check_command import check as check_paths
 from .output import FORMATS
 from .request import Request
@@ -158,7 +158,7 @@ def patch(
 
     request = Request(**common)
     config = request.config
-    capabilities = choose_capabilities(split(wanted), split(unwanted), config)
+    capabilities = choose_capabilities(split_codes(wanted), split_codes(unwanted), config)
     ctx.exit(
         run_patch(
             PatchOptions(

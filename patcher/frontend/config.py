@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...record import record
-from .discover import upwards
+from .discover import folder_and_parents
 from .output import FORMATS
 
 SECTION = b"ddpfix"
@@ -33,7 +33,7 @@ def read_config(start: str) -> Config:
 
     Raises InputError, naming file and line, for a key or a value that cannot be used.
     """
-    for folder in upwards(start):
+    for folder in folder_and_parents(start):
         file = os.path.join(folder, "pyproject.toml")
         try:
             with open(file, "rb") as stream:

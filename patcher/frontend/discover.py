@@ -15,7 +15,7 @@ SKIPPED = {"build", "dist", "node_modules", "site-packages", "__pycache__"}
 IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
 
 
-def scripts(paths: Sequence[str], exclude: Sequence[str] = (), root: str = ".") -> list[str]:
+def find_scripts(paths: Sequence[str], exclude: Sequence[str] = (), root: str = ".") -> list[str]:
     """Files to check. ``exclude`` are patterns of names, or of paths relative to ``root``.
 
     A path that is named itself is never excluded.
@@ -91,18 +91,20 @@ def ignored_by_git(folder: str) -> set[str]:
 
 def in_repository(folder: str) -> bool:
     """Whether ``folder`` or one above it is a git work tree."""
-    return any(os.path.exists(os.path.join(parent, ".git")) for parent in upwards(folder))
+    return any(
+        os.path.exists(os.path.join(parent, ".git")) for parent in folder_and_parents(folder)
+    )
 
 
 def project_root(folder: str) -> str:
     """The nearest folder that holds a repository or a pyproject.toml, else ``folder`` itself."""
-    for parent in upwards(folder):
+    for parent in folder_and_parents(folder):
         if any(os.path.exists(os.path.join(parent, name)) for name in (".git", "pyproject.toml")):
             return parent
     return folder
 
 
-def upwards(folder: str) -> Iterator[str]:
+def folder_and_parents(folder: str) -> Iterator[str]:
     """``folder``, which is absolute, and all folders above it."""
     yield folder
     while (parent := os.path.dirname(folder)) != folder:

@@ -16,7 +16,7 @@ from ..analysis.evaluations import Evaluation
 from ..analysis.load import read_program
 from ..analysis.loaders import Loader, loader_from_call
 from ..analysis.program import Program
-from ..analysis.rank_reach import ROLES, differs, reached
+from ..analysis.rank_reach import ROLES, differs_by_role, roles_reaching
 from ..analysis.train_loops import TrainLoop
 from ..capabilities.models import models_of
 from ..source.module import Module
@@ -157,7 +157,7 @@ class FactReader:
             trains=bool(program.train_loops),
             modules=tuple(self.path(module) for module in program.modules),
             options=tuple(self.options()),
-            arguments=tuple(self.place(module, stmt) for module, stmt, _ in program.parses),
+            arguments=tuple(self.place(module, stmt) for module, stmt, _ in program.parse_sites),
             process_groups=self.calls("init_process_group"),
             wraps=self.calls(*WRAPPERS),
             loaders=tuple(
@@ -221,7 +221,7 @@ class FactReader:
             source(argument(loader.call, 2, "shuffle")),
             tuple(text for node in loader.samplers if (text := source(node))),
             loader.drop_last,
-            bool(loader.distributed),
+            bool(loader.distributed_samplers),
         )
 
     def train_loop(self, loop: TrainLoop) -> TrainLoopFacts:
@@ -270,7 +270,7 @@ class FactReader:
             tests: list[ast.If | ast.IfExp | ast.While] = [*module.nodes(ast.If)]
             tests += [*module.nodes(ast.IfExp), *module.nodes(ast.While)]
             for gate in sorted(tests, key=position):
-                if not differs(module, gate.test):
+                if not differs_by_role(module, gate.test):
                     continue
                 text = " ".join(module.text(gate.test).split())
                 body, other = (self.roles_at(module, each) for each in (gate.body, gate.orelse))
@@ -284,7 +284,7 @@ class FactReader:
         first = branch if isinstance(branch, ast.expr) else next(iter(branch), None)
         if first is None:
             return None
-        roles = reached(self.program, module, first)
+        roles = roles_reaching(self.program, module, first)
         return tuple(role.value for role in ROLES if role in roles)
 
 

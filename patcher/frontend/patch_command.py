@@ -10,14 +10,14 @@ import click
 
 from ...errors import InputError
 from ...record import record
-from ..analysis.load import look, read_program
+from ..analysis.load import read_program, read_source
 from ..capabilities import Capability
 from ..engine.check import check
-from ..engine.marks import marked
+from ..engine.marks import mark_lines
 from ..engine.patch import FileChange, Patch, patch
 from ..findings import Severity
 from ..source.files import Source, decode, replace_all
-from .checker import rules_of
+from .checker import rules_with_codes
 from .config import Config
 from .diagnostics import diagnose
 from .output import concise, show_diff
@@ -110,15 +110,15 @@ def summary(
     changed = [one for one in patches if one.changes]
     verb = "would repair" if options.dry_run else "repaired"
     for one in changed:
-        codes = sorted({f.code for f in one.found} - {f.code for f in one.left})
-        count = len(one.found) - len(one.left)
+        codes = sorted({f.code for f in one.findings_before} - {f.code for f in one.findings_after})
+        count = len(one.findings_before) - len(one.findings_after)
         yield f"{one.path}: {verb} {count} findings ({' '.join(codes)})"
     for one in patches:
-        for finding in one.left:
+        for finding in one.findings_after:
             item = diagnose(finding)
             if one.changes or not item.is_note:
                 yield f"left alone: {concise(item)}"
-        for finding in one.lacking:
+        for finding in one.capability_failures:
             place = f"{finding.module.source.name}:{finding.line}"
             yield f"without {finding.code}: {place}: {finding.because}"
     if changed and options.may_suggest:
@@ -136,10 +136,10 @@ def choose_capabilities(
     """
     if not (wanted or unwanted or config.capabilities):
         return ()
-    from ..capabilities import chosen
+    from ..capabilities import select_capabilities
 
     try:
-        return chosen(wanted or list(config.capabilities) or ["all"], unwanted)
+        return select_capabilities(wanted or list(config.capabilities) or ["all"], unwanted)
     except InputError as error:
         if wanted or unwanted:
             raise
@@ -157,7 +157,7 @@ def mark_changes(
 
     def current(path: str) -> Source | None:
         data = texts.get(Path(path).resolve())
-        return look(path) if data is None else decode(path, data)
+        return read_source(path) if data is None else decode(path, data)
 
     sources: dict[Path, Source] = {}
     wanted: dict[Path, dict[int, set[str]]] = {}
@@ -168,13 +168,13 @@ def mark_changes(
             continue  # reported when it was patched
         for module in program.modules:
             sources.setdefault(module.source.path.resolve(), module.source)
-        for finding in check(program, rules_of(codes)):
+        for finding in check(program, rules_with_codes(codes)):
             if finding.severity is not Severity.NOTE:
                 lines = wanted.setdefault(finding.module.source.path.resolve(), {})
                 lines.setdefault(finding.line, set()).add(finding.code)
     named = {path.resolve() for path in paths}
     changes = [
-        FileChange(source, marked(source.text, wanted.get(path, {}), others_go=path in named))
+        FileChange(source, mark_lines(source.text, wanted.get(path, {}), others_go=path in named))
         for path, source in sources.items()
     ]
     return [change for change in changes if change.text != change.source.text]

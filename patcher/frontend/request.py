@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Sequence
 
 from ...errors import InputError
-from ..codes import all_codes, selected, split
+from ..codes import all_codes, select_codes, split_codes
 from .config import read_config
-from .discover import project_root, scripts
+from .discover import find_scripts, project_root
 
 STDIN = "-"
 
@@ -35,11 +35,11 @@ class Request:
         folder = common_folder([self.name] if self.from_stdin else paths)
         self.config = read_config(folder)
         self.root = project_root(folder)
-        self.select = split(select) or list(self.config.select)
-        self.ignore = split(ignore) or list(self.config.ignore)
-        self.exclude = split(exclude) or list(self.config.exclude)
+        self.select = split_codes(select) or list(self.config.select)
+        self.ignore = split_codes(ignore) or list(self.config.ignore)
+        self.exclude = split_codes(exclude) or list(self.config.exclude)
         try:
-            self.codes = tuple(selected(all_codes(), self.select, self.ignore))
+            self.codes = tuple(select_codes(all_codes(), self.select, self.ignore))
         except InputError as error:
             if self.config.file and not (select or ignore):
                 raise InputError(f"{self.config.file}: {error}") from error
@@ -48,7 +48,7 @@ class Request:
     def files(self) -> list[str]:
         """Paths of the scripts. Raises InputError."""
         file = self.config.file
-        return scripts(self.paths, self.exclude, os.path.dirname(file) if file else ".")
+        return find_scripts(self.paths, self.exclude, os.path.dirname(file) if file else ".")
 
 
 def common_folder(paths: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from ...record import changed, record
+from ...record import record, replace
 from ..analysis.program import Program
 from ..codes import rule_files
 from ..findings import Finding, Safety, Severity
@@ -47,7 +47,7 @@ class Rule:
     def findings(self, program: Program) -> Iterator[Finding]:
         """The rule's findings, carrying its code, severity and safety."""
         for finding in self.run(program):
-            yield changed(
+            yield replace(
                 finding,
                 safety=(finding.safety or self.safety) if finding.edits else Safety.REPORT,
                 severity=finding.severity or self.severity,

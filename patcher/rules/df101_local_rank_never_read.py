@@ -39,7 +39,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
     if any(node.value == "LOCAL_RANK" for m in program.modules for node in m.nodes(ast.Constant)):
         return
-    for module, stmt, args in program.parses:
+    for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(
                 module,
@@ -47,7 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"{args}.local_rank keeps its default under torchrun and accelerate launch",
                 (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
             )
-    if not program.parses:
+    if not program.parse_sites:
         yield from unexplained_local_rank(program)
 
 

@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANK, Role, reached, value
+from ..analysis.rank_reach import RANK_OF_ROLE, Role, roles_reaching, value_for_role
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -59,7 +59,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def is_rank(module: Module, node: ast.expr) -> bool:
     """``args.local_rank``, ``rank`` or ``torch.distributed.get_rank()``."""
     named = isinstance(node, ast.Attribute | ast.Name | ast.Call)
-    return named and value(module, node, Role.OTHER) == RANK[Role.OTHER]
+    return named and value_for_role(module, node, Role.OTHER) == RANK_OF_ROLE[Role.OTHER]
 
 
 def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:
@@ -82,7 +82,7 @@ def is_fallback(module: Module, node: ast.BinOp) -> bool:
 
 def drop_renumbering(program: Program, module: Module, add: ast.AugAssign) -> tuple[Edit, ...]:
     """Edits that leave the launcher's local rank as it was read."""
-    reached_alone = Role.SINGLE in reached(program, module, add)
+    reached_alone = Role.SINGLE in roles_reaching(program, module, add)
     is_whole_block = len(module.body(add)) == 1
     return () if reached_alone or is_whole_block else (Replace(add, ""),)
 
@@ -90,7 +90,7 @@ def drop_renumbering(program: Program, module: Module, add: ast.AugAssign) -> tu
 def read_local_rank(program: Program, module: Module, node: ast.BinOp) -> tuple[Edit, ...]:
     """Edits that drop the modulo of a local rank, or read LOCAL_RANK before get_rank() % cards."""
     if isinstance(node.left, ast.Attribute) and node.left.attr == "local_rank":
-        reached_alone = Role.SINGLE in reached(program, module, node)
+        reached_alone = Role.SINGLE in roles_reaching(program, module, node)
         return () if reached_alone else (Rewrite(node, module.text(node.left)),)
     if isinstance(node.left, ast.Call):
         code = f"int(os.environ.get('LOCAL_RANK', {module.text(node)}))"

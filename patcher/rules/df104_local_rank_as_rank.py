@@ -15,9 +15,9 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 import ast
 from collections.abc import Iterator
 
-from ..analysis.call_graph import called
+from ..analysis.call_graph import reachable_functions
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, gates, value, values
+from ..analysis.rank_reach import Role, rank_gates, value_for_role, values_by_role
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -47,7 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
         gate
         for evaluation in program.evaluations
         for module, call in program.entries(evaluation)
-        for gate in gates(module, call)
+        for gate in rank_gates(module, call)
     }  # DF501 reports those
     group_lines, early_functions = code_before_group(program)
     for module, test, gate in tests:
@@ -70,13 +70,13 @@ def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
 
     The ``if`` is None where the comparison is assigned to a name.
     """
-    for node in module.spelled("local_rank"):
+    for node in module.occurrences("local_rank"):
         compare = module.parents[node]
         if not isinstance(compare, ast.Compare) or compare.left is not node:
             continue
         if not is_local_rank(module, node) or len(compare.ops) > 1:
             continue
-        _, main, other = values(module, compare)
+        _, main, other = values_by_role(module, compare)
         if not isinstance(main, bool) or not isinstance(other, bool) or main is other:
             continue
         up: ast.AST = compare
@@ -98,7 +98,10 @@ def is_local_rank(module: Module, node: ast.expr) -> bool:
 
 def global_rank_test(module: Module, test: ast.Compare) -> str:
     """The text of the test by global rank, with the same value as before in a lone process."""
-    on_main, alone = value(module, test, Role.MAIN), value(module, test, Role.SINGLE)
+    on_main, alone = (
+        value_for_role(module, test, Role.MAIN),
+        value_for_role(module, test, Role.SINGLE),
+    )
     text = "is_main_process()" if on_main else "not is_main_process()"
     if bool(alone) is on_main:
         return text
@@ -113,7 +116,7 @@ def local_rank_is_global(module: Module) -> bool:
         isinstance(stmt := module.parents[target], ast.Assign)
         and isinstance(stmt.value, ast.Call)
         and module.dotted(stmt.value.func).endswith("get_rank")
-        for target in module.spelled("local_rank")
+        for target in module.occurrences("local_rank")
     )
 
 
@@ -146,7 +149,7 @@ def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]
             for other in within(module.scope_statements(call), ast.Call)
             if other.lineno < call.lineno
         }
-        early_functions |= called(program, names)
+        early_functions |= reachable_functions(program, names)
         if function is not None:
             pending += program.callers(function)
     return group_lines, early_functions

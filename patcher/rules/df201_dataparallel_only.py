@@ -42,9 +42,9 @@ def group_setup(program: Program) -> tuple[Edit, ...]:
 
 def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     """Edits behind the choice of the device, if the arguments are parsed in the same block."""
-    if len(program.parses) != 1:
+    if len(program.parse_sites) != 1:
         return ()
-    module, parse, args = program.parses[0]
+    module, parse, args = program.parse_sites[0]
     if module is not program.script:
         return ()
     block = module.body(parse)
@@ -67,7 +67,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
     script, code = program.script, SET_UP_FROM_ENVIRONMENT
     start: Insert | None = None
-    for module, parse, args in program.parses:
+    for module, parse, args in program.parse_sites:
         if module is script and start is None:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"

@@ -22,7 +22,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import on_cuda_test, use_cuda_test
 from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import keyword, last_argument, stands_in, within
+from ..source.tree import is_within, keyword, last_argument, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -74,7 +74,7 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
     edits: list[Edit] = [Rewrite(backend, f"{module.text(backend)} if use_cuda else 'gloo'")]
     first = init
     for stmt in block[: block.index(init)]:
-        if any(stands_in(chosen, stmt) for chosen in module.calls_to("set_device")):
+        if any(is_within(chosen, stmt) for chosen in module.calls_to("set_device")):
             edits.append(Guard(stmt, "use_cuda"))
             first = min(first, stmt, key=lambda s: s.lineno)
     for stmt in block:
@@ -82,7 +82,7 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
             text = f"{module.text(stmt.value)} if use_cuda else torch.device('cpu')"
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=lambda s: s.lineno)
-    args = next((name for where, _, name in program.parses if where is module), "args")
+    args = next((name for where, _, name in program.parse_sites if where is module), "args")
     edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
     yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
 
@@ -143,7 +143,7 @@ def fixed_card(program: Program) -> Iterator[Finding]:
                 continue
             card = call.args[0] if call.args else None
             if isinstance(card, ast.Name):
-                card = module.assigned_once(function, card.id)
+                card = module.single_assignment(function, card.id)
             if isinstance(card, ast.Constant) and type(card.value) is int:
                 device = f"next({evaluation.model}.parameters()).device"
                 because = (

@@ -20,7 +20,7 @@ CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        for divisor in module.spelled("n_gpu"):
+        for divisor in module.occurrences("n_gpu"):
             node = module.parents[divisor]
             if (
                 isinstance(node, ast.BinOp)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, reached_in_function
+from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
@@ -69,7 +69,7 @@ def add_ddp(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...
         and isinstance(gate, ast.If)
         and stmt in gate.body
         and all(is_data_parallel_wrap(module, other) for other in gate.body)
-        and not reached_in_function(module, stmt) & RANKS
+        and not roles_reaching_in_function(module, stmt) & RANKS
     ):
         return ()
     model = module.text(stmt.targets[0])

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, reached_in_function
+from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import with_gate
@@ -34,7 +34,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if program.evaluation_of(module, call) is not None and program.has_ranks:
             edit = Replace(with_gate(module, stmt), "")
             yield Finding(module, call, "an evaluation function wraps its model", (edit,))
-        elif has_group and reached_in_function(module, call) & RANKS:
+        elif has_group and roles_reaching_in_function(module, call) & RANKS:
             because = "nothing keeps a rank of a process group away from it"
             yield Finding(module, call, because, restrict_to_lone_process(module, stmt))
 

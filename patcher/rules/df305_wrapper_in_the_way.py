@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, value
+from ..analysis.rank_reach import RANKS, value_for_role
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model
@@ -72,13 +72,13 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
 
 def n_gpu_tests(module: Module) -> Iterator[Finding]:
     """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
-    counting = {up for node in module.spelled("n_gpu") for up in module.ancestors(node)}
+    counting = {up for node in module.occurrences("n_gpu") for up in module.ancestors(node)}
     choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
     for choice in choices:
         test = choice.test
         if not isinstance(test, ast.Compare) or test not in counting:
             continue
-        if any(value(module, test, role) is not False for role in RANKS):
+        if any(value_for_role(module, test, role) is not False for role in RANKS):
             continue
         body = choice.body if isinstance(choice.body, list) else [choice.body]
         models = {

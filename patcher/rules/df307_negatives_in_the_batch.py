@@ -24,8 +24,8 @@ Source       torch.autograd.Function (gradients of all ranks' losses are added u
 import ast
 from collections.abc import Iterator
 
-from ..analysis.in_batch_negatives import is_own_number, masked, products
-from ..analysis.program import Program, is_trained_on, trains_on_several
+from ..analysis.in_batch_negatives import is_arange, masked_products, products
+from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..source.module import Module
@@ -38,18 +38,18 @@ MAX_ALIASES = 5  # assignments to follow from a name to its value
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not trains_on_several(program):
+    if not trains_on_several_devices(program):
         return
     for module in program.modules:
         edited: set[Function | None] = set()
         calls = module.nodes(ast.Call) if module.calls_to("arange") else []
         for call in calls:
             scores = call.args[0] if len(call.args) == 2 else None
-            if scores is None or not is_own_number(module, call.args[1]):
+            if scores is None or not is_arange(module, call.args[1]):
                 continue
             function = module.function(call)
             product = next(products(module, scores), None)
-            if product is None or not is_trained_on(program, module, function):
+            if product is None or not runs_in_training_step(program, module, function):
                 continue
             if is_gathered(module, product.columns):
                 continue
@@ -62,7 +62,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"line {product.node.lineno} scores against {vectors} of this rank's batch only"
             )
             yield Finding(module, call, because, edits)
-        for product, mask in masked(module):
+        for product, mask in masked_products(module):
             function = module.function(product.node)
             if not is_gathered(module, product.columns):
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"

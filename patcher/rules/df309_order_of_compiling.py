@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.program import Program
-from ..analysis.rank_reach import EVERYONE, RANKS, Role, reached_in_function
+from ..analysis.rank_reach import EVERYONE, RANKS, Role, roles_reaching_in_function
 from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import dedented_lines, with_gate
@@ -75,13 +75,13 @@ def wrapped_and_compiled(program: Program) -> Iterator[WrapAndCompile]:
             for call in module.calls_to("compile")
             if module.dotted(call.func) == "torch.compile"
             for stmt in rebinding(module, call)
-            if reached_in_function(module, stmt) == EVERYONE
+            if roles_reaching_in_function(module, stmt) == EVERYONE
         ]
         wraps = [
             stmt
             for call in (module.calls_to("DistributedDataParallel") if compilings else ())
             for stmt in rebinding(module, call)
-            if Role.SINGLE not in reached_in_function(module, stmt)
+            if Role.SINGLE not in roles_reaching_in_function(module, stmt)
         ]
         for wrap, compiling in itertools.product(wraps, compilings):
             if is_same_model(module, wrap, compiling):
@@ -184,7 +184,7 @@ def is_lone_process_branch(module: Module, stmt: ast.stmt) -> bool:
     return (
         isinstance(stmt, ast.If)
         and not stmt.orelse
-        and not reached_in_function(module, stmt.body[0]) & RANKS
+        and not roles_reaching_in_function(module, stmt.body[0]) & RANKS
     )
 
 

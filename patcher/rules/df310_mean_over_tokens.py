@@ -20,7 +20,7 @@ Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.Distribute
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program, is_trained_on, trains_on_several
+from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import BATCH_SAMPLER
@@ -36,7 +36,7 @@ WEIGHT_HELPER = "weighed_by_tokens"
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not trains_on_several(program):
+    if not trains_on_several_devices(program):
         return
     if any(
         node.name == BATCH_SAMPLER
@@ -56,7 +56,9 @@ def findings(program: Program) -> Iterator[Finding]:
             function = module.function(stmt)
             if filtered is None or function in weighted:
                 continue
-            if is_trained_on(program, module, function) and not is_evaluated(program, module, stmt):
+            if runs_in_training_step(program, module, function) and not is_evaluated(
+                program, module, stmt
+            ):
                 labels, ignored = filtered
                 tokens = f"{module.text(labels)}.ne({ignored}).sum()"
                 names = {name.id for name in everywhere(labels, ast.Name)}

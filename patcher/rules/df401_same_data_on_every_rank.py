@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.loaders import Loader
-from ..analysis.manual_sharding import dealt
+from ..analysis.manual_sharding import manual_shards
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Rewrite
@@ -33,7 +33,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if loop.loader is None:
             if not program.calls_to("DistributedSampler"):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
-        elif not loop.loader.distributed and not shares_batches(loop.loader):
+        elif not loop.loader.distributed_samplers and not shares_batches(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
             yield Finding(
                 loop.loader.module,
@@ -48,7 +48,7 @@ def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ..
     loader = loop.loader
     assert loader is not None
     module = loader.module
-    if any(True for each in program.modules for _ in dealt(program, each)):
+    if any(True for each in program.modules for _ in manual_shards(program, each)):
         return ()  # the data is sharded by hand already
     alone = lone_process_test(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []

@@ -17,7 +17,7 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, stands_in
+from ..source.tree import Function, bound_names, is_within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -38,13 +38,15 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         loader, place = loop.loader, epoch_loop(program, loop)
         if loader is None or place is None:
-            if (loader and loader.distributed) or loop.module.calls_to("DistributedSampler"):
+            if (loader and loader.distributed_samplers) or loop.module.calls_to(
+                "DistributedSampler"
+            ):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
             continue
         module, (epochs, number), name = place
-        if not loader.distributed or calls_set_epoch(module, epochs.body):
+        if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
             continue
-        kind = loader.module.text(loader.distributed[0].func)
+        kind = loader.module.text(loader.distributed_samplers[0].func)
         sampler = f"{name}.sampler"
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
         is_made_inside = module is loop.module and name in bound_names(epochs)
@@ -63,7 +65,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
-    return any(stands_in(node, body) for node in module.attributes("set_epoch"))
+    return any(is_within(node, body) for node in module.attributes("set_epoch"))
 
 
 def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop, str] | None:

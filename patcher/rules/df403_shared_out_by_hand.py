@@ -15,7 +15,7 @@ Source       torch.utils.data.distributed.DistributedSampler; hazards counted in
 
 from collections.abc import Iterator
 
-from ..analysis.manual_sharding import dealt, forks
+from ..analysis.manual_sharding import manual_shards, single_process_tests
 from ..analysis.program import Program
 from ..editing.edits import Unwrap
 from ..findings import Finding, Safety, Severity
@@ -26,10 +26,14 @@ CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     if not program.train_loops and not program.evaluations:
         return
-    shares = [(module, node) for module in program.modules for node in dealt(program, module)]
+    shares = [
+        (module, node) for module in program.modules for node in manual_shards(program, module)
+    ]
     if not shares:
         return
-    branches = [(module, stmt) for module in program.modules for stmt in forks(module)]
+    branches = [
+        (module, stmt) for module in program.modules for stmt in single_process_tests(module)
+    ]
     first = shares[0][0]
     lines = ", ".join(sorted({str(node.lineno) for module, node in shares if module is first}))
     for module, stmt in branches:

@@ -15,9 +15,9 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
-from ..analysis.call_graph import called
+from ..analysis.call_graph import reachable_functions
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANK_NAMES, RANKS, reached
+from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import below, mentions, within
@@ -44,7 +44,7 @@ def findings(program: Program) -> Iterator[Finding]:
         (m, call)
         for m in program.modules
         for call in random_draws(m)
-        if reached(program, m, call) >= RANKS
+        if roles_reaching(program, m, call) >= RANKS
     ]
     if not draws:
         return
@@ -104,4 +104,4 @@ def is_seeded_before(
         for call in within(seeding.scope_statements(seed), ast.Call)
         if call.lineno > seed.lineno
     }
-    return drawing.function(draw) in called(program, called_below)
+    return drawing.function(draw) in reachable_functions(program, called_below)

@@ -19,12 +19,12 @@ from collections.abc import Iterator
 
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, reached
+from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
 from ..editing.edits import Define, Edit, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import argument, everywhere, mentions, same
+from ..source.tree import argument, everywhere, mentions, same_code
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -41,12 +41,14 @@ def findings(program: Program) -> Iterator[Finding]:
                 if read.lineno < call.lineno
                 and module.function(read) is function
                 and not is_for_writing(read)
-                and any(same(part, path) for part in (*read.args, method_owner(read)))
-                and Role.OTHER in reached(program, module, read)
+                and any(same_code(part, path) for part in (*read.args, method_owner(read)))
+                and Role.OTHER in roles_reaching(program, module, read)
             ]
             if not reads or tells_ranks_apart(program, module, path):
                 continue
-            if reached(program, module, call) & RANKS and not ranks_wait(program, module, reads[0]):
+            if roles_reaching(program, module, call) & RANKS and not ranks_wait(
+                program, module, reads[0]
+            ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 yield Finding(module, call, because, edits)
 
@@ -137,7 +139,7 @@ def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
     return any(
         barrier.lineno < node.lineno
         and module.function(barrier) is module.function(node)
-        and reached(program, module, barrier) & RANKS == {Role.OTHER}
+        and roles_reaching(program, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
         for barrier in barriers
     )

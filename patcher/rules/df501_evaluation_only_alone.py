@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, gates, is_rank_test, value
+from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role
 from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -28,11 +28,15 @@ def findings(program: Program) -> Iterator[Finding]:
     seen: set[ast.If] = set()
     for evaluation in program.evaluations:
         for module, entry in program.entries(evaluation):
-            for gate in gates(module, entry):
+            for gate in rank_gates(module, entry):
                 if gate in seen:
                     continue
                 seen.add(gate)
-                who = "no rank" if value(module, gate.test, Role.MAIN) is False else "rank 0 alone"
+                who = (
+                    "no rank"
+                    if value_for_role(module, gate.test, Role.MAIN) is False
+                    else "rank 0 alone"
+                )
                 because = f"{who} reaches {evaluation.name}{entry_line(entry, evaluation)}"
                 yield Finding(module, gate, because, open_gate(module, gate))
 
@@ -47,10 +51,10 @@ def open_gate(module: Module, gate: ast.If) -> tuple[Edit, ...]:
     if gate.orelse:
         return ()
     if is_rank_test(module, gate.test):
-        return (Unwrap(gate),) if value(module, gate.test, Role.SINGLE) else ()
+        return (Unwrap(gate),) if value_for_role(module, gate.test, Role.SINGLE) else ()
     if isinstance(gate.test, ast.BoolOp) and isinstance(gate.test.op, ast.And):
         ranks = [part for part in gate.test.values if is_rank_test(module, part)]
         others = [part for part in gate.test.values if part not in ranks]
-        if ranks and others and all(value(module, part, Role.SINGLE) for part in ranks):
+        if ranks and others and all(value_for_role(module, part, Role.SINGLE) for part in ranks):
             return (Rewrite(gate.test, " and ".join(map(module.text, others))),)
     return ()

@@ -14,8 +14,8 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import gates
-from ..analysis.unbound_reads import Unbound, unbound_reads
+from ..analysis.rank_reach import rank_gates
+from ..analysis.unbound_reads import UnboundRead, unbound_reads
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
@@ -48,11 +48,11 @@ def gated_bindings(module: Module, function: Function, name: str) -> list[ast.st
     """Statements of the function that bind ``name`` under a rank test."""
     stored = (n for n in names_within(function.body, {name}) if not isinstance(n.ctx, ast.Load))
     stmts = map(module.statement, stored)
-    return [stmt for stmt in stmts if isinstance(stmt, ast.Assign) and gates(module, stmt)]
+    return [stmt for stmt in stmts if isinstance(stmt, ast.Assign) and rank_gates(module, stmt)]
 
 
 def is_writers_call(
-    module: Module, stmt: ast.stmt, unbound: Unbound, binding: list[ast.stmt]
+    module: Module, stmt: ast.stmt, unbound: UnboundRead, binding: list[ast.stmt]
 ) -> bool:
     """``tb_writer.add_scalar(…)``: a call for its effect on an object that only rank 0 has."""
     return (

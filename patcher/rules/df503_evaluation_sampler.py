@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, reached_in_function
+from ..analysis.rank_reach import Role, roles_reaching_in_function
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import share_of
+from ..fixes.process_group import evaluation_share
 
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 
@@ -26,11 +26,11 @@ CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     for evaluation in program.evaluations:
         loader = evaluation.loader
-        if not loader.distributed or program.is_trained_on(loader):
+        if not loader.distributed_samplers or program.is_used_for_training(loader):
             continue
         yield Finding(
             loader.module,
-            loader.distributed[0],
+            loader.distributed_samplers[0],
             f"{evaluation.name} scores this rank's part and "
             + (
                 "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
@@ -41,15 +41,16 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the results cannot provably be gathered."""
-    loader, share = evaluation.loader, share_of(program, evaluation)
+    loader, share = evaluation.loader, evaluation_share(program, evaluation)
     if share is None:
         return ()
     if any(
-        Role.SINGLE in reached_in_function(evaluation.module, call) for call in loader.distributed
+        Role.SINGLE in roles_reaching_in_function(evaluation.module, call)
+        for call in loader.distributed_samplers
     ):
         return ()  # a lone process has no group to ask for its share
     sampler, gather = share
-    return (*(Rewrite(call, sampler) for call in loader.distributed), *gather)
+    return (*(Rewrite(call, sampler) for call in loader.distributed_samplers), *gather)
 
 
 def evaluate_whole(evaluation: Evaluation) -> tuple[Edit, ...]:
@@ -57,6 +58,6 @@ def evaluate_whole(evaluation: Evaluation) -> tuple[Edit, ...]:
     loader, module = evaluation.loader, evaluation.loader.module
     return tuple(
         Rewrite(call, f"torch.utils.data.SequentialSampler({module.text(call.args[0])})")
-        for call in loader.distributed
+        for call in loader.distributed_samplers
         if call.args
     )

@@ -42,7 +42,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     (Insert(evaluation.mode, f"{model} = {unwrapped_model(model)}"),),
                 )
         elif uses := list(model_uses(evaluation)):
-            taken = module.spelled(UNWRAPPED_NAME) and any(
+            taken = module.occurrences(UNWRAPPED_NAME) and any(
                 UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
             )
             bare = (

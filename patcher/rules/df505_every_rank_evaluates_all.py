@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from ..analysis.evaluations import Evaluation
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, reached
+from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import lone_process_test, share_of
+from ..fixes.process_group import evaluation_share, lone_process_test
 from ..source.tree import argument, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
@@ -30,8 +30,8 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for evaluation in program.evaluations:
         loader = evaluation.loader
-        by_all_ranks = reached(program, evaluation.module, evaluation.loop) >= RANKS
-        if by_all_ranks and is_sequential(loader) and not program.is_trained_on(loader):
+        by_all_ranks = roles_reaching(program, evaluation.module, evaluation.loop) >= RANKS
+        if by_all_ranks and is_sequential(loader) and not program.is_used_for_training(loader):
             yield Finding(
                 loader.module,
                 loader.samplers[0] if loader.samplers else loader.call,
@@ -57,7 +57,7 @@ def is_sequential(loader: Loader) -> bool:
 
 def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits for a share per rank; none where the results cannot provably be gathered."""
-    share, loader = share_of(program, evaluation), evaluation.loader
+    share, loader = evaluation_share(program, evaluation), evaluation.loader
     if share is None:
         return ()
     sampler, gather = share

@@ -20,8 +20,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_divergence import Decision, decisions, exits, in_lock_step, is_number_test
-from ..analysis.rank_reach import RANKS, Role, is_rank_test, reached, reached_in_function, value
+from ..analysis.rank_divergence import (
+    RankDependentExit,
+    conditional_exits,
+    in_lock_step,
+    is_number_test,
+    rank_dependent_exits,
+)
+from ..analysis.rank_reach import (
+    RANKS,
+    Role,
+    is_rank_test,
+    roles_reaching,
+    roles_reaching_in_function,
+    value_for_role,
+)
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -54,7 +67,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for loop in program.train_loops:
             yield from one_sided_training(program, loop)
             yield from one_sided_exits(program, loop)
-            for decision in decisions(program, loop, wrappers):
+            for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
 
 
@@ -66,11 +79,11 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
     for scope, calls in per_scope.items():
         # What a function does on all ranks that enter it is reported where it is called.
         roles = {
-            call: reached(program, module, call) & RANKS
+            call: roles_reaching(program, module, call) & RANKS
             for call in calls
             if scope is None
             or not program.callers(scope)
-            or not reached_in_function(module, call) >= RANKS
+            or not roles_reaching_in_function(module, call) >= RANKS
         }
         one_sided = {call: next(iter(some)) for call, some in roles.items() if len(some) == 1}
         barriers = {
@@ -117,8 +130,8 @@ def open_barrier_gate(program: Program, module: Module, call: ast.Call) -> tuple
         or gate.orelse
         or len(gate.body) > 1
         or not is_rank_test(module, gate.test)
-        or value(module, gate.test, Role.SINGLE)
-        or not reached(program, module, gate) >= RANKS
+        or value_for_role(module, gate.test, Role.SINGLE)
+        or not roles_reaching(program, module, gate) >= RANKS
         or any(isinstance(up, ast.For | ast.While | ast.Try) for up in module.ancestors(gate))
     ):
         return ()
@@ -127,7 +140,7 @@ def open_barrier_gate(program: Program, module: Module, call: ast.Call) -> tuple
 
 def one_sided_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """A training loop that only one kind of rank enters, although all average its gradients."""
-    roles = reached(program, loop.module, loop.steps) & RANKS
+    roles = roles_reaching(program, loop.module, loop.steps) & RANKS
     if len(roles) == 1:
         (role,) = roles
         yield Finding(loop.module, loop.steps, f"only {role.value} can reach the training loop")
@@ -136,7 +149,9 @@ def one_sided_training(program: Program, loop: TrainLoop) -> Iterator[Finding]:
 def one_sided_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """Exits from the training loop that only one kind of rank takes."""
     module = loop.module
-    exit_roles = {stmt: reached_in_function(module, stmt) & RANKS for stmt in exits(loop)}
+    exit_roles = {
+        stmt: roles_reaching_in_function(module, stmt) & RANKS for stmt in conditional_exits(loop)
+    }
     for stmt, roles in exit_roles.items():
         gate = module.parents[stmt]
         if len(roles) != 1 or not isinstance(gate, ast.If):
@@ -193,7 +208,7 @@ def exit_on_all_ranks(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[
     if any(mentions(part, name) for part in others for name in bound_names(gate.body)):
         return ()
     texts = [module.text(part) for part in others]
-    if not all(value(module, part, Role.SINGLE) for part in ranks):
+    if not all(value_for_role(module, part, Role.SINGLE) for part in ranks):
         texts.insert(0, "torch.distributed.is_initialized()")
     test_of_all = " and ".join(texts)
     if len(gate.body) == 1:
@@ -202,14 +217,14 @@ def exit_on_all_ranks(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[
     return (Replace(leaving, ""), Insert(gate, code, "after"))
 
 
-def decision_finding(program: Program, decision: Decision) -> Finding:
+def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
     """The finding for an exit that each rank takes by its own data."""
     loop, test = decision.loop, decision.test
     module = loop.module
     names = ", ".join(sorted(decision.names)) or "what it has seen"
     # Evaluations are repaired first: the decision may depend on nothing else.
-    is_partial = any(e.loader and e.loader.distributed for e in program.evaluations)
-    provable = in_lock_step(loop, test) and reached(program, module, test) >= RANKS
+    is_partial = any(e.loader and e.loader.distributed_samplers for e in program.evaluations)
+    provable = in_lock_step(loop, test) and roles_reaching(program, module, test) >= RANKS
     edits: tuple[Edit, ...] = ()
     if provable and decision.names and not is_partial:
         in_backward = any(
@@ -251,7 +266,7 @@ def collective_functions(program: Program) -> set[str]:
             for call in collective_calls(module, wrappers)
             for function in [module.function(call)]
             if function is not None
-            and reached_in_function(module, call) >= RANKS
+            and roles_reaching_in_function(module, call) >= RANKS
             and is_always_reached(module, call, function)
         }
         if found <= wrappers:

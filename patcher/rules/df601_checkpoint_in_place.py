@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, reached
+from ..analysis.rank_reach import Role, roles_reaching
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
@@ -34,7 +34,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if function is not None and function.name == "save_on_main":
                 continue
             path = argument(call, 1, "f")
-            by_all_ranks = Role.OTHER in reached(program, module, call)
+            by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
             because = "every rank writes it" if by_all_ranks else "written in place"
             has_keywords = keyword(call, "obj") or keyword(call, "f")
             if path is None or has_keywords or len(call.args) != 2 or is_open_file(module, path):
@@ -56,7 +56,7 @@ def is_open_file(module: Module, path: ast.expr) -> bool:
 def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]:
     """``model.save_pretrained(folder)`` where every rank arrives."""
     for call in module.calls_to("save_pretrained"):
-        if Role.OTHER not in reached(program, module, call):
+        if Role.OTHER not in roles_reaching(program, module, call):
             continue
         stmt = module.statement(call)
         is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call

@@ -21,8 +21,8 @@ from ..analysis.rank_reach import (
     RANKS,
     Role,
     is_rank_test,
-    reached,
-    reached_in_function,
+    roles_reaching,
+    roles_reaching_in_function,
 )
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -97,7 +97,7 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     for call in module.calls_to(*HANDLER_CLASSES):
         if not groups or not call.args or is_rank_dependent(module, call):
             continue
-        if reached(program, module, call) < RANKS:
+        if roles_reaching(program, module, call) < RANKS:
             continue
         function = module.function(call)
         if any(
@@ -127,8 +127,8 @@ def is_rank_dependent(module: Module, call: ast.Call) -> bool:
 def everyone_writes(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether every rank reaches the call, now or once every rank evaluates."""
     if program.evaluation_of(module, call) is not None:
-        return Role.OTHER in reached_in_function(module, call)
-    return Role.OTHER in reached(program, module, call)
+        return Role.OTHER in roles_reaching_in_function(module, call)
+    return Role.OTHER in roles_reaching(program, module, call)
 
 
 def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -209,7 +209,7 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     the same on every rank.
     """
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
-    return reached(program, module, stmt) >= RANKS and all(
+    return roles_reaching(program, module, stmt) >= RANKS and all(
         up in training or (isinstance(up, ast.For) and is_same_on_all_ranks(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)
@@ -237,7 +237,7 @@ def is_same_list_on_all_ranks(module: Module, function: Function | None, name: s
     if not stmts or not all(
         isinstance(stmt, ast.Assign)
         and isinstance(stmt.value, ast.List)
-        and reached_in_function(module, stmt) >= RANKS
+        and roles_reaching_in_function(module, stmt) >= RANKS
         for stmt in stmts
     ):
         return False
@@ -249,7 +249,7 @@ def is_same_list_on_all_ranks(module: Module, function: Function | None, name: s
         and call.func.value.id == name
         and module.function(call) is function
     ]
-    return all(reached_in_function(module, call) >= RANKS for call in changes) and all(
+    return all(roles_reaching_in_function(module, call) >= RANKS for call in changes) and all(
         is_option(arg) for call in changes for arg in call.args
     )
 

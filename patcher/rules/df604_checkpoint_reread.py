@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, reached
+from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
@@ -45,7 +45,9 @@ def findings(program: Program) -> Iterator[Finding]:
             saved = last_call_above(module, stmt, saves)
             if saved is None or not reads_checkpoint(module, call, folders):
                 continue
-            if not reached(program, module, call) >= RANKS or waits_between(module, saved, stmt):
+            if not roles_reaching(program, module, call) >= RANKS or waits_between(
+                module, saved, stmt
+            ):
                 continue
             yield Finding(
                 module,

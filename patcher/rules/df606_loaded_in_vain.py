@@ -138,7 +138,7 @@ def is_state_dict(module: Module, value: ast.expr) -> bool:
 
 def refused_kind(program: Program, module: Module, value: ast.expr) -> str:
     """What kind of object weights_only refuses; the empty string where it may accept it."""
-    if isinstance(value, ast.Name) and any(value.id == name for _, _, name in program.parses):
+    if isinstance(value, ast.Name) and any(value.id == name for _, _, name in program.parse_sites):
         return "the parsed arguments"
     made = module.definition(value, value) or value
     if isinstance(made, ast.Dict):

@@ -16,9 +16,9 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.loaders import trace
+from ..analysis.loaders import trace_loader
 from ..analysis.program import Program
-from ..analysis.rank_reach import ROLES, WORLD, value
+from ..analysis.rank_reach import ROLES, WORLD_SIZE_OF_ROLE, value_for_role
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -29,10 +29,10 @@ from ..source.tree import (
     below,
     bound_names,
     everywhere,
+    is_within,
     names_within,
     parameters,
-    same,
-    stands_in,
+    same_code,
     within,
 )
 
@@ -68,7 +68,7 @@ def micro_batch_counts(
     module = loop.module
     defines_steps = STEPS in bound_names(scope)
     for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
-        if not isinstance(stmt, ast.Assign) or not stands_in(stmt, scope):
+        if not isinstance(stmt, ast.Assign) or not is_within(stmt, scope):
             continue
         creates_schedule = is_schedule(module, stmt.value)
         if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
@@ -97,7 +97,7 @@ def micro_batch_counts(
 def example_counts(loop: TrainLoop) -> Iterator[Finding]:
     """``len(data) * world_size // global_batch``, although ``len(data)`` counts all examples."""
     module, loader = loop.module, loop.loader
-    if loader is None or loader.dataset is None or not loader.distributed or loader.cycle:
+    if loader is None or loader.dataset is None or not loader.distributed_samplers or loader.cycle:
         return
     for stmt in within(loop.scope, ast.Assign):
         for node in everywhere(stmt.value, ast.BinOp):
@@ -129,7 +129,7 @@ def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
         isinstance(node, ast.Call)
         and loop.module.dotted(node.func) == "len"
         and len(node.args) == 1
-        and same(node.args[0], loop.loader.dataset)
+        and same_code(node.args[0], loop.loader.dataset)
     )
 
 
@@ -144,7 +144,7 @@ def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
     """Whether the loader's batch size is part of ``node``."""
     assert loop.loader is not None
     size = loop.loader.batch_size
-    return size is not None and any(same(part, size) for part in below(node))
+    return size is not None and any(same_code(part, size) for part in below(node))
 
 
 def resolve(module: Module, node: ast.expr) -> ast.expr:
@@ -154,7 +154,9 @@ def resolve(module: Module, node: ast.expr) -> ast.expr:
 
 def is_world_size(module: Module, node: ast.expr) -> bool:
     """Whether ``node`` is the number of processes, 1 in a lone process."""
-    return [value(module, node, role) for role in ROLES] == [WORLD[role] for role in ROLES]
+    return [value_for_role(module, node, role) for role in ROLES] == [
+        WORLD_SIZE_OF_ROLE[role] for role in ROLES
+    ]
 
 
 def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
@@ -185,8 +187,8 @@ def step_quantities(loop: TrainLoop) -> set[str]:
             texts.update(module.text(side) for side in (node.left, *node.comparators))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
             texts.add(module.text(node.right))
-    for call in module.calls_to(*filter(makes_schedule, module.called)):
-        if any(stands_in(call, scope) for scope in method_bodies(loop)):
+    for call in module.calls_to(*filter(makes_schedule, module.called_names)):
+        if any(is_within(call, scope) for scope in method_bodies(loop)):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
@@ -297,5 +299,5 @@ def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
         return False
     if loop.module.text(node.args[0]) == loop.loader.name:
         return True
-    loader = trace(program, loop.module, node.args[0])
+    loader = trace_loader(program, loop.module, node.args[0])
     return loader is not None and loader.call is loop.loader.call

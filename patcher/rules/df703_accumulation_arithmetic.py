@@ -23,7 +23,7 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, parameters, same, within
+from ..source.tree import Function, bound_names, everywhere, parameters, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
@@ -85,7 +85,7 @@ def counts_loop_steps(loop: TrainLoop, test: ast.Compare) -> bool:
 
 def defines_last(loop: TrainLoop) -> bool:
     """Whether the loop binds the name that marks the last micro-batch of a step."""
-    return bool(loop.module.spelled(LAST)) and LAST in bound_names(loop.steps)
+    return bool(loop.module.occurrences(LAST)) and LAST in bound_names(loop.steps)
 
 
 def repeated_tests(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator
 def is_step_test(up: ast.AST, test: ast.If) -> bool:
     if not isinstance(up, ast.If):
         return False
-    return same(up.test, test.test) or (isinstance(up.test, ast.Name) and up.test.id == LAST)
+    return same_code(up.test, test.test) or (isinstance(up.test, ast.Name) and up.test.id == LAST)
 
 
 def accumulation_text(loop: TrainLoop) -> str:
@@ -203,7 +203,7 @@ def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
         isinstance(test.left, ast.BinOp)
         and isinstance(test.left.op, ast.Mod)
         and loop.accumulation is not None
-        and same(test.left.right, loop.accumulation)
+        and same_code(test.left.right, loop.accumulation)
         and isinstance(test.ops[0], ast.Eq)
         and isinstance(test.comparators[0], ast.Constant)
         and test.comparators[0].value == 0
@@ -342,7 +342,7 @@ def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
     losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]
     names = {module.text(loss) for loss in losses}
     for node in within(loop.steps.body, ast.BinOp):
-        if not isinstance(node.op, ast.Div) or not same(node.right, loop.accumulation):
+        if not isinstance(node.op, ast.Div) or not same_code(node.right, loop.accumulation):
             continue
         stmt = module.parents[node]
         if node in losses:

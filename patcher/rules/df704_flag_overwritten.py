@@ -26,7 +26,7 @@ MAX_DEPTH = 4  # attributes to follow from one to the next
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    names = {args for _, _, args in program.parses}
+    names = {args for _, _, args in program.parse_sites}
     for module in program.modules:
         assigned = module.attribute_values
         statements = {

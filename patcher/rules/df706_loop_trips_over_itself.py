@@ -22,7 +22,7 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..source.tree import bound_names, inside, parameters, within
+from ..source.tree import bound_names, filter_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 
@@ -37,7 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def stray_close(loop: TrainLoop) -> Iterator[Finding]:
     """``train_iterator.close()``, copied from another script."""
     module = loop.module
-    for call in inside(loop.scope, module.calls_to("close")):
+    for call in filter_within(loop.scope, module.calls_to("close")):
         stmt, name = module.parents[call], receiver_name(call)
         if isinstance(stmt, ast.Expr) and name and name not in known_names(loop):
             yield Finding(module, stmt, f"nothing binds {name}", (Replace(stmt, ""),))
@@ -61,13 +61,13 @@ def item_before_mean(loop: TrainLoop) -> Iterator[Finding]:
     """``loss.item()`` above ``loss = loss.mean()``."""
     module = loop.module
     mean_lines: dict[str, int] = {}
-    for call in inside(loop.steps.body, module.calls_to("mean")):
+    for call in filter_within(loop.steps.body, module.calls_to("mean")):
         stmt = module.parents[call]
         if isinstance(stmt, ast.Assign):
             name = module.text(stmt.targets[0])
             if module.text(call) == f"{name}.mean()":
                 mean_lines.setdefault(name, stmt.lineno)
-    for call in inside(loop.steps.body, module.calls_to("item")):
+    for call in filter_within(loop.steps.body, module.calls_to("item")):
         if not isinstance(call.func, ast.Attribute):
             continue
         name = module.text(call.func.value)
@@ -110,7 +110,7 @@ def evaluations_in_loop(program: Program, loop: TrainLoop) -> Iterator[tuple[ast
             if evaluation.module is module and outer in module.ancestors(evaluation.loop):
                 yield evaluation.loop, evaluation.model
             continue
-        train = inside(function.body, evaluation.module.calls_to("train"))
+        train = filter_within(function.body, evaluation.module.calls_to("train"))
         if any(isinstance(call.func, ast.Attribute) for call in train):
             continue  # the function calls model.train() itself
         for caller, call in program.callers(function):
@@ -129,7 +129,7 @@ def returns_to_training(loop: TrainLoop, stmt: ast.stmt, model: str) -> bool:
     module = loop.module
     train_calls = [
         module.statement(call)
-        for call in inside(loop.epochs or loop.steps, module.calls_to("train"))
+        for call in filter_within(loop.epochs or loop.steps, module.calls_to("train"))
         if module.text(call.func) == f"{model}.train"
     ]
     bodies = [loop.steps.body]

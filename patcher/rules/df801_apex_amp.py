@@ -24,11 +24,11 @@ from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import (
     SCALER,
-    forward_of,
-    in_autocast,
-    is_taken,
+    forward_statements,
+    is_name_bound,
     new_scaler,
     only_step,
+    put_under_autocast,
     scaled_step,
 )
 from ..source.module import Module
@@ -88,7 +88,7 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         or branches is None
         or not names_its_arguments(start, scaled)
         or (isinstance(level, ast.Constant) and level.value == FLOAT32)
-        or is_taken(loops[0], SCALER)
+        or is_name_bound(loops[0], SCALER)
     ):
         return None
     loop = loops[0]
@@ -96,7 +96,7 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
     model = module.text(start.args[0])
     loss, optimizer = (module.text(arg) for arg in scaled.args)
     step = only_step(loop, optimizer)
-    forward = forward_of(module, branch, model, loss)
+    forward = forward_statements(module, branch, model, loss)
     if step is None or not forward:
         return None
     clips = tuple(clips_next_to_step(module, branch, step))
@@ -158,7 +158,7 @@ def has_other_uses(module: Module, parts: tuple[ast.AST, ...]) -> bool:
     known = {id(name) for part in parts for name in everywhere(part, ast.Name)}
     names = [name for name, whole in module.aliases.items() if whole.startswith("apex.amp")]
     return any(
-        isinstance(name, ast.Name) and id(name) not in known for name in module.spelled(*names)
+        isinstance(name, ast.Name) and id(name) not in known for name in module.occurrences(*names)
     )
 
 
@@ -222,7 +222,7 @@ def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     flag = module.text(shape.branch.test)
     yield from float32_at_o0(program, shape, flag)
     yield from new_scaler(program, shape.loop, shape.initialize, flag)
-    yield from in_autocast(program, module, shape.forward, flag)
+    yield from put_under_autocast(program, module, shape.forward, flag)
     unscale = f"{SCALER}.unscale_({shape.optimizer})"
     for stmt in shape.branch.body:
         clip = clip_call(module, stmt)
@@ -248,6 +248,6 @@ def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit
     """Edits that clear the flag at opt level O0, where both are command-line options."""
     module = shape.loop.module
     level = "" if shape.level is None else module.text(shape.level)
-    for parser, stmt, args in program.parses:
+    for parser, stmt, args in program.parse_sites:
         if parser is module and all(text.startswith(f"{args}.") for text in (flag, level)):
             yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")

@@ -24,11 +24,11 @@ from ..editing.edits import Edit, Import, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import (
     SCALER,
-    forward_of,
-    in_autocast,
-    is_taken,
+    forward_statements,
+    is_name_bound,
     new_scaler,
     only_step,
+    put_under_autocast,
     scaled_step,
 )
 from ..fixes.statements import dedented_lines
@@ -116,7 +116,7 @@ def fp16_loop(
         and branch.body == [backward]
         and branch.orelse
         and has_other_optimizer(module, creation, optimizer)
-        and not is_taken(loop, SCALER)
+        and not is_name_bound(loop, SCALER)
     ):
         return
     model = only_model(loop, branch)
@@ -131,7 +131,7 @@ def fp16_loop(
         return
     if not all(is_of_fp16(module, test, optimizer) for test in removable):
         return
-    forward = forward_of(module, branch, model, loss)
+    forward = forward_statements(module, branch, model, loss)
     if is_needed_elsewhere(module, removable) or not forward:
         return
     assert clip is None or isinstance(clip, ast.Expr)
@@ -271,7 +271,7 @@ def torch_amp_edits(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
     loop, creation = shape.loop, shape.creation
     module, flag = loop.module, loop.module.text(creation.test)
     yield from new_scaler(program, loop, creation, flag, else_code(module, creation))
-    yield from in_autocast(program, module, shape.forward, flag)
+    yield from put_under_autocast(program, module, shape.forward, flag)
     yield Replace(shape.backward, f"{SCALER}.scale({shape.loss}).backward()")
     if shape.clip is not None:
         assert isinstance(shape.clip.value, ast.Call)

@@ -49,7 +49,7 @@ MODELS = {
 }
 # Names that these modules still have, without the prefix of the model.
 PREFIXES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2", "t5": "T5", "bart": "Bart"}
-HELD = {
+MODEL_CLASSES = {
     "bert": "Model PreTrainedModel Encoder Layer Attention SelfAttention SelfOutput Intermediate "
     "Output Embeddings Pooler ForMaskedLM ForPreTraining ForNextSentencePrediction "
     "ForSequenceClassification ForTokenClassification ForMultipleChoice ForQuestionAnswering "
@@ -110,11 +110,11 @@ MOVED = {  # old name, and today's name of the same thing
     },
 }
 PRUNEABLE = "find_pruneable_heads_and_indices"
-CARRIED = {  # old name, and its replacement in helper_code.py
+HELPERS = {  # old name, and its replacement in helper_code.py
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }
-WAYS_OUT = {  # advice, and the old names without an equivalent that it is for
+OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that it is for
     "AutoModelForCausalLM, AutoModelForMaskedLM or AutoModelForSeq2SeqLM, by the checkpoint": (
         "transformers.AutoModelWithLMHead"
     ),
@@ -156,7 +156,7 @@ WAYS_OUT = {  # advice, and the old names without an equivalent that it is for
         "transformers.squad_convert_examples_to_features"
     ),
 }
-GONE = {name: way for way, names in WAYS_OUT.items() for name in names.split()}
+ADVICE = {name: way for way, names in OLD_NAMES_BY_ADVICE.items() for name in names.split()}
 TENSORFLOW = tuple(f"transformers.TF{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 FAMILIES = (  # prefixes of dotted names, a part of them, suffixes, and advice
     (
@@ -190,7 +190,7 @@ STILL_THERE = "transformers.ZOEDEPTH_"  # its archive list is the last one left
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        if not any(root.startswith(OLD_ROOTS) for root in module.roots):
+        if not any(root.startswith(OLD_ROOTS) for root in module.imported_packages):
             continue
         for stmt in module.nodes(ast.ImportFrom):
             is_old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
@@ -215,7 +215,9 @@ def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
     """One finding for all names of an import statement that are gone: its edits belong together."""
     full_names = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
     removed = {
-        alias: today(name) for alias, name in full_names.items() if today(name) or way_out(name)
+        alias: current_name(name)
+        for alias, name in full_names.items()
+        if current_name(name) or advice_for(name)
     }
     if not removed:
         return
@@ -227,11 +229,11 @@ def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
         local = alias.asname or alias.name
         home, _, name = replacement.rpartition(".")
         if not replacement:
-            obstacles.append(f"; the way out of {alias.name}: {way_out(full_names[alias])}")
+            obstacles.append(f"; the way out of {alias.name}: {advice_for(full_names[alias])}")
         elif home:
             edits.append(Import(home, name if local == name else f"{name} as {local}"))
         else:
-            uses = [use for use in module.spelled(local) if isinstance(use, ast.Name)]
+            uses = [use for use in module.occurrences(local) if isinstance(use, ast.Name)]
             edits += [Define(replacement), *(Rewrite(use, replacement) for use in uses)]
         if full_names[alias] in OLD_ADAMW:
             calls = [
@@ -249,26 +251,26 @@ def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
 
 
 @cache
-def today(name: str) -> str:
+def current_name(name: str) -> str:
     """The dotted name, or the helper, that replaces an old name; the empty string for neither."""
     if name in OLD_ADAMW:
         return "torch.optim.AdamW"
-    if name in MOVED or name in CARRIED:
-        return MOVED.get(name) or CARRIED[name]
+    if name in MOVED or name in HELPERS:
+        return MOVED.get(name) or HELPERS[name]
     home, _, last = name.rpartition(".")
     kind, model = split_model_module(home)
     prefix = PREFIXES.get(model)
     if prefix is None or not last.startswith(prefix):
         return ""
-    exists = last.removeprefix(prefix) in HELD[model].split()
+    exists = last.removeprefix(prefix) in MODEL_CLASSES[model].split()
     return f"transformers.models.{model}.{kind}_{model}.{last}" if exists else ""
 
 
 @cache
-def way_out(name: str) -> str:
+def advice_for(name: str) -> str:
     """What to do about a name that is gone; the empty string where it may still exist."""
-    if name in GONE:
-        return GONE[name]
+    if name in ADVICE:
+        return ADVICE[name]
     for prefixes, part, suffixes, advice in FAMILIES:
         if name.startswith(prefixes) and part in name and name.endswith(suffixes):
             return "" if name.startswith(STILL_THERE) else advice

@@ -37,7 +37,7 @@ CACHE_IMPORT = Import("transformers", "DynamicCache")
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not any("transformers" in module.roots for module in program.modules):
+    if not any("transformers" in module.imported_packages for module in program.modules):
         return
     passed = KEYWORD_CHECKS.keys() - forward_parameters(program)
     for module in program.modules:

@@ -27,14 +27,14 @@ from ..source.tree import keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 
-CALLED = ("encode_plus", "batch_encode_plus")
+CALL_METHODS = ("encode_plus", "batch_encode_plus")
 RENAMED = {  # old name, and what a tokenizer has today
     "max_len": "model_max_length",
     "additional_special_tokens": "extra_special_tokens",
     "_convert_token_to_id": "convert_tokens_to_ids",
 }
 LOOKED_UP = {"encoder": "convert_tokens_to_ids", "decoder": "convert_ids_to_tokens"}
-GONE = {  # old name, and what to use instead
+ADVICE = {  # old name, and what to use instead
     "as_target_tokenizer": "tokenizer(text_target=…)",
     "build_inputs_with_special_tokens": "cls and sep ids around the others, as the model has them",
     "create_token_type_ids_from_sequences": "0 for the first text, 1 for the second",
@@ -45,13 +45,13 @@ GONE = {  # old name, and what to use instead
     "byte_decoder": "tokenizer.convert_tokens_to_string(…)",
     "sanitize_special_tokens": "nothing: take the line out",
 }
-ATTRIBUTES = {*CALLED, *RENAMED, *LOOKED_UP, *GONE, "additional_special_tokens_ids"}
+ATTRIBUTES = {*CALL_METHODS, *RENAMED, *LOOKED_UP, *ADVICE, "additional_special_tokens_ids"}
 TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
     own_functions = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
-    roots = {root for module in program.modules for root in module.roots}
+    roots = {root for module in program.modules for root in module.imported_packages}
     for module in program.modules:
         if "transformers" in roots:
             yield from tokenizer_attributes(module, own_functions)
@@ -69,8 +69,8 @@ def tokenizer_attributes(module: Module, own_functions: set[str]) -> Iterator[Fi
         if not is_tokenizer(module, node.value) or is_guarded(module, node):
             continue
         because = f"{module.text(node)} is gone"
-        if name in GONE:
-            because += f"; the way out: {GONE[name]}"
+        if name in ADVICE:
+            because += f"; the way out: {ADVICE[name]}"
             yield Finding(module, node, because, severity=Severity.DEGRADED)
         else:
             edits = tuple(replacement_edits(module, node))
@@ -97,7 +97,7 @@ def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
     base, name, parent = module.text(node.value), node.attr, module.parents[node]
     if name in RENAMED:
         yield Rewrite(node, f"{base}.{RENAMED[name]}")
-    elif name in CALLED:
+    elif name in CALL_METHODS:
         if not isinstance(parent, ast.Call) or passes_tokens(module, parent):
             return
         yield Rewrite(node, base)

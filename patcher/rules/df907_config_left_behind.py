@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..editing.edits import Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import keyword, number_of, place, within
+from ..source.tree import keyword, locate, number_of, within
 
 CODE, SEVERITY, SAFETY = "DF907", Severity.DEGRADED, Safety.SAFE
 
@@ -53,7 +53,7 @@ def config_argument(module: Module, model: ast.Name) -> str | None:
 
 def is_read_later(module: Module, stmt: ast.stmt, config: str) -> bool:
     """Whether the function reads the name after ``stmt`` before it binds it again."""
-    table, number = place(stmt)
+    table, number = locate(stmt)
     later = [
         name
         for name in within(module.scope_statements(stmt), ast.Name)

@@ -6,7 +6,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-from ...record import changed, record
+from ...record import record, replace
 
 # Tokens that belong to no statement.
 OUTSIDE_STATEMENTS = {
@@ -43,7 +43,7 @@ def comments(text: str) -> list[Comment]:
         elif token.type == tokenize.NEWLINE:
             row = token.start[0]
             if found and found[-1].row == row:
-                found[-1] = changed(found[-1], lines=range(start or row, row + 1))
+                found[-1] = replace(found[-1], lines=range(start or row, row + 1))
             start = 0
         if not start and token.type not in OUTSIDE_STATEMENTS and token.type != tokenize.NEWLINE:
             start = token.start[0]

@@ -29,11 +29,11 @@ from .tree import (
 Answer = TypeVar("Answer")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
-MOST_RECENT = 32  # how many files' trees stay in memory
+MAX_CACHED_FILES = 32  # how many files' trees stay in memory
 
 
-@lru_cache(maxsize=MOST_RECENT)
-def parsed(text: str) -> tuple[ast.Module, Preorder]:
+@lru_cache(maxsize=MAX_CACHED_FILES)
+def parse_and_number(text: str) -> tuple[ast.Module, Preorder]:
     """Parse a text and number its tree.
 
     Cached, because research code is copied from folder to folder and a sibling of a script is also
@@ -65,7 +65,7 @@ class Module:
     def __init__(self, source: Source) -> None:
         self.source = source
         try:
-            self.tree, table = parsed(source.text)
+            self.tree, table = parse_and_number(source.text)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
@@ -79,7 +79,9 @@ class Module:
         self.parents = Parents(table)
         self.answers = table.answers
         # The value of an expression for each rank role, filled in by analysis/rank_reach.
-        self.values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault("values", {})
+        self.role_values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault(
+            "values", {}
+        )
         self._nodes: dict[type[ast.AST], list[Any]] = {}
         self.functions: dict[str, Function] = {}
         self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
@@ -102,7 +104,7 @@ class Module:
             self._calls[self.last_name(call.func)].append(call)
 
     @cached_property
-    def roots(self) -> set[str]:
+    def imported_packages(self) -> set[str]:
         """The top-level packages that the file imports from."""
         return {name.partition(".")[0] for name in self.aliases.values()}
 
@@ -123,7 +125,7 @@ class Module:
         """The source line with a 1-based number."""
         return self.lines[number - 1].decode()
 
-    def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+    def text_between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
         """The text between two (line, column) places: lines from 1, columns in bytes as in ast."""
         if start[0] == end[0] <= len(self.lines):
             return self.lines[start[0] - 1][start[1] : end[1]].decode()
@@ -138,7 +140,9 @@ class Module:
         """The source text of ``node``."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        return self.between((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+        return self.text_between(
+            (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        )
 
     def margin(self, stmt: ast.stmt) -> str:
         """The indentation of the line that ``stmt`` starts on."""
@@ -168,13 +172,13 @@ class Module:
         found: list[Any] = self._named(names)
         return [node for node in found if type(node) is ast.Attribute]
 
-    def spelled(self, *names: str) -> list[ast.Name | ast.Attribute]:
+    def occurrences(self, *names: str) -> list[ast.Name | ast.Attribute]:
         """All names and attributes with one of these spellings, in source order."""
         found: list[Any] = self._named(names)
         return found
 
     def _named(self, names: tuple[str, ...]) -> list[ast.AST]:
-        known = self._table.spelled
+        known = self._table.numbers_by_spelling
         numbers = [index for name in names if name in known for index in known[name]]
         return [self._table.nodes[index] for index in sorted(numbers)]
 
@@ -189,7 +193,7 @@ class Module:
         return self._calls_to[names]
 
     @property
-    def called(self) -> Iterable[str]:
+    def called_names(self) -> Iterable[str]:
         """The last names of everything that is called."""
         return self._calls.keys()
 
@@ -245,11 +249,11 @@ class Module:
         found: dict[tuple[Function | None, str], list[ast.Name]] = defaultdict(list)
         table = self._table
         nodes: list[Any] = table.nodes
-        for index, name in table.stored:
+        for index, name in table.name_stores:
             found[table.owners[table.scopes[index]], name].append(nodes[index])
         return found
 
-    def assigned_once(self, function: Function | None, name: str) -> ast.expr | None:
+    def single_assignment(self, function: Function | None, name: str) -> ast.expr | None:
         """The value of a name that is bound in its function by one plain assignment only."""
         stores = self.stores.get((function, name), ())
         stmt = self.parents[stores[0]] if len(stores) == 1 else None
@@ -266,7 +270,7 @@ class Module:
         return found
 
     @cached_property
-    def unbound(self) -> set[str]:
+    def unbound_names(self) -> set[str]:
         """Names that are used but bound nowhere in the file, in any scope."""
         bound = {alias.partition(".")[0] for alias in self.aliases}
         bound |= {name for _, name in self._table.bindings}

@@ -52,19 +52,19 @@ class Preorder:
 
     ``above[i]`` is the number of node ``i``'s parent, ``ends[i]`` one past its last descendant and
     ``scopes[i]`` the number of the function, lambda or class around it (0 at module level).
-    ``owners`` maps such a scope to the function that it is or stands in. ``kinds`` lists the
-    numbers of each node type, ``spelled`` those of the names and attributes with a spelling, and
-    ``stored`` the plain names that are bound or deleted.
+    ``owners`` maps such a scope to the function that it is or stands in. ``numbers_by_type`` lists
+    the numbers of each node type, ``numbers_by_spelling`` those of the names and attributes with a
+    spelling, and ``name_stores`` the plain names that are bound or deleted.
     """
 
     def __init__(self, tree: ast.AST) -> None:
         self.nodes: list[ast.AST] = []
-        self.above: list[int] = []
+        self.parent_numbers: list[int] = []
         self.scopes: list[int] = []
         self.ends: list[int] = []
-        self.kinds: dict[type[ast.AST], list[int]] = defaultdict(list)
-        self.spelled: dict[str, list[int]] = defaultdict(list)
-        self.stored: list[tuple[int, str]] = []
+        self.numbers_by_type: dict[type[ast.AST], list[int]] = defaultdict(list)
+        self.numbers_by_spelling: dict[str, list[int]] = defaultdict(list)
+        self.name_stores: list[tuple[int, str]] = []
         self.owners: dict[int, Function | None] = {0: None}
         self.answers: dict[object, Any] = {}  # cached results of questions about the tree
         limit = sys.getrecursionlimit()
@@ -76,8 +76,8 @@ class Preorder:
         self._scope()
 
     def _number(self, tree: ast.AST) -> None:
-        nodes, above, ends, kinds = self.nodes, self.above, self.ends, self.kinds
-        spelled, stored = self.spelled, self.stored
+        nodes, above, ends, kinds = self.nodes, self.parent_numbers, self.ends, self.numbers_by_type
+        spelled, stored = self.numbers_by_spelling, self.name_stores
 
         def visit(node: Any, parent: int) -> None:
             index = len(nodes)
@@ -109,7 +109,7 @@ class Preorder:
     def _scope(self) -> None:
         scopes, ends = self.scopes, self.ends
         scopes += [0] * len(self.nodes)
-        inner = [index for kind in SCOPES for index in self.kinds.get(kind, ())]
+        inner = [index for kind in SCOPES for index in self.numbers_by_type.get(kind, ())]
         for index in sorted(inner):  # inner scopes come later and overwrite outer ones
             node = self.nodes[index]
             around = self.owners[scopes[index]]
@@ -120,12 +120,12 @@ class Preorder:
     def bindings(self) -> list[tuple[int, str]]:
         """Every (number of a node that binds a name in its scope, that name), in preorder."""
         nodes: list[Any] = self.nodes
-        found = [*self.stored]
+        found = [*self.name_stores]
         for kind in (*DEFINITIONS, ast.ExceptHandler):
-            indices = self.kinds.get(kind, ())
+            indices = self.numbers_by_type.get(kind, ())
             found += [(index, name) for index in indices if (name := nodes[index].name)]
         for statement in (ast.Import, ast.ImportFrom):
-            for index in self.kinds.get(statement, ()):
+            for index in self.numbers_by_type.get(statement, ()):
                 for alias in nodes[index].names:
                     found.append((index, alias.asname or alias.name.partition(".")[0]))
         found.sort(key=itemgetter(0))
@@ -142,7 +142,7 @@ class Preorder:
 
 
 # The numbering that a node belongs to, and the node's number in it.
-place: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_table", "_number")
+locate: Callable[[ast.AST], tuple[Preorder, int]] = attrgetter("_table", "_number")
 number_of: Callable[[ast.AST], int] = attrgetter("_number")
 
 
@@ -153,25 +153,25 @@ class Parents:
         self.table = table
 
     def __contains__(self, node: ast.AST) -> bool:
-        table, index = place(node)
+        table, index = locate(node)
         return table is self.table and index > 0
 
     def __getitem__(self, node: ast.AST) -> ast.AST:
-        table, index = place(node)
+        table, index = locate(node)
         if not index:
             raise KeyError(node)
-        return table.nodes[table.above[index]]
+        return table.nodes[table.parent_numbers[index]]
 
     def get(self, node: ast.AST) -> ast.AST | None:
         """The parent, or None for the root."""
-        table, index = place(node)
-        return table.nodes[table.above[index]] if index else None
+        table, index = locate(node)
+        return table.nodes[table.parent_numbers[index]] if index else None
 
 
 def ancestors(node: ast.AST) -> list[ast.AST]:
     """The nodes around ``node``, innermost first."""
-    table, index = place(node)
-    nodes, above = table.nodes, table.above
+    table, index = locate(node)
+    nodes, above = table.nodes, table.parent_numbers
     found = []
     while index:
         index = above[index]
@@ -181,25 +181,25 @@ def ancestors(node: ast.AST) -> list[ast.AST]:
 
 def is_inside(node: ast.AST, other: ast.AST) -> bool:
     """Whether ``node`` is a descendant of ``other``."""
-    (table, index), (home, start) = place(node), place(other)
+    (table, index), (home, start) = locate(node), locate(other)
     return table is home and start < index < table.ends[start]
 
 
 def function_of(node: ast.AST) -> Function | None:
     """The function around ``node``; None at module level."""
-    table, index = place(node)
+    table, index = locate(node)
     return table.owners[table.scopes[index]]
 
 
 def below(node: ast.AST) -> list[ast.AST]:
     """``node`` and all its descendants, in source order."""
-    table, index = place(node)
+    table, index = locate(node)
     return table.nodes[index : table.ends[index]]
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
     """The direct children of ``node``, in source order."""
-    table, index = place(node)
+    table, index = locate(node)
     end = table.ends[index]
     index += 1
     while index < end:
@@ -212,9 +212,9 @@ def _range(nodes: list[ast.stmt] | ast.AST) -> tuple[Preorder, int, int, int] | 
     if isinstance(nodes, list):
         if not nodes:
             return None
-        table, start = place(nodes[0])
+        table, start = locate(nodes[0])
         return table, start, table.ends[number_of(nodes[-1])], table.scopes[start]
-    table, start = place(nodes)
+    table, start = locate(nodes)
     scope = start if isinstance(nodes, SCOPES) else table.scopes[start]
     return table, start, table.ends[start], scope
 
@@ -239,14 +239,14 @@ def within(nodes: list[ast.stmt] | ast.AST, kind: type[Node]) -> list[Node]:
     if extent is None:
         return []
     table, start, end, scope = extent
-    numbers, scopes = table.kinds.get(kind, []), table.scopes
+    numbers, scopes = table.numbers_by_type.get(kind, []), table.scopes
     indices = numbers[bisect_left(numbers, start) : bisect_left(numbers, end)]
     all_nodes: list[Any] = table.nodes
     # A function node's own scope is the one around it: hence ``index == start``.
     return [all_nodes[index] for index in indices if scopes[index] == scope or index == start]
 
 
-def stands_in(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
+def is_within(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
     """Whether ``within`` finds ``node`` below ``nodes``."""
     extent = _range(nodes)
     if extent is None:
@@ -263,8 +263,8 @@ def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.N
         return []
     table, start, end, scope = extent
     numbers: list[int] = []
-    for name in names & table.spelled.keys():
-        indices = table.spelled[name]
+    for name in names & table.numbers_by_spelling.keys():
+        indices = table.numbers_by_spelling[name]
         numbers += indices[bisect_left(indices, start) : bisect_left(indices, end)]
     all_nodes: list[Any] = table.nodes
     scopes = table.scopes
@@ -275,7 +275,7 @@ def names_within(nodes: list[ast.stmt] | ast.AST, names: Set[str]) -> list[ast.N
     ]
 
 
-def inside(nodes: list[ast.stmt] | ast.AST, candidates: Iterable[Node]) -> list[Node]:
+def filter_within(nodes: list[ast.stmt] | ast.AST, candidates: Iterable[Node]) -> list[Node]:
     """The candidates that stand below ``nodes`` and in no nested function or class."""
     extent = _range(nodes)
     if extent is None:
@@ -290,8 +290,8 @@ def inside(nodes: list[ast.stmt] | ast.AST, candidates: Iterable[Node]) -> list[
 
 def everywhere(node: ast.AST, kind: type[Node]) -> list[Node]:
     """The nodes of one type among ``node`` and its descendants, also in nested functions."""
-    table, start = place(node)
-    numbers = table.kinds.get(kind, [])
+    table, start = locate(node)
+    numbers = table.numbers_by_type.get(kind, [])
     indices = numbers[bisect_left(numbers, start) : bisect_left(numbers, table.ends[start])]
     nodes: list[Any] = table.nodes
     return [nodes[index] for index in indices]
@@ -309,7 +309,7 @@ def bound_names(nodes: list[ast.stmt] | ast.AST) -> set[str]:
 
 def binders(function: Function) -> list[tuple[ast.AST, str]]:
     """The nodes of a function's own scope that bind a name, each with the name."""
-    table, scope = place(function)
+    table, scope = locate(function)
     return [
         (table.nodes[index], name)
         for index, name in table.bindings_in(scope, table.ends[scope])
@@ -317,16 +317,16 @@ def binders(function: Function) -> list[tuple[ast.AST, str]]:
     ]
 
 
-def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
+def name_uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
     """Pairs of a function (or the module) and one of ``names`` that its body uses.
 
     Names in a lambda count for the function around it, names in a class body for nobody. A class
     that is defined in a function counts as a use of its name.
     """
-    table, _ = place(tree)
+    table, _ = locate(tree)
     nodes, scopes = table.nodes, table.scopes
-    for name in names & table.spelled.keys():
-        for index in table.spelled[name]:
+    for name in names & table.numbers_by_spelling.keys():
+        for index in table.numbers_by_spelling[name]:
             scope = scopes[index]
             while isinstance(nodes[scope], ast.Lambda) and isinstance(nodes[index], ast.Name):
                 scope = scopes[scope]
@@ -337,7 +337,7 @@ def uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]]:
                     yield owner, name
             elif owner is tree:
                 yield tree, name
-    for index in table.kinds.get(ast.ClassDef, ()):
+    for index in table.numbers_by_type.get(ast.ClassDef, ()):
         local, owner = nodes[index], nodes[scopes[index]]
         if isinstance(local, ast.ClassDef) and isinstance(owner, FUNCTIONS) and local.name in names:
             yield owner, local.name
@@ -377,22 +377,22 @@ def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:
 
 def mentions(node: ast.AST, text: str) -> bool:
     """Whether a name or attribute spelled ``text`` occurs in ``node``."""
-    table, start = place(node)
-    numbers = table.spelled.get(text, ())
+    table, start = locate(node)
+    numbers = table.numbers_by_spelling.get(text, ())
     first = bisect_left(numbers, start)
     return first < len(numbers) and numbers[first] < table.ends[start]
 
 
-def same(first: object, second: object) -> bool:
+def same_code(first: object, second: object) -> bool:
     """Whether two expressions are the same code, apart from white space."""
     if type(first) is not type(second):
         return False
     if isinstance(first, list):
         assert isinstance(second, list)
-        return len(first) == len(second) and all(map(same, first, second))
+        return len(first) == len(second) and all(map(same_code, first, second))
     if isinstance(first, ast.AST):
         fields = vars(second)
-        return all(same(vars(first)[name], fields[name]) for name in first._fields)
+        return all(same_code(vars(first)[name], fields[name]) for name in first._fields)
     return repr(first) == repr(second)  # unlike ==, tells True from 1
 
 

@@ -12,13 +12,13 @@ import attrs
 from ...errors import InputError
 from ..flag_names import (
     DATA_FOLDERS,
-    LINES,
+    LINE_FORMATS,
     PER_PROCESS,
     ROLES,
     TRAINING_DATA,
-    bare,
     flag_for,
     is_data,
+    normalize_flag,
 )
 from ..model import Value
 from .expansion import Word, integer, on_one_line, shown
@@ -185,7 +185,9 @@ class _Drafting:
     def _data(self) -> None:
         """The data files, relative to the folder that they share, and that to the script."""
         result = self.result
-        folder = next((flag for flag in self.training.flags if bare(flag) in DATA_FOLDERS), "")
+        folder = next(
+            (flag for flag in self.training.flags if normalize_flag(flag) in DATA_FOLDERS), ""
+        )
         files: dict[str, str] = {}
         for flag, argument in self.training.flags.items():
             word = argument.value
@@ -207,8 +209,8 @@ class _Drafting:
             for flag, path in relative.items():
                 files[flag] = posixpath.relpath(posixpath.join(here, path), common)
         result.files = files
-        training = [flag for flag in files if TRAINING_DATA.match(bare(flag))]
-        result.train = next((one for one in training if files[one].endswith(LINES)), None)
+        training = [flag for flag in files if TRAINING_DATA.match(normalize_flag(flag))]
+        result.train = next((one for one in training if files[one].endswith(LINE_FORMATS)), None)
         if training and not result.train:
             result.remarks["data.files"] = f'train = "{training[0]}", if it has an example a line'
 
@@ -228,7 +230,7 @@ class _Drafting:
             if word is not None:
                 self._source(flag, flag)
                 self._doubt(word)
-            if OF_PROCESSES.fullmatch(bare(flag)):
+            if OF_PROCESSES.fullmatch(normalize_flag(flag)):
                 self._say(f"{flag} stays as it is, though the number of processes may not")
 
     def _unusable(self, flag: str, argument: Argument) -> str:
@@ -287,7 +289,7 @@ class _Drafting:
 
 
 def _per_process(flag: str) -> bool:
-    return any(part in bare(flag) for part in PER_PROCESS)
+    return any(part in normalize_flag(flag) for part in PER_PROCESS)
 
 
 def _value(text: str) -> Value:

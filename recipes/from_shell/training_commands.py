@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from ..flag_names import DATA, TESTING, TRAINING_DATA, bare
+from ..flag_names import DATA_FLAG, EVALUATION_SWITCH, TRAINING_DATA, normalize_flag
 from .expansion import Word, integer
 from .interpreter import ShellCommand
 
@@ -70,18 +70,20 @@ class TrainingCommand:
     @property
     def trains(self) -> bool:
         """Whether its flags or its name say so."""
-        names = {bare(flag) for flag in self.flags}
+        names = {normalize_flag(flag) for flag in self.flags}
         if self.told_to_train:
             return True
-        if any(TESTING.fullmatch(name) for name in names):
+        if any(EVALUATION_SWITCH.fullmatch(name) for name in names):
             return False
-        of_data = any(TRAINING_DATA.match(name) and DATA.match(name) for name in names)
+        of_data = any(TRAINING_DATA.match(name) and DATA_FLAG.match(name) for name in names)
         return of_data or bool(TRAINS.search(PurePosixPath(self.script.text).name))
 
     @property
     def told_to_train(self) -> bool:
         """Whether a switch says so."""
-        return bool({"do_train", "train", "is_train"} & {bare(flag) for flag in self.flags})
+        return bool(
+            {"do_train", "train", "is_train"} & {normalize_flag(flag) for flag in self.flags}
+        )
 
 
 def python_commands(commands: Sequence[ShellCommand]) -> Iterator[TrainingCommand]:
@@ -95,7 +97,7 @@ def python_commands(commands: Sequence[ShellCommand]) -> Iterator[TrainingComman
         head, script = words[:place], words[place]
         if module:
             script = attrs.evolve(script, text=script.text.replace(".", "/") + ".py")
-        options = {bare(one.flag.text): one.value for one in _arguments(head)[0]}
+        options = {normalize_flag(one.flag.text): one.value for one in _arguments(head)[0]}
         arguments, positional = _arguments(words[place + 1 :])
         yield TrainingCommand(
             command,
