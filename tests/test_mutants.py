@@ -14,7 +14,7 @@ from checkout import ROOT
 # Beside each line, what becomes of it; only annotations, assertions and docstrings are left alone.
 SOURCE = '''"""A docstring."""
 from x import Insert
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import y
 def f(a: int = 1) -> list[int]:

@@ -1,4 +1,4 @@
-"""The options by which a user says which cards may be taken."""
+"""Options that choose the GPUs."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ OPTIONS = (
 )
 
 
-def on_cards(function: Any) -> Any:
-    """Give a command these options, as one argument `wish`."""
+def with_gpu_options(function: Any) -> Any:
+    """Add these options to a command, as one argument `gpu_request`."""
 
     @functools.wraps(function)
-    def with_wish(
+    def with_request(
         *words: Any,
         gpus: tuple[str, ...],
         min_free: int | None,
         busy_above: int | None,
         **others: Any,
     ) -> Any:
-        wish = GpuRequest.from_names(gpus, busy_above=busy_above, min_free=min_free)
-        return function(*words, wish=wish, **others)
+        gpu_request = GpuRequest.from_names(gpus, busy_above=busy_above, min_free=min_free)
+        return function(*words, gpu_request=gpu_request, **others)
 
     for option in reversed(OPTIONS):
-        with_wish = option(with_wish)
-    return with_wish
+        with_request = option(with_request)
+    return with_request

@@ -8,7 +8,7 @@ import click
 
 from ...record import as_dict
 from ..gpus.select import GpuRequest
-from .gpu_options import on_cards
+from .gpu_options import with_gpu_options
 
 
 @click.command()
@@ -21,15 +21,15 @@ from .gpu_options import on_cards
     show_default=True,
     help="Seconds between refreshes with --watch.",
 )
-@on_cards
-def gpus(as_json: bool, watch: bool, every: float, wish: GpuRequest) -> None:
+@with_gpu_options
+def gpus(as_json: bool, watch: bool, every: float, gpu_request: GpuRequest) -> None:
     """Show the GPUs of this machine and which of them a training may use."""
     if watch:
         from ..gpus.watch import watch as keep_watching
 
-        keep_watching(wish.take_inventory, every, as_json=as_json)
+        keep_watching(gpu_request.take_inventory, every, as_json=as_json)
         return
-    found = wish.take_inventory()
+    found = gpu_request.take_inventory()
     if as_json:
         click.echo(json.dumps(as_dict(found), indent=2))
         return

@@ -18,14 +18,14 @@ from ..running.launch import LaunchOptions, prepare
 from ..running.policy import SupervisionPolicy
 from ..running.runner import LOG
 from ..running.slurm import submit
-from .node_options import on_nodes
-from .plan_options import planning
-from .slurm_options import SlurmJob, as_job
-from .supervision_options import with_care
+from .node_options import with_node_options
+from .plan_options import with_plan_options
+from .slurm_options import SlurmJob, with_slurm_options
+from .supervision_options import with_supervision
 
 
 @click.command()
-@planning
+@with_plan_options
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -44,20 +44,20 @@ from .supervision_options import with_care
     help="Print the command as a file of this kind; run and write nothing.",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")
-@with_care
-@as_job
-@on_nodes
+@with_supervision
+@with_slurm_options
+@with_node_options
 @click.pass_context
 def launch(
     ctx: click.Context,
-    asked: PlanOptions,
+    plan_options: PlanOptions,
     output: Path | None,
     backend: str | None,
     dry_run: bool,
     emit: str | None,
     detach: bool,
-    care: SupervisionPolicy,
-    machines: Nodes,
+    policy: SupervisionPolicy,
+    nodes: Nodes,
     job: SlurmJob,
 ) -> None:
     """Run a training script on every usable GPU.
@@ -69,7 +69,7 @@ def launch(
     """
     say = partial(click.echo, err=True)
     options = LaunchOptions(
-        asked, care, machines, output, backend, dry_run, emit, detach, job.submit
+        plan_options, policy, nodes, output, backend, dry_run, emit, detach, job.submit
     )
     prepared = prepare(options, say)
     for line in prepared.summary:

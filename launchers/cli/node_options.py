@@ -1,4 +1,4 @@
-"""The options by which a user says that several machines train together."""
+"""Options of a run on several machines."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ OPTIONS = (
 )
 
 
-def on_nodes(function: Any) -> Any:
-    """Give a command these options, as one argument `machines`."""
+def with_node_options(function: Any) -> Any:
+    """Add these options to a command, as one argument `nodes`."""
 
     @functools.wraps(function)
-    def together(
+    def with_nodes(
         *words: Any, nnodes: int, node_rank: int | None, rdzv: str | None, **others: Any
     ) -> Any:
         job = others["emit"] == "sbatch"
-        machines = nodes_from_options(nnodes, node_rank, rdzv, job=job)
-        if machines.meeting and others["output"] is None:
+        nodes = nodes_from_options(nnodes, node_rank, rdzv, job=job)
+        if nodes.meeting and others["output"] is None:
             raise InputError(
                 f"--nnodes {nnodes}: pass --output, a folder that all machines share: rank 0 saves "
                 "there what the others read"
             )
-        return function(*words, machines=machines, **others)
+        return function(*words, nodes=nodes, **others)
 
     for option in reversed(OPTIONS):
-        together = option(together)
-    return together
+        with_nodes = option(with_nodes)
+    return with_nodes

@@ -10,29 +10,29 @@ import click
 from ..planning.options import PlanOptions
 from ..planning.planner import make_plan
 from ..script.source import shares_batches
-from .plan_options import planning
+from .plan_options import with_plan_options
 
 
 @click.command()
-@planning
+@with_plan_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def plan(asked: PlanOptions, as_json: bool) -> None:
+def plan(plan_options: PlanOptions, as_json: bool) -> None:
     """Plan batch, precision, memory, time and optimizer steps for a recipe.
 
     EXTRA, after --, are arguments for the script, as in `ddpfix launch`.
     """
-    devices = asked.devices()
-    request = asked.request(shared=asked.exact or shares_batches(asked.script))
+    devices = plan_options.devices()
+    request = plan_options.request(shared=plan_options.exact or shares_batches(plan_options.script))
     click.echo(devices.summary, err=True)
-    if asked.probe:
+    if plan_options.probe:
         from ..running.launch import plan_after_probe  # it runs the script
 
-        asked.refuse_simulated()
-        found = plan_after_probe(asked, request, devices, say=partial(click.echo, err=True))
+        plan_options.refuse_simulated()
+        found = plan_after_probe(plan_options, request, devices, say=partial(click.echo, err=True))
     else:
         found = make_plan(request, devices)
     if as_json:
-        click.echo(json.dumps(asked.facts(devices, found), indent=2))
+        click.echo(json.dumps(plan_options.facts(devices, found), indent=2))
         return
     for sentence in (*found.summary, *found.alternatives):
         click.echo(sentence)

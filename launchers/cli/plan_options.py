@@ -1,4 +1,4 @@
-"""The options that `ddpfix plan` and `ddpfix launch` have in common."""
+"""Options that `ddpfix plan` and `ddpfix launch` share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...record import fields_of
 from ..gpus.select import GpuRequest
 from ..planning.options import PlanOptions
 from ..planning.precision import CHOICES
-from .gpu_options import on_cards
+from .gpu_options import with_gpu_options
 
 
-def planning(function: Any) -> Any:
-    """Give a command these options, and EXTRA, as one argument `asked`."""
+def with_plan_options(function: Any) -> Any:
+    """Add these options to a command, and EXTRA, as one argument `plan_options`."""
     options = [
         click.argument("extra", nargs=-1, type=click.UNPROCESSED),
         click.option("--recipe", "recipe_name", required=True, help="Recipe name or file."),
@@ -69,22 +69,22 @@ def planning(function: Any) -> Any:
         *words: Any,
         recipe_name: str,
         script: Path | None,
-        wish: GpuRequest,
+        gpu_request: GpuRequest,
         extra: tuple[str, ...],
         **others: Any,
     ) -> Any:
         recipe = load(recipe_name)
         mine = {*fields_of(PlanOptions)} & others.keys()
-        asked = PlanOptions(
+        plan_options = PlanOptions(
             recipe,
             script or Path(recipe.script),
-            wish,
+            gpu_request,
             extra=extra,
             **{name: others.pop(name) for name in mine},
         )
-        return function(*words, asked=asked, **others)
+        return function(*words, plan_options=plan_options, **others)
 
-    decorated = on_cards(with_options)
+    decorated = with_gpu_options(with_options)
     for option in reversed(options):
         decorated = option(decorated)
     return decorated

@@ -1,4 +1,4 @@
-"""The options by which a user hands a run over to a batch system."""
+"""Options that submit a run to Slurm."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ OPTIONS = (
 )
 
 
-def as_job(function: Any) -> Any:
-    """Give a command these options, as one argument `job`; `emit` is sbatch where they say so."""
+def with_slurm_options(function: Any) -> Any:
+    """Add these options to a command, as one argument `job`; `emit` is sbatch where they say so."""
 
     @functools.wraps(function)
-    def queued(
+    def with_job(
         *words: Any, submit: bool, sbatch: tuple[str, ...], emit: str | None, **others: Any
     ) -> Any:
         if submit and emit not in (None, "sbatch"):
@@ -50,5 +50,5 @@ def as_job(function: Any) -> Any:
         )
 
     for option in reversed(OPTIONS):
-        queued = option(queued)
-    return queued
+        with_job = option(with_job)
+    return with_job

@@ -1,4 +1,4 @@
-"""The options by which a user says how a run is supervised."""
+"""Options that supervise a run."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ OPTIONS = (
 )
 
 
-def with_care(function: Any) -> Any:
-    """Give a command these options, as one argument `care`."""
+def with_supervision(function: Any) -> Any:
+    """Add these options to a command, as one argument `policy`."""
 
     @functools.wraps(function)
-    def caring(
+    def with_policy(
         *words: Any,
         grace: float,
         hang_after: float | None,
@@ -65,11 +65,11 @@ def with_care(function: Any) -> Any:
         rank_logs: bool,
         **others: Any,
     ) -> Any:
-        care = SupervisionPolicy(
+        policy = SupervisionPolicy(
             grace, hang_after, not no_retry, not no_learned, max_restarts, rank_logs
         )
-        return function(*words, care=care, **others)
+        return function(*words, policy=policy, **others)
 
     for option in reversed(OPTIONS):
-        caring = option(caring)
-    return caring
+        with_policy = option(with_policy)
+    return with_policy
