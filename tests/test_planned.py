@@ -338,7 +338,7 @@ def test_a_step_waits_for_products_or_memory_and_then_for_the_rest(
     assert step.at_peak == pytest.approx(32 / 19.5)
     assert step.compute == pytest.approx(32 / 19.5 / EFFICIENCY)
     assert (step.bottleneck, step.all_reduce) == ("products", 0.0)
-    slow = expected_step_time(replace(way, flops=10**9, moved=10**10), cards)
+    slow = expected_step_time(replace(way, flops=10**9, bytes_moved=10**10), cards)
     assert slow is not None
     assert slow.bottleneck == "memory"
     assert slow.compute == pytest.approx(32 * 10 / 1555 / 0.8)

@@ -85,7 +85,7 @@ def steps(run: Run) -> list[StepNumbers]:
     return [
         StepNumbers(
             math.fsum(step.loss or 0.0 for step in ranks) / len(ranks),
-            ranks[0].norm_before,
+            ranks[0].norm_before_clipping,
             ranks[0].lrs[0] if ranks[0].lrs else 0.0,
         )
         for ranks in zip(*(trace.steps for trace in run), strict=False)

@@ -317,7 +317,7 @@ def _trace_result(
     samplers = tuple(s for s in loader.samplers if _is_possible(module, function, s, call))
     is_factory = loader.module is module and module.function(loader.call) is function
     asked = call if is_factory else loader.factory_call
-    return replace(loader, samplers=samplers or loader.samplers, asked=asked)
+    return replace(loader, samplers=samplers or loader.samplers, factory_call=asked)
 
 
 def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
