@@ -138,6 +138,13 @@ def test_flags_are_also_those_that_a_loop_over_their_names_declares(
     assert declared_flag_names(tmp_path / "run.py") == {"--a", "--b"}
 
 
+def test_flags_of_a_script_that_runs_another_one_are_those_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "wrapper.py").write_text("import runpy\nrunpy.run_path('run.py')\n")
+    (tmp_path / "run.py").write_text("p.add_argument('--a')")
+    assert declared_flag_names(tmp_path / "wrapper.py") == {"--a"}
+    assert declared_flag_names(tmp_path / "gone.py") == frozenset()
+
+
 # --- the horizon ---
 
 

@@ -59,8 +59,8 @@ def test_a_flag_goes_with_its_value_however_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("options", "words", "complaint"),
     [
-        ({"wanted": ["lora"]}, [], "lora cannot be added: "),
-        ({"wanted": ["speed"]}, [], "no capability speed; there are "),
+        ({"capabilities": ["lora"]}, [], "lora cannot be added: "),
+        ({"capabilities": ["speed"]}, [], "no capability speed; there are "),
         ({"exact": True}, ["--amp", "bf16"], "leave --as-is, --amp and the like out"),
         ({}, ["--amp", "fp8"], "--amp fp8: it takes no, bf16 or fp16"),
     ],

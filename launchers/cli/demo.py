@@ -33,7 +33,7 @@ LOSS_TOLERANCE = 1e-6  # relative, fp32, as the contract has it
 
 
 @frozen
-class Comparison:
+class RunPair:
     """One accumulation setting: the same global batch in a group of one and of two."""
 
     accumulation: int
@@ -96,7 +96,7 @@ def _folder(output: Path | None) -> Iterator[Path]:
 
 def story(
     folder: Path, kind: Kind, variant: str, talk: Console, *, start: StartRun = run_traced
-) -> tuple[list[ClosingRow], list[Comparison]]:
+) -> tuple[list[ClosingRow], list[RunPair]]:
     """The steps of the demo in ``folder``; returns the closing table's content.
 
     ``start`` makes the runs.
@@ -128,7 +128,7 @@ def story(
             one = stage.group_of_one(f"one-{accumulation}", accumulation)
             two = stage.launch(f"two-{accumulation}", accumulation)
         comparisons.append(
-            Comparison(
+            RunPair(
                 accumulation,
                 one,
                 two,
@@ -216,7 +216,7 @@ def _show_patch(patch: Patch, talk: Console) -> None:
     talk.print(Syntax(patch.diff(), "diff", background_color="default"))
 
 
-def judge(pair: Comparison) -> list[ClosingRow]:
+def judge(pair: RunPair) -> list[ClosingRow]:
     """The claims of the contract that two runs of one global batch can show."""
     one, two = compare.steps(pair.one.ranks), compare.steps(pair.two.ranks)
     off = compare.deviation(one, two, "loss")
@@ -267,7 +267,7 @@ def _same_bytes(first: Path, second: Path) -> bool:
     return first.is_file() and second.is_file() and first.read_bytes() == second.read_bytes()
 
 
-def show(lines: list[ClosingRow], comparisons: list[Comparison]) -> None:
+def show(lines: list[ClosingRow], comparisons: list[RunPair]) -> None:
     """The closing tables on stdout."""
     from rich.console import Console
     from rich.table import Table
@@ -294,4 +294,4 @@ def show(lines: list[ClosingRow], comparisons: list[Comparison]) -> None:
     console.print(table)
 
 
-__all__ = ["ClosingRow", "Comparison", "demo", "judge", "story"]
+__all__ = ["ClosingRow", "RunPair", "demo", "judge", "story"]

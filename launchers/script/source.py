@@ -11,11 +11,17 @@ SHARED_BATCHES = b"class SharedBatchSampler("  # the mark of `ddpfix patch --exa
 
 
 def declared_flag_names(script: Path) -> frozenset[str]:
-    """The flags that `script` declares, itself or in a module of its folder that it imports.
+    """The flags that `script` declares, itself or in a module beside it that it imports.
 
-    Files are read as text and nothing is imported; one that cannot be read declares nothing.
+    A script that declares none may run another one of its folder: then they are those of all
+    scripts there. Files are read as text and nothing is imported; one that cannot be read declares
+    nothing.
     """
-    return frozenset(declared_flags(script) or ())
+    own = declared_flags(script)
+    if own is None and script.is_file():
+        beside = [declared_flags(path) or {} for path in sorted(script.parent.glob("*.py"))]
+        return frozenset(flag for flags in beside for flag in flags)
+    return frozenset(own or ())
 
 
 def shares_batches(script: Path) -> bool:
