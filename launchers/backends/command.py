@@ -151,7 +151,6 @@ def build(
     arguments, overridden = call.arguments()
     threads = threads_per_process(here, environ)
     name = choose_backend(nodes.backend_for(processes.backend), call.plan.world)
-    stale = [name for name in environ if name in STALE_VARIABLES or name.startswith(STALE_PREFIXES)]
     launcher = launcher_command(
         name,
         here,
@@ -167,8 +166,17 @@ def build(
             **nodes.variables(environ),
             **(RESTART_VARIABLES if processes.restarts else {}),
         },
-        unset=tuple(sorted(stale)),
+        unset=stale_variables(environ),
         replaced_arguments=tuple(overridden),
+    )
+
+
+def stale_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables of an earlier launch in an environment, sorted: a new one must not see them."""
+    return tuple(
+        sorted(
+            name for name in environ if name in STALE_VARIABLES or name.startswith(STALE_PREFIXES)
+        )
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ..backends.command import STALE_PREFIXES, STALE_VARIABLES, Command
+from ..backends.command import Command, stale_variables
 from ..backends.registry import launcher_command
 from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
 from ..trace.read import RankTrace, read
@@ -70,9 +70,6 @@ def traced_command(
     # The direct back end, as torchrun would import torch once more.
     count = world or 1
     start = launcher_command("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
-    stale = [
-        name for name in os.environ if name in STALE_VARIABLES or name.startswith(STALE_PREFIXES)
-    ]
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:
         variables |= GROUP_OF_ONE
@@ -81,7 +78,7 @@ def traced_command(
     return Command(
         argv=(*start, str(script), *arguments),
         env=variables,
-        unset=tuple(sorted(stale)),
+        unset=stale_variables(os.environ),
     )
 
 
