@@ -18,7 +18,8 @@ from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.gpus.model import Gpu, Inventory
 from ddpfix.launchers.gpus.select import choose_devices
 from ddpfix.launchers.planning.planner import PlanRequest
-from ddpfix.launchers.running.runner import default_folder, run
+from ddpfix.launchers.running.run_folder import default_folder
+from ddpfix.launchers.running.runner import run
 from ddpfix.recipes.load import load
 from ddpfix.record import replace
 from launched import RECIPE
@@ -358,17 +359,6 @@ def test_a_full_disk_under_the_log_ends_no_training(
 
 
 # --- the run folder ---
-
-
-def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path: Path) -> None:
-    environ = {"XDG_STATE_HOME": str(tmp_path)}
-    folders = []
-    for _ in range(3):
-        folder = default_folder("r", environ)
-        folder.mkdir(parents=True)
-        folders.append(folder)
-    assert len(set(folders)) == 3
-    assert {folder.parent for folder in folders} == {tmp_path / "ddpfix" / "runs"}
 
 
 def test_a_relative_xdg_state_home_is_ignored_as_its_specification_demands() -> None:

@@ -74,10 +74,14 @@ def launch(
     prepared = prepare(options, say)
     for line in prepared.summary:
         say(line)
+    if not dry_run and (job.submit or not emit):
+        if not emit:
+            prepared.check_packages()
+        prepared = prepared.with_claimed_folder()
     if emit:
         text = prepared.file_text()
         if job.submit and not dry_run:
-            number = submit(text, prepared.folder, job.words)
+            number = submit(text, prepared.folder, job.words, is_new=output is None)
             say(f"Job {number} is queued; log: {prepared.folder / LOG}")
             click.echo(number)
         else:
@@ -86,7 +90,6 @@ def launch(
     if dry_run:
         click.echo(os.fsencode(prepared.command.line))
         return
-    prepared.check_packages()
     own = prepared.own
     if detach:
         pid = detached.detach(sys.argv[1:], prepared.folder, own)

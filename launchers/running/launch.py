@@ -23,13 +23,12 @@ from .oom_history import OomHistory
 from .oom_ladder import LaunchSettings
 from .policy import SupervisionPolicy
 from .recovery import Recovery, with_resume_flags
+from .run_folder import check_folder, claim_folder, default_folder
 from .run_record import git_state
 from .runner import (
     OutputOptions,
     RunFacts,
     RunOutcome,
-    check_folder,
-    default_folder,
     run,
 )
 
@@ -121,6 +120,20 @@ class PreparedLaunch:
         require_packages(
             choose_backend(options.machines.backend_for(options.backend), self.plan.plan.world)
         )
+
+    def with_claimed_folder(self) -> PreparedLaunch:
+        """The same launch in a folder that no other launch has; the user's --output stays.
+
+        Raises InputError if none can be created.
+        """
+        if self.options.output is not None:
+            return self
+        folder = claim_folder(self.folder)
+        if folder == self.folder:
+            return self
+        own = folder / self.own.relative_to(self.folder)
+        command = build(self.options, self.devices, folder, self.settings)
+        return attrs.evolve(self, folder=folder, own=own, command=command)
 
     def run(self) -> RunOutcome:
         """Run the command to its end, and record its pace for later plans."""

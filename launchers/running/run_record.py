@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...errors import InputError
 from ..backends.command import Command
 
 RECORD = "run.json"
@@ -24,13 +25,32 @@ full can still record it."""
 
 
 class RunRecord:
-    """A JSON file that is replaced atomically."""
+    """A JSON file that is replaced atomically.
+
+    Raises InputError if it cannot be written, or is the record of another run, also of one that
+    begins at the same moment.
+    """
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
         self._path = path
         self._spare = path.with_suffix(".json.part")
         self._content = content
-        self._replace()
+        try:
+            self._claim()
+            self._replace()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def _claim(self) -> None:
+        """Create the file for the next version, which only one of several runs can."""
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            if not self._path.exists():
+                return
+            self._spare.unlink()
+        raise InputError(
+            f"{self._path.parent}: holds the record of another run; choose another --output"
+        )
 
     def update(self, **facts: Any) -> None:
         """Add these facts, and reserve room for the next ones."""

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,9 @@ import attrs
 from ...errors import InputError
 from ..backends.command import Command
 from ..parent_death import die_with_parent
-from ..state import state_folder
 from .output_monitor import OutputMonitor
 from .process_tree import MARK, ProcessTree
+from .run_folder import check_folder
 from .run_record import RECORD, RunRecord, initial_content, versions
 from .signals import SignalForwarder
 from .tee import Logs, Tee
@@ -105,28 +104,6 @@ class RunFacts:
 
     known: Mapping[str, Any] = attrs.field(factory=dict)
     late: Callable[[], Mapping[str, Any]] = dict
-
-
-def default_folder(recipe: str, environ: Mapping[str, str] | None = None) -> Path:
-    """A run folder that does not exist yet: STATE/runs/<time>-<recipe>."""
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{recipe}"
-    runs = state_folder(environ) / "runs"
-    folder, count = runs / name, 1
-    while folder.exists():
-        count += 1
-        folder = runs / f"{name}-{count}"
-    return folder
-
-
-def check_folder(folder: Path) -> None:
-    """Raise InputError if `folder` cannot become a run folder. Creates nothing."""
-    if (folder / RECORD).exists():
-        raise InputError(f"{folder}: holds the record of another run; choose another --output")
-    existing = next(path for path in [folder, *folder.absolute().parents] if path.exists())
-    if not existing.is_dir():
-        raise InputError(f"{existing}: is no folder; choose another --output")
-    if not os.access(existing, os.W_OK):
-        raise InputError(f"{existing}: cannot be written to; choose another --output")
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,25 +15,37 @@ from .runner import LOG
 _JOB = "job.sh"
 
 
-def submit(text: str, folder: Path, words: Sequence[str] = ()) -> str:
+def submit(text: str, folder: Path, words: Sequence[str] = (), *, is_new: bool = False) -> str:
     """Save the job script `text` as `folder`/job.sh and submit it; the job's id.
 
     Its output goes to `folder`/log.txt. `words` are more options for sbatch; they override those of
-    the script.
+    the script. `is_new`: the folder was made for this job, so it goes with a job that is refused.
 
     Raises:
         InputError: there is no sbatch, it refuses the job, or the folder has a job already.
 
     """
+    is_new = is_new or not folder.exists()
+    try:
+        return _submit(text, folder, words)
+    except InputError:
+        if is_new:
+            with contextlib.suppress(OSError):  # never made
+                folder.rmdir()
+        raise
+
+
+def _submit(text: str, folder: Path, words: Sequence[str]) -> str:
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         raise InputError("--submit: there is no sbatch here; --emit sbatch prints the job instead")
     job = folder / _JOB
-    if job.exists():
-        raise InputError(f"{job}: is the job of another run; choose another --output")
-    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    job.write_bytes(os.fsencode(text))
+    try:
+        with job.open("xb") as file:
+            file.write(os.fsencode(text))
+    except FileExistsError:
+        raise InputError(f"{job}: is the job of another run; choose another --output") from None
     job.chmod(0o755)
     # A single % would begin a pattern such as %j.
     log = str(folder / LOG).replace("%", "%%")
@@ -40,8 +53,6 @@ def submit(text: str, folder: Path, words: Sequence[str] = ()) -> str:
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         job.unlink()
-        if is_new:
-            folder.rmdir()
         lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         raise InputError(f"sbatch refuses the job: {lines[-1].removeprefix('sbatch: error: ')}")
     # "id;cluster" where there are several clusters
