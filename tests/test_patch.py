@@ -22,8 +22,9 @@ from ddpfix.patcher.editing.node_pairs import pair_statements
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.source.comments import comments
-from ddpfix.patcher.source.files import decode, replace_all
+from ddpfix.patcher.source.files import decode
 from ddpfix.patcher.source.module import Module
+from ddpfix.patcher.source.replacement import replace_all
 
 # What makes a file a training program.
 START = b"import torch\nfor b in bs: b.backward()\n"

@@ -18,7 +18,8 @@ from ..editing.edits import RefusedError
 from ..findings import Finding, Safety, Severity
 from ..fixes.exact import share_batches, weight_losses
 from ..rules import Rule, all_rules
-from ..source.files import Source, replace_all
+from ..source.files import Source, folder_of
+from ..source.replacement import replace_all
 from .check import check, select_rules
 from .rounds import apply_round, apply_rounds
 
@@ -75,7 +76,8 @@ class Patch:
         if self.refusal:
             raise InputError(f"{self.path}: {self.refusal}")
         if self.changes:
-            replace_all([(change.source, change.text) for change in self.changes])
+            folder = Path(folder_of(str(self.path)))
+            replace_all([(change.source, change.text) for change in self.changes], folder)
 
 
 def patch(

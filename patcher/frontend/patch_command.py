@@ -16,7 +16,9 @@ from ..engine.check import check
 from ..engine.marks import mark_lines
 from ..engine.patch import FileChange, Patch, patch
 from ..findings import Severity
-from ..source.files import Source, decode, replace_all
+from ..source.files import Source, decode, folder_of
+from ..source.journal import finish_interrupted, is_interrupted
+from ..source.replacement import replace_all
 from .checker import rules_with_codes
 from .config import Config
 from .diagnostics import diagnose
@@ -51,6 +53,8 @@ def run_patch(options: PatchOptions) -> int:
     """
     request, data = options.request, options.data
     paths = [Path(path) for path in ([request.name] if request.from_stdin else request.files())]
+    for line in interrupted(paths, options):
+        click.echo(line, err=True)
     patches, failures = patch_files(paths, options)
     changed = [one for one in patches if one.changes]
     changes = [change for one in changed for change in one.changes]
@@ -61,7 +65,7 @@ def run_patch(options: PatchOptions) -> int:
             texts |= {change.source.path.resolve(): change.data for change in changes}
         marks = mark_changes(paths, request.codes, texts)
         if marks and options.writes:
-            replace_all([(change.source, change.text) for change in marks])
+            failures += write_marks(marks, paths)
     if options.dry_run or options.diff:
         show_diff("".join(change.diff() for change in (*changes, *marks)))
     elif data is not None and not failures:
@@ -71,6 +75,20 @@ def run_patch(options: PatchOptions) -> int:
     for message in failures:
         click.echo(f"ddpfix: {message}", err=True)
     return 2 if failures else 1 if changed or marks else 0
+
+
+def interrupted(paths: Sequence[Path], options: PatchOptions) -> Iterator[str]:
+    """Finish or take back what a killed run left beside the scripts; lines that say so.
+
+    Raises InputError where files have been changed since.
+    """
+    if options.data is not None:
+        return
+    for folder in dict.fromkeys(Path(folder_of(str(path))) for path in paths):
+        if not options.writes and is_interrupted(folder):
+            yield f"{folder}: a patch was interrupted; without --dry-run, patch finishes it"
+        elif line := finish_interrupted(folder):
+            yield line
 
 
 def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patch], list[str]]:
@@ -91,15 +109,14 @@ def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patc
                 data=options.data,
                 capabilities=options.capabilities,
             )
+            if one.refusal:
+                raise InputError(f"{path}: {one.refusal}")
+            if options.writes:
+                one.write()
         except InputError as error:
             failures.append(str(error))
-            continue
-        if one.refusal:
-            failures.append(f"{path}: {one.refusal}")
-            continue
-        if options.writes:
-            one.write()
-        patches.append(one)
+        else:
+            patches.append(one)
     return patches, failures
 
 
@@ -178,6 +195,20 @@ def mark_changes(
         for path, source in sources.items()
     ]
     return [change for change in changes if change.text != change.source.text]
+
+
+def write_marks(marks: Sequence[FileChange], paths: Sequence[Path]) -> list[str]:
+    """Write each file with its marks; returns why others could not be."""
+    homes = [Path(folder_of(str(path))).resolve() for path in paths]
+    failures = []
+    for change in marks:
+        file = change.source.path.resolve()
+        home = next((home for home in homes if file.is_relative_to(home)), None)
+        try:
+            replace_all([(change.source, change.text)], home)
+        except InputError as error:
+            failures.append(str(error))
+    return failures
 
 
 def write_to_stdout(script: Path, data: bytes, changes: Sequence[FileChange]) -> list[str]:

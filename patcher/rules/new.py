@@ -17,7 +17,8 @@ import click
 from ...errors import InputError
 from ...record import record
 from ..codes import all_codes
-from ..source.files import decode, replace_all
+from ..source.files import decode
+from ..source.replacement import replace_all
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 80  # characters of a title; it is the first line of the rule's docstring

@@ -1,12 +1,10 @@
-"""Read and write source files: encoding cookie, byte-order mark, newlines, atomic replacement."""
+"""Read source files and encode them again: encoding cookie, byte-order mark, newlines."""
 
 from __future__ import annotations
 
 import codecs
 import io
 import os
-import stat
-import tempfile
 import tokenize
 from pathlib import Path
 
@@ -88,28 +86,3 @@ def read_bytes(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-
-
-def replace_all(changes: list[tuple[Source, str]]) -> None:
-    """Write all new texts: every temporary file is complete before the first is renamed.
-
-    Symbolic links are followed, file modes kept. Raises InputError.
-    """
-    staged: list[tuple[str, Path]] = []
-    try:
-        for source, text in changes:
-            target = source.path.resolve()
-            mode = stat.S_IMODE(target.stat().st_mode)
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            staged.append((temporary, target))
-            with os.fdopen(handle, "wb") as file:
-                file.write(source.encode(text))
-            os.chmod(temporary, mode)
-        while staged:
-            os.replace(*staged[0])
-            staged.pop(0)
-    except OSError as error:
-        raise InputError(f"{changes[0][0].path}: cannot be written: {error.strerror}") from error
-    finally:
-        for temporary, _ in staged:
-            Path(temporary).unlink(missing_ok=True)
