@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, everywhere, within
+from ..source.tree import Function, argument_values, everywhere, within
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
 
@@ -50,9 +50,9 @@ def all_pairs_products(module: Module, value: ast.AST) -> Iterator[Product]:
             rule = call.args[0]
             if isinstance(rule, ast.Constant) and is_all_pairs_rule(str(rule.value)):
                 yield Product(call, call.args[1], call.args[2])
-        elif last in ("mm", "matmul") and call.args:
-            columns = transposed_operand(call.args[-1])
-            rows = call.args[0] if len(call.args) == 2 else getattr(call.func, "value", None)
+        elif last in ("mm", "matmul") and (operands := argument_values(call)):
+            columns = transposed_operand(operands[-1])
+            rows = operands[0] if len(operands) == 2 else getattr(call.func, "value", None)
             if columns is not None and rows is not None:
                 yield Product(call, rows, columns)
         elif last == "sum" and isinstance(call.func, ast.Attribute):
@@ -119,7 +119,7 @@ def masks(function: Function) -> Iterator[Mask]:
             yield from mask_of_all_pairs(test, test.left, test.comparators[0])
     for call in within(function.body, ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "eq":
-            sides = (call.func.value, *call.args)[-2:]  # torch.eq(a, b) and a.eq(b)
+            sides = (call.func.value, *argument_values(call))[-2:]  # torch.eq(a, b) and a.eq(b)
             yield from mask_of_all_pairs(call, *sides)
 
 

@@ -26,6 +26,9 @@ ELEMENT_CALLS = (
     "choices",
 )  # calls that return an element of their first argument
 
+# The names under which such calls take it.
+SOURCE_NAMES = ("iterable", "loader", "data_loader", "seq", "population")
+
 
 @record
 class Loader:
@@ -155,10 +158,11 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     if name == "cycle" and call.args:
         loader = trace_loader(graph, module, call.args[0], depth + 1)
         return loader and replace(loader, cycle=call)
-    if name in PASSED_THROUGH and call.args:
-        return trace_loader(graph, module, call.args[0], depth + 1)
-    if name in ELEMENT_CALLS and call.args:
-        return _trace_element(graph, module, call.args[0], None, depth + 1)
+    source = argument(call, 0, *SOURCE_NAMES)
+    if name in PASSED_THROUGH and source is not None:
+        return trace_loader(graph, module, source, depth + 1)
+    if name in ELEMENT_CALLS and source is not None:
+        return _trace_element(graph, module, source, None, depth + 1)
     for where, value in returned_values(graph, module, call, ast.Return):
         loader = _trace_result(graph, where, value, call, depth)
         if loader is not None:
@@ -290,8 +294,9 @@ def _trace_element(
             return _trace_element(graph, module, values[-1], index, depth + 1) if values else None
         case ast.Call():
             name = module.last_name(container.func)
-            if name in (*PASSED_THROUGH, *ELEMENT_CALLS, "cycle") and container.args:
-                return _trace_element(graph, module, container.args[0], index, depth + 1)
+            source = argument(container, 0, *SOURCE_NAMES)
+            if name in (*PASSED_THROUGH, *ELEMENT_CALLS, "cycle") and source is not None:
+                return _trace_element(graph, module, source, index, depth + 1)
             for where, value in returned_values(graph, module, container, ast.Yield):
                 item = value
                 if index is not None:

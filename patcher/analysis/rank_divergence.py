@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, below, bound_names, locate, within
+from ..source.tree import Function, argument_values, below, bound_names, locate, within
 from .loaders import loader_of
 from .program import Program
 from .train_loops import TrainLoop
@@ -189,10 +189,12 @@ class _DivergenceWalk:
     def call(self, stmt: ast.stmt, call: ast.Call, tainted: set[str], gate: ast.If | None) -> None:
         last = self.module.last_name(call.func)
         if last in IN_PLACE_COLLECTIVES:
-            tainted -= {variable_name(arg) for arg in call.args}
+            tainted -= {variable_name(arg) for arg in argument_values(call)}
         elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
             name = variable_name(call.func.value)
-            if name and (gate or any(self.depends_on(arg, tainted) for arg in call.args)):
+            if name and (
+                gate or any(self.depends_on(arg, tainted) for arg in argument_values(call))
+            ):
                 tainted.add(name)
                 self.tainted_by.setdefault(name, set()).add(stmt)
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function, locate, number_of, within
+from ..source.tree import Function, argument, locate, number_of, within
 from .program import Program
 
 
@@ -216,8 +216,9 @@ def _call(module: Module, node: ast.Call, depth: int) -> Values:
         return QUERIES[name]
     if name == "int" and len(node.args) == 1:
         return _values(module, node.args[0], depth + 1)
-    if name in ("get", "getenv") and node.args and isinstance(node.args[0], ast.Constant):
-        from_launcher = _environment_variable(node.args[0].value)
+    key = argument(node, 0, "key") if name in ("get", "getenv") else None
+    if isinstance(key, ast.Constant):
+        from_launcher = _environment_variable(key.value)
         if from_launcher is not ALL_UNKNOWN:
             return from_launcher
     function = module.functions.get(name)

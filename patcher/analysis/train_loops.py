@@ -11,7 +11,7 @@ from ...record import record
 from ..source.module import Module
 from ..source.tree import Function, argument, below, bound_names, within
 from .call_graph import CallGraph
-from .loaders import Loader, loader_of, next_loader
+from .loaders import SOURCE_NAMES, Loader, loader_of, next_loader
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
 PASSED_THROUGH = ("tqdm", "enumerate", "epochs", "steps")
@@ -125,8 +125,8 @@ def calls_around(module: Module, iterable: ast.expr | None) -> Iterator[tuple[st
         elif isinstance(iterable, ast.Call):
             name = module.last_name(iterable.func)
             yield name, iterable
-            passes = name in PASSED_THROUGH and iterable.args
-            iterable = iterable.args[0] if passes else None
+            first = argument(iterable, 0, *SOURCE_NAMES)
+            iterable = first if name in PASSED_THROUGH else None
 
 
 def _accumulation(

@@ -11,7 +11,16 @@ import ast
 from ...record import record
 from ..analysis.loaders import ELEMENT_CALLS
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, mentions, parameters, position, within
+from ..source.tree import (
+    Function,
+    argument,
+    bound_names,
+    everywhere,
+    mentions,
+    parameters,
+    position,
+    within,
+)
 
 MUTATORS = (
     "add",
@@ -239,8 +248,9 @@ def _is_opaque(module: Module, value: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return False
     last = module.last_name(value.func)
-    if last == "deepcopy" and value.args:
-        return not mentions(value.args[0], "state_dict")
+    copied = argument(value, 0, "x") if last == "deepcopy" else None
+    if copied is not None:
+        return not mentions(copied, "state_dict")
     return last in OPAQUE or (last[:1].isupper() and last not in PLAIN_CALLS)
 
 

@@ -10,7 +10,16 @@ from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import Function, below, bound_names, everywhere, parameters, within
+from ..source.tree import (
+    Function,
+    argument,
+    below,
+    bound_names,
+    everywhere,
+    only_argument,
+    parameters,
+    within,
+)
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile", "get_peft_model")
 MAKERS = ("from_pretrained", "from_config")
@@ -172,8 +181,9 @@ def _origins_of_value(
         return
     last = module.last_name(value.func)
     if last in WRAPPERS:
-        if value.args and module.text(value.args[0]) != name:
-            yield from _origins_of_value(program, module, stmt, name, value.args[0], seen)
+        wrapped = argument(value, 0, "module", "model")
+        if wrapped is not None and module.text(wrapped) != name:
+            yield from _origins_of_value(program, module, stmt, name, wrapped, seen)
         return
     known = (
         last in MAKERS or last[:1].isupper() or _is_model_class(program, module, value.func, last)
@@ -290,9 +300,10 @@ def transformer_class(program: Program, module: Module, value: ast.expr, at: ast
 
 def _is_class_variable(module: Module, call: ast.Call) -> bool:
     """Whether a call is ``cls(config)`` where the function also calls ``cls.from_pretrained()``."""
-    if not isinstance(call.func, ast.Name) or len(call.args) != 1:
+    only = only_argument(call, "config")
+    if not isinstance(call.func, ast.Name) or only is None:
         return False
-    config = "config" in module.text(call.args[0]).lower()
+    config = "config" in module.text(only).lower()
     return config and any(
         isinstance(other.func, ast.Attribute)
         and module.text(other.func.value) == call.func.id

@@ -9,6 +9,7 @@ from ...record import record
 from ..analysis.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding
+from ..source.tree import argument_values
 from .flags import Flag, arguments_at, missing_flag_findings
 from .models import ModelConstruction, model_constructions, transformer_class, transformer_parts
 
@@ -92,7 +93,7 @@ def targets(program: Program, one: ModelConstruction) -> list[str]:
 def is_given(outer: ModelConstruction, inner: ModelConstruction) -> bool:
     """Whether ``inner`` is an argument of ``outer``: ``model = Model(encoder, config)``."""
     module = outer.module
-    arguments = [*outer.call.args, *(word.value for word in outer.call.keywords)]
+    arguments = argument_values(outer.call)
     return (
         outer.stmt is not inner.stmt
         and module is inner.module

@@ -34,7 +34,7 @@ from ..fixes.grad_scaler import (
     step_receiver,
 )
 from ..source.module import Module
-from ..source.tree import everywhere, keyword, within
+from ..source.tree import argument, everywhere, keyword, within
 from .errors import CannotError
 from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
 from .models import (
@@ -114,8 +114,8 @@ def autocast_models(program: Program) -> list[Finding]:
         if not args:
             raise CannotError(module, stmt, "the arguments do not reach the making of the model")
         done = any(
-            call.args
-            and module.text(call.args[0]) == target
+            (model := argument(call, 0, "model")) is not None
+            and module.text(model) == target
             and module.function(call) is module.function(stmt)
             for call in module.calls_to(AUTOCAST)
         )
@@ -260,7 +260,7 @@ def _scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
     module = loop.module
     for call in loop.backwards:
         assert isinstance(call.func, ast.Attribute)
-        if call.args or keyword(call, "create_graph"):
+        if call.args or call.keywords:
             raise CannotError(module, call, "this backward pass takes no scaled loss")
         loss = call.func.value
         yield Rewrite(loss, f"{SCALER}.scale({module.text(loss)})")

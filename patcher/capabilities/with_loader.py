@@ -23,7 +23,7 @@ from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding
 from ..source.module import Module
-from ..source.tree import bound_names, everywhere, last_argument, position, within
+from ..source.tree import argument, bound_names, everywhere, last_argument, position, within
 from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
 from .models import model_constructions
 from .transformers_models import model_sites
@@ -123,7 +123,8 @@ def _choose_attention(program: Program) -> Iterator[Finding]:
     yield from missing_flag_findings(program, (ATTENTION,)) or []
     for place in found:
         module, stmt = place.construction.module, place.construction.stmt
-        chosen = {module.text(call.args[0]) for call in place.calls_after(CHOOSE) if call.args}
+        models = [argument(call, 0, "model") for call in place.calls_after(CHOOSE)]
+        chosen = {module.text(model) for model in models if model is not None}
         for name in place.names:
             if name not in chosen:
                 code = ATTEND.format(args=place.args, model=name)

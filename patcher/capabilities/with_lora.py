@@ -19,12 +19,12 @@ Source       https://arxiv.org/abs/2106.09685;
              https://huggingface.co/docs/peft/developer_guides/low_level_api
 """
 
-import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..editing.edits import Define
 from ..findings import Finding
+from ..source.tree import argument
 from .flags import Flag
 from .transformers_models import ModelEdit, ModelSite, add_after_models
 
@@ -45,7 +45,8 @@ def missing(place: ModelSite) -> ModelEdit | None:
     """The call of the helper after a construction, unless it is already there."""
     module, model = place.construction.module, place.construction.name
     for call in place.calls_after(HELPER):
-        if isinstance(call.func, ast.Name) and module.text(call.args[0]) == model:
+        passed = argument(call, 0, "model")
+        if passed is not None and module.text(passed) == model:
             return None
     parts = ", ".join(place.names)
     code = f"if {place.args}.{FLAGS[0].name}:\n    {HELPER}({model}, [{parts}], {place.args})"

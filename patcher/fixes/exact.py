@@ -49,7 +49,7 @@ def share_batches(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
         loader = training_loader(program, loop)
         for call in loop.backwards:
-            if call.args:
+            if call.args or call.keywords:
                 raise refusal(loop.module, call, "backward() is given something but the loss")
             if any(has_modulo(up) for up in loop.module.ancestors(call)):
                 raise refusal(loop.module, call, "one backward() for several batches")
@@ -107,8 +107,10 @@ def weight_loss(module: Module, call: ast.Call, factor: str) -> Edit:
     """The edit that multiplies the loss of ``loss.backward()``, inside a scaler's ``scale()``."""
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
-    if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale") and loss.args:
-        return Rewrite(loss.args[0], f"{operand_text(module, loss.args[0])} * {factor}")
+    if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale"):
+        scaled = argument(loss, 0, "outputs")
+        if scaled is not None:
+            return Rewrite(scaled, f"{operand_text(module, scaled)} * {factor}")
     if isinstance(loss, ast.BinOp):  # stands in parentheses already
         return Rewrite(loss, f"({module.text(loss)}) * {factor}")
     return Rewrite(loss, f"({module.text(loss)} * {factor})")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ..analysis.in_batch_negatives import TRANSPOSES, Product
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, parameters, within
+from ..source.tree import Function, argument, bound_names, everywhere, parameters, within
 
 GATHER_VECTORS, GATHER_ROWS = "WithOtherRanks", "with_other_ranks"  # of helper_code.py
 ROW_KEEPING_CALLS = ("normalize", "float", "contiguous", "to", "view", "reshape")
@@ -148,9 +148,10 @@ def row_source(module: Module, value: ast.expr) -> ast.expr:
             method = not module.dotted(value.func).startswith("torch.")
             if method and isinstance(value.func, ast.Attribute):
                 value = value.func.value
-            elif value.args:
-                value = value.args[0]
             else:
-                return value
+                first = argument(value, 0, "input", "tensor")
+                if first is None:
+                    return value
+                value = first
         else:
             return value

@@ -11,6 +11,7 @@ from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Guard, Insert
 from ..source.module import Module
 from ..source.tree import (
+    argument_values,
     below,
     bound_names,
     everywhere,
@@ -228,7 +229,7 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
         for e in users
         if e.function is not None
         for call in module.calls_to(e.function.name)
-        for arg in (*call.args, *(word.value for word in call.keywords))
+        for arg in argument_values(call)
     }
     mentions_of_name: list[ast.Name | ast.Attribute]
     if isinstance(stmt.targets[0], ast.Attribute):

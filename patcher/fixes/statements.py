@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from textwrap import dedent
 
+from ..editing.edits import Define, Edit, Rewrite
 from ..source.module import Module
 from ..source.tree import mentions, position
 
@@ -34,3 +35,16 @@ def arguments_in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
     """The arguments of a call, in source order."""
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     return sorted(arguments, key=position)
+
+
+def save_on_main(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that turn ``torch.save(obj, path)`` into a save by rank 0; none for other calls."""
+    if len(call.args) > 2 or any(isinstance(value, ast.Starred) for value in call.args):
+        return ()
+    edits: list[Edit] = [Rewrite(call.func, "save_on_main"), Define("save_on_main")]
+    for word in call.keywords:
+        if word.arg is None:
+            return ()
+        if word.arg == "f":
+            edits.append(Rewrite(word, f"path={module.text(word.value)}"))
+    return tuple(edits)

@@ -21,7 +21,7 @@ from ..analysis.rank_reach import RANK_OF_ROLE, Role, roles_reaching, value_for_
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import mentions
+from ..source.tree import argument, mentions
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
 
@@ -76,7 +76,7 @@ def is_fallback(module: Module, node: ast.BinOp) -> bool:
     return (
         isinstance(call, ast.Call)
         and module.dotted(call.func) in ("os.environ.get", "os.getenv")
-        and call.args[0] is not node
+        and argument(call, 1, "default") is node
     )
 
 

@@ -22,7 +22,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import on_cuda_test, use_cuda_test
 from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import is_within, keyword, last_argument, within
+from ..source.tree import argument, is_within, keyword, last_argument, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -65,8 +65,7 @@ def skipped_setup(module: Module, call: ast.Call) -> Iterator[Finding]:
 
 def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
     """``init_process_group(backend="nccl")``, with the card chosen in the same block."""
-    word = keyword(call, "backend")
-    backend = word.value if word else call.args[0] if call.args else None
+    backend = argument(call, 0, "backend")
     if not (isinstance(backend, ast.Constant) and backend.value == "nccl"):
         return
     init = module.statement(call)
@@ -89,13 +88,10 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
 
 def is_cuda_device(module: Module, node: ast.expr) -> bool:
     """``torch.device("cuda", …)``, with a literal for the kind of device."""
-    return (
-        isinstance(node, ast.Call)
-        and module.dotted(node.func) == "torch.device"
-        and bool(node.args)
-        and isinstance(node.args[0], ast.Constant | ast.JoinedStr)
-        and "cuda" in module.text(node.args[0])
-    )
+    if not isinstance(node, ast.Call) or module.dotted(node.func) != "torch.device":
+        return False
+    kind = argument(node, 0, "type", "device")
+    return isinstance(kind, ast.Constant | ast.JoinedStr) and "cuda" in module.text(kind)
 
 
 def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -141,7 +137,7 @@ def fixed_card(program: Program) -> Iterator[Finding]:
         for call in within(evaluation.loop if function is None else function.body, ast.Call):
             if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
                 continue
-            card = call.args[0] if call.args else None
+            card = argument(call, 0, "device")
             if isinstance(card, ast.Name):
                 card = module.single_assignment(function, card.id)
             if isinstance(card, ast.Constant) and type(card.value) is int:

@@ -22,7 +22,7 @@ from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
-from ..source.tree import bound_names, parameters, within
+from ..source.tree import bound_names, only_argument, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
@@ -141,7 +141,8 @@ def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[
         for stmt in module.nodes(ast.ImportFrom)
         if stmt.module == "apex.parallel" and bound_names(stmt) == {local}
     ]
-    if len(imports) != 1 or len(call.args) != 1 or call.keywords:
+    model = only_argument(call, "module")
+    if len(imports) != 1 or model is None:
         return ()
     target: ast.stmt = imports[0]
     attempt = module.parents[target]
@@ -152,4 +153,4 @@ def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
     options = f", {ddp_options(program, card)}"
-    return (Replace(target, line), Rewrite(call.args[0], options, after=True))
+    return (Replace(target, line), Rewrite(model, options, after=True))

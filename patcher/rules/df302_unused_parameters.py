@@ -20,7 +20,7 @@ from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unused_parameters_option
 from ..source.module import Module
-from ..source.tree import keyword, last_argument, within
+from ..source.tree import argument, keyword, last_argument, within
 
 CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
 
@@ -41,7 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for module, call in program.calls_to("DistributedDataParallel")
         if module.dotted(call.func).startswith("torch.")
         and not any(word.arg in HANDLING_OPTIONS for word in call.keywords)
-        and len(call.args) < 8  # of which find_unused_parameters would be the eighth
+        and argument(call, 7, "find_unused_parameters") is None
     ]
     if not wraps:
         return

@@ -29,7 +29,7 @@ from ..analysis.program import Program, runs_in_training_step, trains_on_several
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..source.module import Module
-from ..source.tree import Function, everywhere
+from ..source.tree import Function, argument, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
@@ -44,8 +44,8 @@ def findings(program: Program) -> Iterator[Finding]:
         edited: set[Function | None] = set()
         calls = module.nodes(ast.Call) if module.calls_to("arange") else []
         for call in calls:
-            scores = call.args[0] if len(call.args) == 2 else None
-            if scores is None or not is_arange(module, call.args[1]):
+            scores, target = argument(call, 0, "input"), argument(call, 1, "target")
+            if scores is None or target is None or not is_arange(module, target):
                 continue
             function = module.function(call)
             product = next(products(module, scores), None)

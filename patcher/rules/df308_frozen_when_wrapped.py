@@ -27,7 +27,7 @@ from ..analysis.program import Program
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import everywhere, keyword, last_argument, mentions, within
+from ..source.tree import argument, everywhere, keyword, last_argument, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 
@@ -54,7 +54,7 @@ def findings(program: Program) -> Iterator[Finding]:
     wraps = [
         (module, call)
         for module, call in program.calls_to("DistributedDataParallel")
-        if module.dotted(call.func).startswith("torch.") and call.args
+        if module.dotted(call.func).startswith("torch.") and argument(call, 0, "module") is not None
     ]
     if not wraps:
         return
@@ -99,8 +99,9 @@ def freeze_switches(program: Program) -> Iterator[FreezeSwitch]:
             if isinstance(call.func, ast.Attribute) and is_model_part(module, call.func.value):
                 block = module.parents[stmt]
                 if not (isinstance(block, ast.For) and is_next_to_wrap(module, block)):
+                    value = argument(call, 0, "requires_grad")
                     yield FreezeSwitch(
-                        module, stmt, constant_bool(call.args[0]) if call.args else True
+                        module, stmt, True if value is None else constant_bool(value)
                     )
 
 
@@ -173,7 +174,7 @@ def find_unused_edits(call: ast.Call) -> Iterator[Edit]:
 def thaw_around_wrap(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that wrap a model while all of it is thawed; none where the wrapper has no name."""
     stmt = module.statement(call)
-    model = call.args[0]
+    model = argument(call, 0, "module")
     if not isinstance(stmt, ast.Assign) or not isinstance(model, ast.Name | ast.Attribute):
         return ()
     names = {name.id for name in within(module.scope_statements(call), ast.Name)}
@@ -192,9 +193,9 @@ def is_thawed_above(module: Module, stmt: ast.stmt) -> bool:
         bool(above)
         and isinstance(above[-1], ast.For)
         and any(
-            module.last_name(call.func) == "requires_grad_" and constant_bool(call.args[0])
+            module.last_name(call.func) == "requires_grad_" and constant_bool(value)
             for call in within(above[-1].body, ast.Call)
-            if call.args
+            if (value := argument(call, 0, "requires_grad")) is not None
         )
     )
 

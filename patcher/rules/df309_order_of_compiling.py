@@ -33,7 +33,7 @@ from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import dedented_lines, with_gate
 from ..source.module import Module
-from ..source.tree import within
+from ..source.tree import argument, within
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 
@@ -92,8 +92,8 @@ def rebinding(module: Module, call: ast.Call) -> Iterator[ast.Assign]:
     """The statement ``model = wrapper(model, …)`` around a call."""
     stmt = module.statement(call)
     if isinstance(stmt, ast.Assign) and stmt.value is call:
-        argument = [module.text(model) for model in call.args[:1]]
-        if argument == [module.text(target) for target in stmt.targets]:
+        model = argument(call, 0, "module", "model")
+        if model is not None and [module.text(model)] == [*map(module.text, stmt.targets)]:
             yield stmt
 
 

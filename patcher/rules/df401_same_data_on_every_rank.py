@@ -21,7 +21,7 @@ from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..source.module import Module
-from ..source.tree import keyword, last_argument
+from ..source.tree import keyword, last_argument, only_argument
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
@@ -62,11 +62,10 @@ def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ..
     if not (
         isinstance(call, ast.Call)
         and module.dotted(call.func).endswith("RandomSampler")
-        and len(call.args) == 1
-        and not call.keywords
+        and (data := only_argument(call, "data_source")) is not None
     ):
         return ()
-    by_rank = f"DistributedSampler({module.text(call.args[0])})"
+    by_rank = f"DistributedSampler({module.text(data)})"
     return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
 
 

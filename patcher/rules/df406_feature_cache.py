@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
-from ..editing.edits import Define, Edit, Replace, Rewrite
+from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
-from ..fixes.statements import arguments_in_order
+from ..fixes.statements import arguments_in_order, save_on_main
 from ..source.module import Module
-from ..source.tree import argument, everywhere, mentions, same_code
+from ..source.tree import argument, argument_values, everywhere, mentions, same_code
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -41,7 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 if read.lineno < call.lineno
                 and module.function(read) is function
                 and not is_for_writing(read)
-                and any(same_code(part, path) for part in (*read.args, method_owner(read)))
+                and any(same_code(part, path) for part in (*argument_values(read), owner(read)))
                 and Role.OTHER in roles_reaching(program, module, read)
             ]
             if not reads or tells_ranks_apart(program, module, path):
@@ -58,7 +58,7 @@ def is_for_writing(call: ast.Call) -> bool:
     return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "a", "x"))
 
 
-def method_owner(call: ast.Call) -> ast.expr:
+def owner(call: ast.Call) -> ast.expr:
     """``path`` of ``path.exists()``."""
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
@@ -67,8 +67,9 @@ def whole_writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edi
     """Calls that write a whole object, the path they write to, and edits that make them atomic."""
     for call in module.calls_to("save"):
         path = argument(call, 1, "f")
-        if module.dotted(call.func) == "torch.save" and path is not None and not call.keywords:
-            yield call, path, (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
+        is_plain = argument(call, 0, "obj") is not None and len(argument_values(call)) == 2
+        if module.dotted(call.func) == "torch.save" and path is not None and is_plain:
+            yield call, path, save_on_main(module, call)
     for call in module.calls_to("dump"):
         target = argument(call, 1, "file")
         stmt = module.statement(call)
@@ -92,13 +93,12 @@ def write_through_file(
     if (
         not isinstance(opening, ast.Call)
         or module.dotted(opening.func) != "open"
-        or len(opening.args) != 2
-        or opening.keywords
-        or not isinstance(mode := opening.args[1], ast.Constant)
+        or len(argument_values(opening)) != 2
+        or (path := argument(opening, 0, "file")) is None
+        or not isinstance(mode := argument(opening, 1, "mode"), ast.Constant)
         or not str(mode.value).startswith("w")
     ):
         return
-    path = opening.args[0]
     arguments = arguments_in_order(call)
     texts = ["file" if word is target else module.text(word) for word in arguments]
     write = f"lambda file: {module.text(call.func)}({', '.join(texts)})"

@@ -19,6 +19,7 @@ from ..analysis.rank_reach import Role, roles_reaching_in_function
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import evaluation_share
+from ..source.tree import argument
 
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 
@@ -57,7 +58,7 @@ def evaluate_whole(evaluation: Evaluation) -> tuple[Edit, ...]:
     """Edits that let every rank evaluate the whole set, in order."""
     loader, module = evaluation.loader, evaluation.loader.module
     return tuple(
-        Rewrite(call, f"torch.utils.data.SequentialSampler({module.text(call.args[0])})")
+        Rewrite(call, f"torch.utils.data.SequentialSampler({module.text(data)})")
         for call in loader.distributed_samplers
-        if call.args
+        if (data := argument(call, 0, "dataset")) is not None
     )

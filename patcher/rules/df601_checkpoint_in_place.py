@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
-from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
+from ..fixes.statements import save_on_main
 from ..source.module import Module
-from ..source.tree import argument, keyword, within
+from ..source.tree import argument, within
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
@@ -36,12 +36,8 @@ def findings(program: Program) -> Iterator[Finding]:
             path = argument(call, 1, "f")
             by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
             because = "every rank writes it" if by_all_ranks else "written in place"
-            has_keywords = keyword(call, "obj") or keyword(call, "f")
-            if path is None or has_keywords or len(call.args) != 2 or is_open_file(module, path):
-                yield Finding(module, call, because)
-                continue
-            edits = (Rewrite(call.func, "save_on_main"), Define("save_on_main"))
-            yield Finding(module, call, because, edits)
+            is_path = path is not None and not is_open_file(module, path)
+            yield Finding(module, call, because, save_on_main(module, call) if is_path else ())
 
 
 def is_open_file(module: Module, path: ast.expr) -> bool:

@@ -95,7 +95,7 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
     groups = [call for _, call in program.calls_to("init_process_group")]
     for call in module.calls_to(*HANDLER_CLASSES):
-        if not groups or not call.args or is_rank_dependent(module, call):
+        if not groups or path_of(call) is None or is_rank_dependent(module, call):
             continue
         if roles_reaching(program, module, call) < RANKS:
             continue
@@ -118,9 +118,14 @@ def is_for_writing(module: Module, call: ast.Call) -> bool:
     )
 
 
+def path_of(call: ast.Call) -> ast.expr | None:
+    """The path that a call of ``open``, or of a log handler, opens."""
+    return argument(call, 0, "file", "filename")
+
+
 def is_rank_dependent(module: Module, call: ast.Call) -> bool:
     """``open(path if is_main_process() else os.devnull, "w")``."""
-    path = call.args[0] if call.args else None
+    path = path_of(call)
     return isinstance(path, ast.IfExp) and is_rank_test(module, path.test)
 
 
@@ -156,7 +161,9 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
 
 def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that make every rank but 0 write to ``os.devnull``."""
-    path = call.args[0]
+    path = path_of(call)
+    if path is None:
+        return ()
     code = f"{module.text(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, code), Define("is_main_process"), Import("os"))
 
@@ -270,10 +277,14 @@ def path_names(module: Module, call: ast.Call) -> set[str]:
     function = module.function(call)
     if function is None:
         return set()
-    names = {node.id for node in everywhere(call.args[0], ast.Name)}
+    path = path_of(call)
+    names = {node.id for node in everywhere(path, ast.Name)} if path is not None else set()
     return names & bound_names(function.body) - parameters(function)
 
 
 def path_literals(call: ast.Call) -> set[object]:
     """Literals that the path is made of."""
-    return {node.value for node in everywhere(call.args[0], ast.Constant) if node.value}
+    path = path_of(call)
+    if path is None:
+        return set()
+    return {node.value for node in everywhere(path, ast.Constant) if node.value}

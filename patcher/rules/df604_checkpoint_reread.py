@@ -19,7 +19,7 @@ from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..source.module import Module
-from ..source.tree import Function, bound_names, keyword, last_argument, position
+from ..source.tree import Function, argument, bound_names, last_argument, position
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
@@ -33,7 +33,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if module.dotted(call.func) != "torch.load":
                 continue
             last = last_argument(call)
-            if last is not None and len(call.args) < 2 and not keyword(call, "map_location"):
+            if last is not None and argument(call, 1, "map_location") is None:
                 yield Finding(
                     module,
                     call,
@@ -62,7 +62,7 @@ def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
     """``torch.load``, or from_pretrained of a folder that the program saved or loops over."""
     if module.dotted(call.func) == "torch.load":
         return True
-    path = call.args[0] if call.args else None
+    path = argument(call, 0, "pretrained_model_name_or_path")
     if path is None or not module.dotted(call.func).endswith("from_pretrained"):
         return False
     is_loop_variable = isinstance(path, ast.Name) and any(
@@ -75,9 +75,9 @@ def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
 def saved_folders(program: Program) -> set[str]:
     """The text of each folder that is passed to ``save_pretrained``."""
     return {
-        module.text(save.args[0])
+        module.text(folder)
         for module, save in program.calls_to("save_pretrained")
-        if save.args
+        if (folder := argument(save, 0, "save_directory")) is not None
     }
 
 

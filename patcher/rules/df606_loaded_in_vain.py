@@ -45,7 +45,11 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def file_instead_of_folder(module: Module) -> Iterator[Finding]:
     """Paths ``…/pytorch_model.bin`` that are passed to ``from_pretrained``."""
-    loaded = {module.text(call.args[0]) for call in module.calls_to("from_pretrained") if call.args}
+    sources = [
+        argument(call, 0, "pretrained_model_name_or_path")
+        for call in module.calls_to("from_pretrained")
+    ]
+    loaded = {module.text(source) for source in sources if source is not None}
     for path in module.calls_to("join") if loaded else []:
         stmt = module.parents[path]
         if not (
@@ -166,7 +170,7 @@ def object_use(module: Module, call: ast.Call) -> str:
     for use in within(module.scope_statements(stmt), ast.Call):
         if use.lineno <= stmt.lineno:
             continue
-        first = use.args[0] if use.args else None
+        first = argument(use, 0, "dataset", "data_source")
         is_argument = isinstance(first, ast.Name) and first.id == name.id
         if is_argument and module.dotted(use.func).endswith(("DataLoader", "Sampler")):
             return "a data set"

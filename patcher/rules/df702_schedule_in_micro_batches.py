@@ -294,6 +294,7 @@ def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "len"
+        and len(node.args) == 1
         and isinstance(node.args[0], ast.Name | ast.Attribute)
     ):
         return False

@@ -31,8 +31,9 @@ from ..fixes.grad_scaler import (
     put_under_autocast,
     scaled_step,
 )
+from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import argument, bound_names, everywhere, mentions
+from ..source.tree import argument, argument_values, bound_names, everywhere, mentions
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 
@@ -86,15 +87,14 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
     if (
         len(loops) != 1
         or branches is None
-        or not names_its_arguments(start, scaled)
+        or (names := model_loss_optimizer(start, scaled)) is None
         or (isinstance(level, ast.Constant) and level.value == FLOAT32)
         or is_name_bound(loops[0], SCALER)
     ):
         return None
     loop = loops[0]
     initialize, branch, scale = branches
-    model = module.text(start.args[0])
-    loss, optimizer = (module.text(arg) for arg in scaled.args)
+    model, loss, optimizer = (module.text(name) for name in names)
     step = only_step(loop, optimizer)
     forward = forward_statements(module, branch, model, loss)
     if step is None or not forward:
@@ -146,11 +146,20 @@ def flag_branches(
     return None
 
 
-def names_its_arguments(start: ast.Call, scaled: ast.Call) -> bool:
-    """Whether ``initialize(model, …)`` and ``scale_loss(loss, optimizer)`` get plain names."""
-    if not start.args or len(scaled.args) != 2:
-        return False
-    return all(isinstance(name, ast.Name) for name in (start.args[0], *scaled.args))
+def model_loss_optimizer(
+    start: ast.Call, scaled: ast.Call
+) -> tuple[ast.Name, ast.Name, ast.Name] | None:
+    """The names in ``initialize(model, …)`` and ``scale_loss(loss, optimizer)``, if all are."""
+    model = argument(start, 0, "models")
+    loss, optimizer = argument(scaled, 0, "loss"), argument(scaled, 1, "optimizers")
+    if (
+        len(argument_values(scaled)) == 2
+        and isinstance(model, ast.Name)
+        and isinstance(loss, ast.Name)
+        and isinstance(optimizer, ast.Name)
+    ):
+        return model, loss, optimizer
+    return None
 
 
 def has_other_uses(module: Module, parts: tuple[ast.AST, ...]) -> bool:
@@ -211,9 +220,9 @@ def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
     if isinstance(stmt, ast.If) and not stmt.orelse and len(stmt.body) == 1:
         stmt = stmt.body[0]
     call = stmt.value if isinstance(stmt, ast.Expr) else None
-    if isinstance(call, ast.Call) and module.dotted(call.func).endswith("clip_grad_norm_"):
-        return call
-    return None
+    if not isinstance(call, ast.Call) or not module.dotted(call.func).endswith("clip_grad_norm_"):
+        return None
+    return call if argument(call, 0, "parameters") is not None else None
 
 
 def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
@@ -224,17 +233,25 @@ def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     yield from new_scaler(program, shape.loop, shape.initialize, flag)
     yield from put_under_autocast(program, module, shape.forward, flag)
     unscale = f"{SCALER}.unscale_({shape.optimizer})"
+    parameters = f"{shape.model}.parameters()"
     for stmt in shape.branch.body:
         clip = clip_call(module, stmt)
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
         yield Replace(stmt, backward)
         if clip is not None:
-            rest = ", ".join([*map(module.text, clip.args[1:]), *map(module.text, clip.keywords)])
-            new_clip = f"{module.text(clip.func)}({shape.model}.parameters(), {rest})"
+            clipped = argument(clip, 0, "parameters")
+            rest = [
+                module.text(each)
+                for each in arguments_in_order(clip)
+                if clipped not in (each, getattr(each, "value", None))
+            ]
+            new_clip = f"{module.text(clip.func)}({', '.join([parameters, *rest])})"
             yield Insert(shape.step, f"if {flag}:\n    {unscale}\n    {new_clip}")
     for clip in shape.clips:
         yield Insert(module.statement(clip), unscale)
-        yield Rewrite(clip.args[0], f"{shape.model}.parameters()")
+        clipped = argument(clip, 0, "parameters")
+        assert clipped is not None
+        yield Rewrite(clipped, parameters)
     for state in shape.states:
         assert isinstance(state.func, ast.Attribute)
         yield Rewrite(state.func.value, SCALER)

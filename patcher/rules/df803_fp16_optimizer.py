@@ -33,7 +33,7 @@ from ..fixes.grad_scaler import (
 )
 from ..fixes.statements import dedented_lines
 from ..source.module import Module
-from ..source.tree import bound_names, within
+from ..source.tree import argument, argument_values, bound_names, only_argument, within
 
 CODE, SEVERITY, SAFETY = "DF803", Severity.DEGRADED, Safety.SAFE
 
@@ -229,13 +229,14 @@ def has_other_optimizer(module: Module, creation: ast.If, optimizer: str) -> boo
 def is_optimizer_wrap(module: Module, stmt: ast.Assign, optimizer: str) -> bool:
     """``optimizer = FP16_Optimizer(optimizer, …)``."""
     call = stmt.value
-    return isinstance(call, ast.Call) and bool(call.args) and module.text(call.args[0]) == optimizer
+    wrapped = argument(call, 0, "init_optimizer") if isinstance(call, ast.Call) else None
+    return wrapped is not None and module.text(wrapped) == optimizer
 
 
 def is_master_clipping(module: Module, test: ast.If, optimizer: str) -> bool:
     """``if fp16: optimizer.clip_master_grads(…)``."""
     match test.body:
-        case [ast.Expr(value=ast.Call(func=func, args=[_], keywords=[]))]:
+        case [ast.Expr(value=ast.Call(func=func) as call)] if only_argument(call, "max_norm"):
             return module.text(func) == f"{optimizer}.clip_master_grads"
     return False
 
@@ -275,7 +276,7 @@ def torch_amp_edits(program: Program, shape: Fp16Loop) -> Iterator[Edit]:
     yield Replace(shape.backward, f"{SCALER}.scale({shape.loss}).backward()")
     if shape.clip is not None:
         assert isinstance(shape.clip.value, ast.Call)
-        max_norm = module.text(shape.clip.value.args[0])
+        max_norm = module.text(argument_values(shape.clip.value)[0])
         clip = f"torch.nn.utils.clip_grad_norm_({shape.model}.parameters(), {max_norm})"
         yield Replace(shape.clip, f"{SCALER}.unscale_({shape.optimizer})\n{clip}")
         yield Import("torch")

@@ -361,12 +361,27 @@ def keyword(call: ast.Call, name: str) -> ast.keyword | None:
     return None
 
 
-def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
-    """The argument at position ``index`` or with the keyword ``name``."""
-    word = keyword(call, name)
-    if word is not None:
-        return word.value
-    return call.args[index] if len(call.args) > index else None
+def argument(call: ast.Call, index: int, *names: str) -> ast.expr | None:
+    """The argument at position ``index``, or with one of the keywords ``names``.
+
+    None also where ``*more`` stands before it, as its position is unknown then.
+    """
+    for word in call.keywords:
+        if word.arg in names:
+            return word.value
+    if len(call.args) <= index or any(isinstance(a, ast.Starred) for a in call.args[: index + 1]):
+        return None
+    return call.args[index]
+
+
+def only_argument(call: ast.Call, *names: str) -> ast.expr | None:
+    """The argument of a call that has no other, passed by position or by one of the names."""
+    return argument(call, 0, *names) if len(call.args) + len(call.keywords) == 1 else None
+
+
+def argument_values(call: ast.Call) -> list[ast.expr]:
+    """The values of all arguments, by position and by keyword."""
+    return [*call.args, *(word.value for word in call.keywords)]
 
 
 def last_argument(call: ast.Call) -> ast.expr | ast.keyword | None:

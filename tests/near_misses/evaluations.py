@@ -231,12 +231,12 @@ REPORTED: list[tuple[str, str, str]] = [
                 writer = make()
             log.add_scalar(writer)
         """),
-    ("DF503", "a data set by name", """
+    ("DF503", "a data set among others", """
         import torch
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler
         def evaluate(args, model, data):
-            loader = DataLoader(data, sampler=DistributedSampler(dataset=data), batch_size=2)
+            loader = DataLoader(data, sampler=DistributedSampler(*data), batch_size=2)
             model.eval()
             for batch in loader:
                 print(model(batch))

@@ -199,9 +199,9 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
-    ("DF601", "arguments by name", """
+    ("DF601", "arguments in a dictionary", """
         import torch
-        torch.save(obj=model, f=path)
+        torch.save(model, path, **options)
         """),
     ("DF601", "more arguments", """
         import torch
@@ -268,6 +268,23 @@ REPAIRED: list[tuple[str, str, str, str]] = [
              if args.rank == 0:
         -        torch.save(model, path)
         +        save_on_main(model, path)
+        """),
+    ("DF601", "arguments by name", """
+        import torch
+        torch.save(obj=model, f=path)
+        """, """
+        @@ -1,2 +1,20 @@
+         import torch
+        -torch.save(obj=model, f=path)
+        +import shutil
+        +import os
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def save_on_main(obj, path, **options): ...
+        +save_on_main(obj=model, path=path)
         """),
     ("DF601", "a keyword of another meaning", """
         import torch
