@@ -6,7 +6,6 @@ import ast
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher.analysis import load as project
 from ddpfix.patcher.frontend.cache import Cache, CacheEntry
 from ddpfix.patcher.frontend.checker import check_script
 from ddpfix.patcher.rules import all_rules
@@ -27,7 +26,6 @@ MODULE = "import torch\ndef f(args):\n    return 8 // args.n_gpu\n"
 @pytest.fixture(autouse=True)
 def nothing_cached() -> None:
     module.parse_and_number.cache_clear()
-    project.module_of.cache_clear()
 
 
 @pytest.fixture
@@ -91,7 +89,6 @@ def test_only_so_many_modules_are_kept(tmp_path: Path, parsed: list[str]) -> Non
     for path in paths:
         path.write_text(f"import torch\n# {path.name}\n")
         checked(path)
-    assert project.module_of.cache_info().currsize == most
     assert module.parse_and_number.cache_info().currsize == most
     checked(paths[-1])
     assert len(parsed) == most + 1

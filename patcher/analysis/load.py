@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 from collections.abc import Callable
-from functools import lru_cache
 
 from ...errors import InputError
 from ..source.files import Source, decode, read_bytes
-from ..source.module import MAX_CACHED_FILES, Module
+from ..source.module import Module
+from .call_graph import Unread, calls_at_import
+from .import_paths import added_roots, package_roots, project_roots
+from .imports import links_of
 from .program import Program
+
+MAX_FILES = 400  # of one program
+# What a module outside of the script's folder has to mention to be part of the program.
+ABOUT_TRAINING = re.compile(
+    r"backward|distributed|DataLoader|DataParallel|rank|LOCAL_RANK|WORLD_SIZE|is_main|is_master"
+    r"|torch\.save|save_pretrained|argparse|barrier|\bopen\(|from \.|import \*|__all__"
+)
 
 SourceReader = Callable[[str], Source | None]
 
@@ -27,53 +36,71 @@ def read_program(path: str, data: bytes | None = None, look: SourceReader = read
     on. A sibling that cannot be parsed is left out: checking that file itself reports the error.
     Raises InputError when the script itself cannot be read or parsed.
     """
-    script = module_of(decode(path, read_bytes(path) if data is None else data))
+    script = Module(decode(path, read_bytes(path) if data is None else data))
     return with_siblings(script, look)
 
 
 def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
-    """The program of ``script`` and the modules in its folder that it imports, also indirectly.
+    """The program of ``script`` and the local modules that it imports, also indirectly.
 
-    A library module becomes a program without siblings.
+    A library module becomes a program without siblings. At most MAX_FILES modules are read, those
+    nearest to the script first; outside of its folder, those that have to do with training.
     """
-    if not script.is_program:
+    if not script.is_program and not calls_at_import(script):
         return Program(script)
-    script_path = os.path.realpath(script.source.name)
-    folder = os.path.dirname(script_path)
-    seen = {script_path}
-    siblings: list[Module] = []
-    pending = [script]
-    while pending:
-        for name in sorted(imported(pending.pop())):
-            path = os.path.join(folder, name.replace(".", os.sep) + ".py")
-            if path in seen:
-                continue
-            seen.add(path)
+    path = os.path.realpath(script.source.name)
+    folder = os.path.dirname(path)
+    sources: dict[str, Source | None] = {}
+
+    def find(wanted: str) -> Source | None:
+        if wanted not in sources:
             try:
-                source = look(path)
-                if source is None:
-                    continue
-                module = module_of(source)
+                sources[wanted] = look(wanted)
             except InputError:
+                sources[wanted] = None
+        return sources[wanted]
+
+    def exists(wanted: str) -> bool:
+        return find(wanted) is not None
+
+    roots = [folder, *package_roots(path, exists)]
+    climbed = False
+    unread: dict[str, Unread] = {}
+    siblings: dict[str, Module | None] = {path: None}
+    pending = [(path, script)]
+    while pending:
+        place, module = pending.pop(0)
+        for is_first, root in added_roots(module, place, folder):
+            if root not in roots:
+                roots.insert(0 if is_first else len(roots), root)
+        links = links_of(module, place, roots, exists)
+        if links.missing and not climbed:
+            climbed = True
+            more = [root for root in project_roots(path, exists) if root not in roots]
+            roots += more
+            links = links_of(module, place, roots, exists) if more else links
+        for line, name in links.unread:
+            unread.setdefault(name, (module.source.name, line, name))
+        for wanted in links.files:
+            source = find(wanted)
+            if wanted in siblings or source is None or len(siblings) > MAX_FILES:
                 continue
-            siblings.append(module)
-            pending.append(module)
-    return Program(script, tuple(siblings))
+            siblings[wanted] = None
+            if not source.text.strip() or not (
+                os.path.dirname(wanted) == folder or is_about_training(source.text)
+            ):
+                continue
+            try:
+                sibling = siblings[wanted] = Module(source)
+            except InputError:
+                name = os.path.relpath(wanted, folder)
+                unread.setdefault(name, (wanted, 1, name))
+                continue
+            pending.append((wanted, sibling))
+    modules = [module for module in siblings.values() if module is not None]
+    return Program(script, tuple(modules), tuple(roots), tuple(unread.values()))
 
 
-@lru_cache(maxsize=MAX_CACHED_FILES)
-def module_of(source: Source) -> Module:
-    """Parse a file.
-
-    Cached, because several scripts may import it. Programs do not change it. Raises InputError.
-    """
-    return Module(source)
-
-
-def imported(module: Module) -> set[str]:
-    """The dotted names of the modules that a file imports."""
-    names = {alias.name for node in module.nodes(ast.Import) for alias in node.names}
-    for node in module.nodes(ast.ImportFrom):
-        if node.module:
-            names.add(node.module)
-    return names
+def is_about_training(text: str) -> bool:
+    """Whether a module's text holds a word that rules or rank tests are about, or re-exports."""
+    return ABOUT_TRAINING.search(text) is not None

@@ -15,7 +15,7 @@ from typing import Any
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
 from ..source.tree import Function, name_uses
-from .call_graph import CallGraph
+from .call_graph import CallGraph, Unread, calls_at_import, reachable_functions
 from .evaluations import Evaluation, find_evaluations
 from .loaders import Loader
 from .train_loops import TrainLoop, train_loops
@@ -26,8 +26,14 @@ PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel
 class Program(CallGraph):
     """A script and the local modules it imports, as one program."""
 
-    def __init__(self, script: Module, siblings: tuple[Module, ...] = ()) -> None:
-        super().__init__(script, siblings)
+    def __init__(
+        self,
+        script: Module,
+        siblings: tuple[Module, ...] = (),
+        roots: tuple[str, ...] = (),
+        unread: tuple[Unread, ...] = (),
+    ) -> None:
+        super().__init__(script, siblings, roots, unread)
         self.roles_entering: dict[
             Function, frozenset[Any]
         ] = {}  # cache of rank_reach: roles that may
@@ -35,11 +41,24 @@ class Program(CallGraph):
     @cached_property
     def is_training_program(self) -> bool:
         """Whether the script is run, and trains, evaluates or makes a process group."""
-        return self.script.is_program and (
+        if not self.script.is_program:
+            return self._trains_at_import
+        return (
             bool(self.train_loops)
             or bool(self.evaluations)
             or any(module.calls_to("init_process_group") for module in self.modules)
         )
+
+    @cached_property
+    def _trains_at_import(self) -> bool:
+        """Whether importing the script, which has no main guard, trains or makes a group."""
+        names = {self.script.last_name(call.func) for call in calls_at_import(self.script)}
+        if not names:
+            return False
+        run = reachable_functions(self, names)
+        groups = self.calls_to("init_process_group")
+        places = [(loop.module, loop.steps) for loop in self.train_loops]
+        return any(module.function(node) in run for module, node in (*places, *groups))
 
     @cached_property
     def options(self) -> dict[str, Option]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from ..source.module import Module, cached_per_module
+from ..source.module import Module, cached_per_program
 from ..source.tree import Function, argument, locate, number_of, within
 from .program import Program
 
@@ -272,7 +272,7 @@ def roles_reaching_in_function(module: Module, node: ast.AST) -> frozenset[Role]
     return roles
 
 
-@cached_per_module
+@cached_per_program
 def _reaches(module: Module) -> dict[Function | None, list[Reach]]:
     """Who reaches the branches of each test, and what follows their exits, by function."""
     reaches: dict[Function | None, list[Reach]] = defaultdict(list)

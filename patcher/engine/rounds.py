@@ -35,13 +35,13 @@ def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]
     for module in program.modules:
         edits = [edit for f in applied if f.module is module for edit in f.edits]
         if not edits:
-            modules.append(module)
+            modules.append(Module(module.source))  # its facts are those of another program
             continue
         source = module.source
         text = apply_edits(module, edits)
         texts[source.name] = text
         modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
-    return Program(modules[0], tuple(modules[1:]))
+    return Program(modules[0], tuple(modules[1:]), program.roots, program.unread)
 
 
 def compatible(findings: list[Finding]) -> list[Finding]:

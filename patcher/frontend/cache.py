@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from collections.abc import Iterable
 from ... import __version__
 from ...record import record, values
 from ..source.files import Source, decode, folder_of, read_bytes
+from ..source.libraries import LIBRARIES
 from .diagnostics import Diagnostic
 
 SETTLE_TIME_NS = 2_000_000_000  # ns after which a change must show in a file's times
@@ -26,6 +28,8 @@ MAX_ENTRIES = 15  # for one script with different modules in its folder
 MAX_FILES = 50_000  # of one project; above, only those of the last run are kept
 PATCHER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SUFFIX = ".ddpfix-cache"
+IMPORTED = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([\w.]\w*)", re.MULTILINE)
+CALL_AT_IMPORT = re.compile(rb"^[A-Za-z_][\w.]*\(", re.MULTILINE)  # main() without a guard
 MAX_AGE = 60 * 60 * 24 * 30  # seconds after which an unused project's cache is deleted
 
 Stamp = tuple[int, int, int, int]
@@ -66,8 +70,22 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def is_of_interest(data: bytes) -> bool:
+    """Whether a file mentions a library that rules are about, or may start a program that does."""
+    return mentions_library(data) or starts_local_code(data)
+
+
+def mentions_library(data: bytes) -> bool:
     """Whether a file mentions a library that rules are about."""
     return b"torch" in data or b"transformers" in data
+
+
+def starts_local_code(data: bytes) -> bool:
+    """Whether a file looks like a script that imports modules of its own project."""
+    if b"__main__" not in data and not CALL_AT_IMPORT.search(data):
+        return False
+    return any(
+        match[1].decode("ascii", "replace") not in LIBRARIES for match in IMPORTED.finditer(data)
+    )
 
 
 class Cache:
@@ -141,11 +159,13 @@ class Cache:
 
     def probe(self, folder: str, name: str) -> str | None:
         """Digest of a module that a script in ``folder`` looks for; None where there is none."""
-        if folder not in self.listings:
-            self.listings[folder] = names_in(folder)
-        if name.partition("/")[0] not in self.listings[folder]:
+        path = os.path.join(folder, name)
+        parent = os.path.dirname(path)
+        if parent not in self.listings:
+            self.listings[parent] = names_in(parent)
+        if os.path.basename(path) not in self.listings[parent]:
             return None
-        digest = self.digest(os.path.join(folder, name))
+        digest = self.digest(path)
         return digest and digest[0]
 
     def remember(self, entry: CacheEntry) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...record import record, replace
 from ..source.files import folder_of
-from .cache import NO_FINDINGS, Cache, CacheEntry, is_of_interest
+from .cache import NO_FINDINGS, Cache, CacheEntry, is_of_interest, mentions_library
 from .diagnostics import Diagnostic, diagnose
 
 if TYPE_CHECKING:
@@ -71,10 +71,16 @@ def with_user_paths(path: str, entry: CacheEntry) -> ScriptResult:
         return CLEAN
     folder = folder_of(path)
     found = [
-        replace(item, path=os.path.join(folder, item.path) if item.path else path)
+        replace(item, path=joined(folder, item.path) if item.path else path)
         for item in entry.diagnostics
     ]
     return ScriptResult(tuple(found), entry.error and f"{path}{entry.error}")
+
+
+def joined(folder: str, relative: str) -> str:
+    """The path of a module, without the ``..`` of one above the script's folder."""
+    path = os.path.join(folder, relative)
+    return os.path.normpath(path) if relative.startswith("..") else path
 
 
 def check_in_parallel(
@@ -125,9 +131,7 @@ def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[
     return tuple(
         diagnose(
             finding,
-            ""
-            if finding.module is script
-            else finding.module.source.name.removeprefix(f"{folder}/"),
+            "" if finding.module is script else os.path.relpath(finding.module.source.name, folder),
         )
         for finding in check(program, rules_with_codes(codes))
     )
@@ -151,7 +155,7 @@ def check_script(
     probes: dict[str, str | None] = {}
 
     def look_up(module: str) -> Source | None:
-        name = module.removeprefix(f"{folder}/")
+        name = os.path.relpath(module, folder)
         probes[name] = store.probe(folder, name)
         return None if probes[name] is None else store.source(module)
 
@@ -163,6 +167,10 @@ def check_script(
         if not key and not is_of_interest(data):
             return NO_FINDINGS
         program = read_program(path, data, look_up)
+        if not mentions_library(data) and not any(
+            mentions_library(module.source.text.encode()) for module in program.modules
+        ):
+            return CacheEntry(key, tuple(probes.items()), (), "")
         found = diagnostics(program, codes, folder)
     except InputError as error:
         return CacheEntry(key, tuple(probes.items()), (), str(error).removeprefix(path))

@@ -7,7 +7,7 @@ import builtins
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...errors import InputError
 from .files import Source
@@ -29,7 +29,7 @@ from .tree import (
 Answer = TypeVar("Answer")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
-MAX_CACHED_FILES = 32  # how many files' trees stay in memory
+MAX_CACHED_FILES = 128  # how many files' trees stay in memory
 
 
 @lru_cache(maxsize=MAX_CACHED_FILES)
@@ -56,6 +56,28 @@ def cached_per_module(question: Callable[[Module], Answer]) -> Callable[[Module]
     return cached
 
 
+def cached_per_program(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
+    """Cache a function of a module whose result depends on the other modules of its program."""
+
+    def cached(module: Module) -> Answer:
+        if question not in module.program_answers:
+            module.program_answers[question] = question(module)
+        answer: Answer = module.program_answers[question]
+        return answer
+
+    return cached
+
+
+class Resolver(Protocol):
+    """What a module asks of the program that it is part of."""
+
+    def resolve(self, module: Module, node: ast.expr) -> tuple[Module, ast.AST] | None:
+        """The definition or value of a name, and its module; None where it is unknown."""
+
+    def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
+        """All calls of a function in the program."""
+
+
 class Module:
     """A parsed file with its tables.
 
@@ -78,30 +100,44 @@ class Module:
         self._table = table
         self.parents = Parents(table)
         self.answers = table.answers
+        # What depends on the other modules of the program is not shared between programs.
+        self.program_answers: dict[object, Any] = {}
+        self.graph: Resolver | None = None  # set by the program that the module is part of
         # The value of an expression for each rank role, filled in by analysis/rank_reach.
-        self.role_values: dict[ast.expr, tuple[object, ...]] = table.answers.setdefault(
-            "values", {}
-        )
-        self._nodes: dict[type[ast.AST], list[Any]] = {}
-        self.functions: dict[str, Function] = {}
-        self.all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
-        self.all_functions += self.nodes(ast.AsyncFunctionDef)
-        for function in self.all_functions:
-            self.functions.setdefault(function.name, function)
-        self.aliases: dict[str, str] = {}
+        self.role_values: dict[ast.expr, tuple[object, ...]] = {}
+        self._nodes: dict[type[ast.AST], list[Any]] = self.answers.setdefault("nodes", {})
+        if "tables" not in self.answers:
+            self.answers["tables"] = self._tables()
+        tables = self.answers["tables"]
+        self.all_functions: list[Function] = tables[0]
+        self.functions: dict[str, Function] = tables[1]
+        self.aliases: dict[str, str] = tables[2]
+        self._last: dict[str, str] = tables[3]
+        self._calls: dict[str, list[ast.Call]] = tables[4]
+        self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
+
+    def _tables(self) -> tuple[Any, ...]:
+        """The functions, the first of each name, aliases, their last parts, and calls by name."""
+        all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
+        all_functions += self.nodes(ast.AsyncFunctionDef)
+        functions: dict[str, Function] = {}
+        for function in all_functions:
+            functions.setdefault(function.name, function)
+        aliases: dict[str, str] = {}
         for plain in self.nodes(ast.Import):
             for alias in plain.names:
                 local = alias.asname or alias.name.partition(".")[0]
-                self.aliases[local] = alias.name if alias.asname else local
+                aliases[local] = alias.name if alias.asname else local
         for stmt in self.nodes(ast.ImportFrom):
             for alias in stmt.names:
-                if stmt.module:
-                    self.aliases[alias.asname or alias.name] = f"{stmt.module}.{alias.name}"
-        self._last = {local: full.rpartition(".")[2] for local, full in self.aliases.items()}
-        self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
-        self._calls: dict[str, list[ast.Call]] = defaultdict(list)
+                if stmt.module or stmt.level:
+                    full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
+                    aliases[alias.asname or alias.name] = full
+        self._last = {local: full.rpartition(".")[2] for local, full in aliases.items()}
+        calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
-            self._calls[self.last_name(call.func)].append(call)
+            calls[self.last_name(call.func)].append(call)
+        return all_functions, functions, aliases, self._last, dict(calls)
 
     @cached_property
     def imported_packages(self) -> set[str]:

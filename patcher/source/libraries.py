@@ -1,0 +1,13 @@
+"""Names of libraries, which imports mean unless a local file has the name."""
+
+from __future__ import annotations
+
+import sys
+
+# Libraries that come as regular packages: a folder without __init__.py is not one of them.
+LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    *("torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "sklearn", "matplotlib"),
+    *("transformers", "datasets", "accelerate", "peft", "tokenizers", "apex", "deepspeed", "tqdm"),
+    *("pytorch_lightning", "lightning", "wandb", "tensorboardX", "cv2", "PIL", "yaml", "requests"),
+    *("fairseq", "timm", "einops", "nltk", "horovod", "tensorflow", "jax", "setuptools", "pytest"),
+}

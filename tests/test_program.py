@@ -1,0 +1,72 @@
+"""What counts as a program, and which modules are part of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.frontend.cache import Cache
+from ddpfix.patcher.frontend.checker import check_script
+from ddpfix.patcher.rules import all_rules
+
+CODES = tuple(rule.code for rule in all_rules())
+TRAIN = """
+import torch
+def train():
+    torch.distributed.init_process_group("nccl")
+    for batch in torch.utils.data.DataLoader(torch.zeros(8, 2)):
+        model(batch).mean().backward()
+"""
+
+
+def program_of(folder: Path, script: str = "run.py", **files: str) -> Program:
+    """Write files, ``__`` in their names being a folder's slash, and read the script's program."""
+    for name, text in files.items():
+        path = folder / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return read_program(str(folder / script))
+
+
+@pytest.mark.parametrize(
+    ("trains", "text"),
+    [
+        (True, TRAIN + "train()\n"),
+        (True, TRAIN + "def main():\n    train()\nmain()\n"),
+        (True, TRAIN + "if __name__ == '__main__':\n    train()\n"),
+        (True, TRAIN + "class Trainer:\n    def fit(self):\n        train()\nTrainer().fit()\n"),
+        (True, TRAIN + "try:\n    train()\nexcept KeyboardInterrupt:\n    pass\n"),
+        (False, TRAIN),
+        (False, TRAIN + "def register():\n    pass\nregister()\n"),
+        (False, TRAIN + "import logging\nlogging.basicConfig()\n"),
+    ],
+)
+def test_a_script_is_a_program_where_importing_it_trains(
+    tmp_path: Path, trains: bool, text: str
+) -> None:
+    assert program_of(tmp_path, run=text).is_training_program is trains
+
+
+@pytest.mark.parametrize(
+    "start", ["import engine\nengine.train()\n", "if __name__ == '__main__':\n    train()\n"]
+)
+def test_torch_may_come_through_local_modules_alone(tmp_path: Path, start: str) -> None:
+    (tmp_path / "engine.py").write_text(TRAIN)
+    run = tmp_path / "run.py"
+    run.write_text("from engine import train\n" + start)
+    found = check_script(str(run), CODES, Cache(None, "")).diagnostics
+    assert {item.code for item in found} >= {"DF301", "DF401"}
+    assert "engine.py" in {item.path for item in found}
+    run.write_text("from engine import train\n")
+    assert check_script(str(run), CODES, Cache(None, "")).diagnostics == ()
+
+
+def test_what_is_cached_knows_the_modules_of_a_script_without_torch(tmp_path: Path) -> None:
+    engine, run = tmp_path / "engine.py", tmp_path / "run.py"
+    engine.write_text("def train():\n    pass\n")
+    run.write_text("import engine\nengine.train()\n")
+    entry = check_script(str(run), CODES, Cache(None, ""))
+    assert entry.diagnostics == ()
+    assert "engine.py" in dict(entry.probes)
