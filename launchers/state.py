@@ -20,8 +20,18 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is complete or unchanged; makes its folder. Raises OSError."""
+    """Write a file so that it is complete or unchanged; makes its folder. Raises OSError.
+
+    Of several processes that write it at the same moment, the last one's text stays.
+    """
+    import tempfile  # most commands write nothing
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    number, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()
+        raise

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...record import replace
 from ..state import write_atomically
+from ..state_files import load
 from .peak import Curve, NoPrediction, extrapolate_layers
 from .process_overhead import add_process_overhead
 from .step import TrainingStep, canonical_step
@@ -137,10 +138,13 @@ def _path(state: Path, step: TrainingStep) -> Path:
 
 def _load(state: Path, step: TrainingStep) -> Curve | None:
     """A stored curve, or None if there is none that can be read."""
-    try:
-        return Curve.from_json(json.loads(_path(state, step).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+    path = _path(state, step)
+    if not path.exists():
         return None
+    from .stored_curve import StoredCurve  # imports attrs
+
+    stored = load(path, StoredCurve)
+    return Curve.from_json(stored.plain) if stored else None
 
 
 def _store(state: Path, step: TrainingStep, curve: Curve) -> None:

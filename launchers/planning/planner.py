@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,8 @@ class PlanRequest:
         flag = self.recipe.flags.sequence_length or ""
         length = parse_flags(self.extra).get(flag) or self.recipe.arguments.get(flag)
         training = (self.recipe.name, *([] if length is None else [f"length {length}"]))
-        return ThroughputHistory(state_folder(), training, devices.cards)
+        identity = json.dumps([as_dict(self.recipe), str(self.script.absolute())], sort_keys=True)
+        return ThroughputHistory(state_folder(), training, devices.cards, identity)
 
     @property
     def accumulates(self) -> bool:

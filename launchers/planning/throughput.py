@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...record import as_dict, record
 from ..state import write_atomically
+from ..state_files import load
 
 if TYPE_CHECKING:  # with pynvml
     from ..gpus.model import Gpu
+
+_FOLDER = "pace"
 
 
 @record
@@ -38,20 +41,25 @@ class Throughput:
 class ThroughputHistory:
     """The measurements stored in the folder `state` for a training on these cards (none: the CPU).
 
-    `training` identifies it by the name of its recipe and the length of its sequences.
+    `training` says what it is in words: its recipe's name, the length of its sequences. `identity`
+    is all that tells it from others: two recipes may have one name.
     """
 
     state: Path
     training: tuple[str, ...]
     cards: tuple[Gpu, ...]
+    identity: str = ""
 
     def latest(self, precision: str) -> Throughput | None:
         """The latest measurement, or None if there is none that can be read."""
-        try:
-            text = self._path(precision).read_text(encoding="utf-8")
-            return Throughput(**json.loads(text)["pace"])
-        except (OSError, ValueError, KeyError, TypeError):
+        if not (self.state / _FOLDER).is_dir() or not (path := self._path(precision)).exists():
             return None
+        import attrs  # not needed before anything was measured
+
+        from .stored_throughput import StoredThroughput
+
+        stored = load(path, StoredThroughput, "pace")
+        return Throughput(**attrs.asdict(stored)) if stored else None
 
     def store(self, pace: Throughput, precision: str) -> None:
         """Store a measurement. Raises OSError if it cannot be written."""
@@ -64,9 +72,12 @@ class ThroughputHistory:
         write_atomically(self._path(precision), json.dumps(content, indent=2) + "\n")
 
     def _path(self, precision: str) -> Path:
+        import hashlib  # loads OpenSSL, which most commands do not need
+
         words = [*self.training, *_card_names(self.cards), precision]
+        digest = hashlib.sha256(json.dumps([*words, self.identity]).encode()).hexdigest()[:12]
         name = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower())
-        return self.state / "pace" / f"{name}.json"
+        return self.state / _FOLDER / f"{name[:160]}-{digest}.json"
 
 
 def _card_names(cards: Sequence[Gpu]) -> list[str]:

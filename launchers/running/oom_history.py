@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from ...errors import InputError
 from ...record import replace
 from ..script.arguments import parse_flags
 from ..state import write_atomically
+from ..state_files import read
+from ..state_types import positive
 from .oom_ladder import CHECKPOINTING, LaunchSettings
 from .run_record import utc_now, versions
 
@@ -69,6 +72,21 @@ def kind_of(setting: LaunchSettings, cards: Sequence[Gpu]) -> RunKind:
     )
 
 
+def _all_positive(learned: Any, attribute: attrs.Attribute[Any], value: dict[str, int]) -> None:
+    for number in value.values():
+        positive(learned, attribute, number)
+
+
+@attrs.frozen
+class LearnedSettings:
+    """What is read of a file of learned settings; `numbers` are values of flags."""
+
+    per_device: int = attrs.field(validator=positive)
+    eval_per_device: int = attrs.field(validator=positive)
+    checkpointing: bool
+    numbers: dict[str, int] = attrs.field(validator=_all_positive)
+
+
 class OomHistory:
     """What was learned from earlier runs of one kind.
 
@@ -90,14 +108,13 @@ class OomHistory:
 
     def save(self, setting: LaunchSettings) -> None:
         """Save a setting that is tried after an OOM. Raises OSError if it cannot be written."""
-        lowered = {flag: setting.value(flag) for flag in setting.recipe.out_of_memory}
         content = {
             "kind": attrs.asdict(self._kind),
             "learned": utc_now(),
             "per_device": setting.plan.per_device,
             "eval_per_device": setting.eval_per_device,
             "checkpointing": CHECKPOINTING in setting.added_flags,
-            "numbers": {flag: int(value) for flag, value in lowered.items() if value},
+            "numbers": _halved_numbers(setting),
         }
         write_atomically(self._path, json.dumps(content, indent=2) + "\n")
 
@@ -106,31 +123,34 @@ class OomHistory:
         if not self._folder.is_dir():
             return setting, ""  # without looking up the versions, which is slow
         try:
-            known = json.loads(self._path.read_text(encoding="utf-8"))
-            lowered = _lowered(setting, known)
+            known = read(self._path, LearnedSettings)
         except FileNotFoundError:
             return setting, ""
-        except (OSError, ValueError, KeyError, TypeError):
-            return setting, f"{self._path}: cannot be read, so what was learned is not used"
+        except InputError as error:
+            return setting, f"{error}; what was learned is not used"
+        lowered = _lowered(setting, known)
         if lowered == setting:
             return setting, ""
-        more = f" and {CHECKPOINTING}" if known["checkpointing"] else ""
+        more = f" and {CHECKPOINTING}" if known.checkpointing else ""
         return lowered, (
-            f"Learned when such a run was out of memory: {known['per_device']} per device{more}. "
+            f"Learned when such a run was out of memory: {known.per_device} per device{more}. "
             f"--no-learned tries more; {self._path} can be removed."
         )
 
 
-def _lowered(setting: LaunchSettings, known: dict[str, Any]) -> LaunchSettings:
-    if 0 < known["per_device"] < setting.plan.per_device:
-        setting = setting.with_batch(known["per_device"])
-    if 0 < known["eval_per_device"] < setting.eval_per_device:
-        setting = setting.with_eval_batch(known["eval_per_device"])
-    if known["checkpointing"] and CHECKPOINTING in setting.declared_flags:
+def _lowered(setting: LaunchSettings, known: LearnedSettings) -> LaunchSettings:
+    if known.per_device < setting.plan.per_device:
+        setting = setting.with_batch(known.per_device)
+    if known.eval_per_device < setting.eval_per_device:
+        setting = setting.with_eval_batch(known.eval_per_device)
+    if known.checkpointing and CHECKPOINTING in setting.declared_flags:
         setting = replace(setting, added_flags={**setting.added_flags, CHECKPOINTING: None})
-    smaller = {
-        flag: number
-        for flag, number in known["numbers"].items()
-        if 0 < number < int(setting.value(flag) or 0)
-    }
+    present = _halved_numbers(setting)
+    smaller = {f: number for f, number in known.numbers.items() if number < present.get(f, 0)}
     return setting.with_numbers(smaller) if smaller else setting
+
+
+def _halved_numbers(setting: LaunchSettings) -> dict[str, int]:
+    """The present numbers of the flags that the recipe allows to be halved."""
+    values = {flag: setting.value(flag) or "" for flag in setting.recipe.out_of_memory}
+    return {flag: int(value) for flag, value in values.items() if value.isdecimal()}
