@@ -25,7 +25,7 @@ COMMANDS = {
     "facts": ("patcher.frontend.facts", "show what ddpfix knows of a script's loops and loaders"),
     "recipes": ("recipes.cli", "list, show and create recipes for training scripts"),
     "gpus": ("launchers.cli.gpus", "show the GPUs and which of them a training may use"),
-    "plan": ("launchers.cli.plan", "plan batch, precision, memory and time for a recipe"),
+    "plan": ("launchers.cli.plan", "plan batch, precision, memory and time of a training"),
     "launch": ("launchers.cli.launch", "run a training script on every GPU"),
     "attach": ("launchers.cli.runs", "follow the output of a run"),
     "stop": ("launchers.cli.runs", "stop a run and all its processes"),

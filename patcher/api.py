@@ -1,5 +1,6 @@
 """The patcher's public interface, and the only one that the rest of ddpfix uses."""
 
+from .analysis.flag_roles import FlagRole, constant_batch, divides_batch, flag_roles
 from .analysis.load import read_program
 from .analysis.program import Program
 from .capabilities import Capability, all_capabilities, select_capabilities
@@ -19,6 +20,7 @@ __all__ = [
     "FileChange",
     "Finding",
     "Flag",
+    "FlagRole",
     "Patch",
     "Program",
     "Safety",
@@ -27,8 +29,11 @@ __all__ = [
     "all_rules",
     "check",
     "concise",
+    "constant_batch",
     "decode",
     "diagnose",
+    "divides_batch",
+    "flag_roles",
     "patch",
     "read_program",
     "select_capabilities",

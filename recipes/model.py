@@ -15,6 +15,7 @@ family, script        the family of scripts and the script's usual file name
                       `train_share` the part of its lines that the script trains on
 [output]              the folder the script writes to, relative to the run folder
 joined                true for a script that reads "--flag=value" only, and no "--flag value"
+batch_is_shared       true for a script that divides its batch flag by the number of ranks
 [arguments]           the script's other arguments, in order; true stands for a bare switch
 [if_declared]         arguments for a script that declares the flag, and for no other
 [out_of_memory]       flags whose numbers may be halved, in this order, when nothing else helps
@@ -97,6 +98,7 @@ class Recipe:
     model: Network | None = None
     aliases: tuple[str, ...] = ()
     joined: bool = False
+    batch_is_shared: bool = False
     name: str = ""
 
 

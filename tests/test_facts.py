@@ -24,6 +24,12 @@ Options
   dataparallel_module_level.py:13  --epochs  sets epochs
   dataparallel_module_level.py:14  --lr  sets lr
 
+What options mean
+  --train_batch_size is the training batch: it reaches dataparallel_module_level.py:25
+  --output_dir is the output folder: it reaches dataparallel_module_level.py:19
+  --lr is the learning rate: it reaches dataparallel_module_level.py:32
+  --epochs is the number of epochs: it reaches dataparallel_module_level.py:36
+
 Arguments come from
   dataparallel_module_level.py:15  opt = parser.parse_args()
 
@@ -74,7 +80,7 @@ Functions that nothing comes to
   none
 """
 KEYS = {
-    *("script", "trains", "modules", "options", "arguments", "process_groups", "wraps"),
+    *("script", "trains", "modules", "options", "roles", "arguments", "process_groups", "wraps"),
     *("loaders", "train_loops", "evaluations", "rank_gates", "unreached"),
 }
 
@@ -228,7 +234,7 @@ def test_a_file_that_does_not_train(tmp_path: Path) -> None:
     result = run("facts", script)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{script}: nothing in it trains\n")
-    assert result.stdout.count("\n  none\n") == 9
+    assert result.stdout.count("\n  none\n") == 10
 
 
 def test_nothing_of_the_script_is_run(tmp_path: Path) -> None:

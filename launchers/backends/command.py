@@ -112,7 +112,8 @@ class ProcessOptions:
     `registry.BACKENDS`, or None for the default. Each of several `nodes` runs its part of the
     processes, on as many `cards` of its own. After a failure the back end itself starts the ranks
     again, `restarts` times. `module_prefix`, such as ``("-m", "package.module", "--out", "DIR")``,
-    runs that module with the script and its arguments as its own last arguments.
+    runs that module with the script and its arguments as its own last arguments. `environment` are
+    variables of the user's own command, which the plan's override.
     """
 
     cards: Sequence[int] | None = ()
@@ -120,6 +121,7 @@ class ProcessOptions:
     nodes: Nodes = attrs.field(factory=Nodes)
     restarts: int = 0
     module_prefix: Sequence[str] = ()
+    environment: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def quote_word(word: str) -> str:
@@ -162,6 +164,7 @@ def build(
     return Command(
         argv=(*launcher, *escape_words(name, [str(script), *arguments])),
         env={
+            **processes.environment,
             **_variables(cards, threads),
             **nodes.variables(environ),
             **(RESTART_VARIABLES if processes.restarts else {}),
@@ -212,6 +215,8 @@ def _batch_flag(call: ScriptCall, overrides: Mapping[str, str | None]) -> int:
         script_text(script), flags.train_batch, flags.accumulation
     )
     times = plan.accumulation if of_steps else 1
+    if call.recipe.batch_is_shared:
+        return plan.global_micro_batch * times
     if not shares_batches(script):
         return plan.per_device * times
     if flags.train_batch in overrides:

@@ -62,8 +62,9 @@ def launch(
 ) -> None:
     """Run a training script on every usable GPU.
 
-    EXTRA, after --, are arguments for the script; they override the recipe's. Prints the GPUs, the
-    plan and the exact command, then runs it.
+    EXTRA is a script with its arguments after --, or after -- the command that starts it today.
+    With --recipe it is arguments for the recipe's script, which override the recipe's. Prints the
+    GPUs, the plan and the exact command, then runs it.
 
     Exit status: the run's own; 124 after a hang, 2 for unusable input.
     """

@@ -17,9 +17,9 @@ from .plan_options import with_plan_options
 @with_plan_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(plan_options: PlanOptions, as_json: bool) -> None:
-    """Plan batch, precision, memory, time and optimizer steps for a recipe.
+    """Plan batch, precision, memory, time and optimizer steps of a training.
 
-    EXTRA, after --, are arguments for the script, as in `ddpfix launch`.
+    EXTRA is a script with its arguments or a command, as in `ddpfix launch`.
     """
     devices = plan_options.devices()
     request = plan_options.request(shared=plan_options.exact or shares_batches(plan_options.script))

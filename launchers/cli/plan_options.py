@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ...errors import InputError
 from ...recipes.load import load
 from ...record import fields_of
 from ..gpus.select import GpuRequest
@@ -16,11 +17,31 @@ from ..planning.precision import CHOICES
 from .gpu_options import with_gpu_options
 
 
+def _refuse_flags(batch_flag: str | None, accumulation_flag: str | None) -> None:
+    for option, flag in (("--batch-flag", batch_flag), ("--accumulation-flag", accumulation_flag)):
+        if flag is not None:
+            raise InputError(f"{option} {flag}: leave it out, --recipe names the script's options")
+
+
 def with_plan_options(function: Any) -> Any:
     """Add these options to a command, and EXTRA, as one argument `plan_options`."""
     options = [
         click.argument("extra", nargs=-1, type=click.UNPROCESSED),
-        click.option("--recipe", "recipe_name", required=True, help="Recipe name or file."),
+        click.option(
+            "--recipe",
+            "recipe_name",
+            help="Recipe name or file (default: none, the script and its arguments tell).",
+        ),
+        click.option(
+            "--batch-flag",
+            metavar="FLAG",
+            help="The script's option for its training batch (default: told from the script).",
+        ),
+        click.option(
+            "--accumulation-flag",
+            metavar="FLAG",
+            help="The script's option for gradient accumulation (default: told from the script).",
+        ),
         click.option(
             "--global-batch",
             type=int,
@@ -67,21 +88,38 @@ def with_plan_options(function: Any) -> Any:
     @functools.wraps(function)
     def with_options(
         *words: Any,
-        recipe_name: str,
+        recipe_name: str | None,
+        batch_flag: str | None,
+        accumulation_flag: str | None,
         script: Path | None,
         gpu_request: GpuRequest,
         extra: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        recipe = load(recipe_name)
         mine = {*fields_of(PlanOptions)} & others.keys()
-        plan_options = PlanOptions(
-            recipe,
-            script or Path(recipe.script),
-            gpu_request,
-            extra=extra,
-            **{name: others.pop(name) for name in mine},
-        )
+        wishes = {name: others.pop(name) for name in mine}
+        if recipe_name is None:
+            from .command_line import read_request  # reads the script; a recipe needs none
+
+            found = read_request(
+                extra, script=script, batch_flag=batch_flag, accumulation_flag=accumulation_flag
+            )
+            plan_options = PlanOptions(
+                found.recipe.recipe,
+                found.script,
+                gpu_request,
+                extra=found.recipe.extra,
+                environment=found.environment,
+                is_command=True,
+                remarks=found.recipe.remarks,
+                **wishes,
+            )
+        else:
+            _refuse_flags(batch_flag, accumulation_flag)
+            recipe = load(recipe_name)
+            plan_options = PlanOptions(
+                recipe, script or Path(recipe.script), gpu_request, extra=extra, **wishes
+            )
         return function(*words, plan_options=plan_options, **others)
 
     decorated = with_gpu_options(with_options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ...errors import InputError
@@ -18,6 +20,8 @@ class PlanOptions:
 
     None stands for the recipe's own number, or for as many processes as there are usable cards.
     `probe` is how many real optimizer steps are timed first.
+    `is_command`: the recipe was made from the user's own command, whose variables are `environment`
+    and on which `remarks` are sentences.
     """
 
     recipe: Recipe
@@ -31,6 +35,9 @@ class PlanOptions:
     precision: str = "auto"
     probe: int | None = None
     extra: tuple[str, ...] = ()
+    environment: Mapping[str, str] = MappingProxyType({})
+    is_command: bool = False
+    remarks: tuple[str, ...] = ()
 
     def devices(self, *, job: bool = False) -> Devices:
         """Where the processes go; `job`: where those of a batch job will."""

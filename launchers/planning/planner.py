@@ -59,6 +59,9 @@ class PlanRequest:
 
         """
         sizes = self.recipe.batch
+        if not self.recipe.flags.train_batch:  # nothing of its batch can be chosen
+            size = sizes.per_device_cap
+            return solve(world, size * world, size, per_device=size, accumulation=1)
         batch, accumulation = self._user_batch()
         if not self.accumulates:
             accumulation = 1

@@ -94,6 +94,9 @@ class PreparedLaunch:
         yield self.devices.summary
         yield from filter(None, (self.options.machines.summary, self.learned))
         yield f"Plan: {'; '.join(self.plan.summary)}."
+        yield from self.options.plan.remarks
+        if self.options.plan.is_command:
+            return  # its arguments are all the user's own
         for argument in self.command.replaced_arguments:
             yield f"Yours takes the place of the recipe's {argument}"
 
@@ -246,5 +249,6 @@ def build(
             backend_for(options.emit, options.backend),
             options.machines,
             restarts=options.elastic_restarts,
+            environment=options.plan.environment,
         ),
     )

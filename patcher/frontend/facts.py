@@ -13,6 +13,7 @@ import click
 
 from ...record import as_dict, record
 from ..analysis.evaluations import Evaluation
+from ..analysis.flag_roles import flag_roles
 from ..analysis.load import read_program
 from ..analysis.loaders import Loader, loader_from_call
 from ..analysis.program import Program
@@ -23,6 +24,17 @@ from ..source.module import Module
 from ..source.tree import argument, position, within
 from .output import dumps
 
+ROLE_NAMES = {
+    "train_batch": "training batch",
+    "eval_batch": "batch of evaluations",
+    "accumulation": "gradient accumulation",
+    "output": "output folder",
+    "learning_rate": "learning rate",
+    "epochs": "number of epochs",
+    "max_steps": "largest number of steps",
+    "sequence_length": "sequence length",
+    "seed": "seed",
+}
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard")
 
 
@@ -43,6 +55,16 @@ class OptionFacts:
     line: int
     spellings: tuple[str, ...]
     dest: str
+
+
+@record
+class RoleFacts:
+    """What an option means: its role, and the line that its value reaches; 0 if its name tells."""
+
+    path: str
+    line: int
+    role: str
+    flag: str
 
 
 @record
@@ -112,6 +134,7 @@ class ProgramFacts:
     trains: bool
     modules: tuple[str, ...]
     options: tuple[OptionFacts, ...]
+    roles: tuple[RoleFacts, ...]
     arguments: tuple[Place, ...]
     process_groups: tuple[Place, ...]
     wraps: tuple[Place, ...]
@@ -157,6 +180,7 @@ class FactReader:
             trains=bool(program.train_loops),
             modules=tuple(self.path(module) for module in program.modules),
             options=tuple(self.options()),
+            roles=tuple(self.roles()),
             arguments=tuple(self.place(module, stmt) for module, stmt, _ in program.parse_sites),
             process_groups=self.calls("init_process_group"),
             wraps=self.calls(*WRAPPERS),
@@ -205,6 +229,11 @@ class FactReader:
                 if option.call in module.parents:
                     line = option.call.lineno
                     yield OptionFacts(self.path(module), line, option.spellings, option.dest)
+
+    def roles(self) -> Iterator[RoleFacts]:
+        paths = {module.source.name: self.path(module) for module in self.program.modules}
+        for one in flag_roles(self.program).values():
+            yield RoleFacts(paths[one.path], one.line, one.role, one.flag)
 
     def loader(self, loader: Loader) -> LoaderFacts:
         module = loader.module
@@ -298,6 +327,11 @@ def lines(program: ProgramFacts) -> Iterator[str]:
             f"{at(option)}  {', '.join(option.spellings)}  sets {option.dest}"
             for option in program.options
         ),
+        "What options mean": (
+            f"{role.flag} is the {ROLE_NAMES[role.role]}: "
+            + (f"it reaches {at(role)}" if role.line else "by its name")
+            for role in program.roles
+        ),
         "Arguments come from": map(place_line, program.arguments),
         "Process group": map(place_line, program.process_groups),
         "Wraps": map(place_line, program.wraps),
@@ -321,7 +355,9 @@ def lines(program: ProgramFacts) -> Iterator[str]:
         yield from [f"  {entry}" for entry in entries] or ["  none"]
 
 
-Located = Place | OptionFacts | LoaderFacts | TrainLoopFacts | EvaluationFacts | GateFacts
+Located = (
+    Place | OptionFacts | RoleFacts | LoaderFacts | TrainLoopFacts | EvaluationFacts | GateFacts
+)
 Rows = Iterable[tuple[str, str | None]]
 
 
