@@ -54,6 +54,7 @@ if rank == 0:
     with open(os.path.join(opt.save_dir, "seen.json"), "w") as file:
         json.dump([world, opt.examples, opt.wait, opt.data, os.environ.get("COLOUR")], file)
 if dist.is_initialized():
+    dist.barrier()
     dist.destroy_process_group()
 """
 
