@@ -246,7 +246,7 @@ def test_nothing_of_the_script_is_run(tmp_path: Path) -> None:
 
 
 BAD = [
-    pytest.param("gone.py", None, "gone.py: No such file or directory", id="a missing file"),
+    pytest.param("gone.py", None, "gone.py: no such file or folder", id="a missing file"),
     pytest.param("bad.py", b"import torch\nprint 'x'\n", "bad.py:2: not valid Python", id="syntax"),
     pytest.param("cookie.py", b"# coding: nonsense\n", "cannot be decoded", id="encoding"),
     pytest.param(".", None, "Is a directory", id="a folder"),

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from ... import __version__
 from ...record import record, values
-from ..source.files import Source, decode, folder_of, read_bytes
+from ..source.files import Source, decode, folder_of, read_bytes, read_regular
 from ..source.libraries import LIBRARIES
 from .diagnostics import Diagnostic
 
@@ -120,8 +120,7 @@ class Cache:
             if saved is not None and saved[0] == stamp:
                 return saved[1:]
             now = time.time_ns()
-            with open(path, "rb", buffering=0) as file:
-                data = file.read()
+            data = read_regular(path)
         except OSError:
             return None
         result = fingerprint(data), is_of_interest(data)
@@ -178,8 +177,7 @@ class Cache:
     def load(self, file: str) -> None:
         """Load an earlier run's cache, unless it is damaged or of another version."""
         try:
-            with open(file, "rb") as stream:
-                head, _, body = stream.read().partition(b"\n")
+            head, _, body = read_regular(file).partition(b"\n")
             if head.decode() != f"{self.version} {fingerprint(body)}":
                 return
             self.stamps, records = marshal.loads(body)
@@ -233,11 +231,14 @@ def version() -> str:
 def open_cache(root: str, codes: Iterable[str]) -> Cache:
     """The cache of a project and a selection of rules, in the user's cache folder.
 
-    That is $DDPFIX_CACHE_DIR, else ddpfix/ under $XDG_CACHE_HOME or ~/.cache.
+    That is $DDPFIX_CACHE_DIR, else ddpfix/ under $XDG_CACHE_HOME or ~/.cache. A relative
+    $XDG_CACHE_HOME is ignored (XDG Base Directory Specification 0.8).
     """
     base = os.environ.get("DDPFIX_CACHE_DIR")
     if not base:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        home = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(home):
+            home = os.path.join(os.path.expanduser("~"), ".cache")
         base = os.path.join(home, "ddpfix")
-    name = digest_of("\n".join((os.path.realpath(root), *codes)).encode())
+    name = digest_of(os.fsencode("\n".join((os.path.realpath(root), *codes))))
     return Cache(os.path.join(base, name + SUFFIX), version())

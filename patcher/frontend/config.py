@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...record import record
+from ..source.files import read_regular
 from .discover import folder_and_parents
 from .output import FORMATS
 
@@ -36,8 +37,7 @@ def read_config(start: str) -> Config:
     for folder in folder_and_parents(start):
         file = os.path.join(folder, "pyproject.toml")
         try:
-            with open(file, "rb") as stream:
-                data = stream.read()
+            data = read_regular(file)
         except OSError:
             continue
         if SECTION in data and (table := section(file, data)) is not None:
@@ -52,7 +52,7 @@ def section(file: str, data: bytes) -> dict[str, Any] | None:
 
     try:
         table = tomllib.loads(data.decode()).get("tool", {}).get("ddpfix")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
         place = f"{file}:{line[1]}" if line else str(file)
         raise InputError(f"{place}: not valid TOML ({error}); correct it") from error

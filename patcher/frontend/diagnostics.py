@@ -40,6 +40,11 @@ class Diagnostic:
         return self.safety != "report"
 
 
+def printable(path: str) -> str:
+    """A path as valid Unicode: bytes of names that are no UTF-8 become their numbers."""
+    return path.encode(errors="backslashreplace").decode()
+
+
 def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
     """Turn a finding into data; ``path`` replaces the name of its file."""
     assert finding.severity is not None

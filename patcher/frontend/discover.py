@@ -19,7 +19,7 @@ def find_scripts(paths: Sequence[str], exclude: Sequence[str] = (), root: str = 
     """Files to check. ``exclude`` are patterns of names, or of paths relative to ``root``.
 
     A path that is named itself is never excluded.
-    Raises InputError for a path that does not exist and a folder without Python files.
+    Raises InputError for a folder without Python files.
     """
     result: list[str] = []
     for path in map(os.path.normpath, paths):
@@ -30,10 +30,8 @@ def find_scripts(paths: Sequence[str], exclude: Sequence[str] = (), root: str = 
                     f"{path}: no Python files in this folder; name a script or its folder"
                 )
             result += files
-        elif os.path.exists(path):
-            result.append(path)
         else:
-            raise InputError(f"{path}: no such file or folder; check the spelling")
+            result.append(path)  # where it cannot be read, the others are still checked
     return result
 
 
@@ -55,8 +53,16 @@ def walk(folder: str, exclude: Sequence[str], root: str, ignored: set[str]) -> I
                 yield from walk(path, exclude, root, ignored_by_git(path))
             else:
                 yield from walk(path, exclude, root, ignored)
-        elif entry.name.endswith(".py") and not entry.name.startswith(".") and entry.is_file():
+        elif entry.name.endswith(".py") and not entry.name.startswith(".") and is_script(entry):
             yield path
+
+
+def is_script(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file, or a link that goes round in circles: to read it says so."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
 
 
 def is_excluded(path: str, exclude: Sequence[str], root: str) -> bool:

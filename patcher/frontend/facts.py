@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from ...errors import InputError
 from ...record import as_dict, record
 from ..analysis.evaluations import Evaluation
 from ..analysis.flag_roles import flag_roles
@@ -156,7 +157,10 @@ def facts(script: str, as_json: bool) -> None:
 
     Exit status: 0, or 2 if the script cannot be read.
     """
-    result = facts_of(read_program(script))
+    try:
+        result = facts_of(read_program(script))
+    except RecursionError as error:
+        raise InputError(f"{script}: nested too deeply to be read; split it") from error
     click.echo(dumps(as_dict(result)) if as_json else "\n".join(lines(result)))
 
 

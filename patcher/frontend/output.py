@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .diagnostics import Diagnostic
+from .diagnostics import Diagnostic, printable
 from .severity import GITHUB_LEVELS, NAMES
 
 
@@ -58,7 +58,7 @@ def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
     return dumps(
         [
             {
-                "path": item.path,
+                "path": printable(item.path),
                 "line": item.line,
                 "column": item.column,
                 "code": item.code,

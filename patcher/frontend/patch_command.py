@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,9 +61,9 @@ def run_patch(options: PatchOptions) -> int:
     changes = [change for one in changed for change in one.changes]
     marks: list[FileChange] = []
     if options.mark:
-        texts = {path.resolve(): data for path in paths if data is not None}
+        texts = {real_path(path): data for path in paths if data is not None}
         if not options.writes:
-            texts |= {change.source.path.resolve(): change.data for change in changes}
+            texts |= {real_path(change.source.path): change.data for change in changes}
         marks = mark_changes(paths, request.codes, texts)
         if marks and options.writes:
             failures += write_marks(marks, paths)
@@ -115,6 +116,8 @@ def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patc
                 one.write()
         except InputError as error:
             failures.append(str(error))
+        except RecursionError:
+            failures.append(f"{path}: nested too deeply to be patched; split it")
         else:
             patches.append(one)
     return patches, failures
@@ -173,23 +176,24 @@ def mark_changes(
     """
 
     def current(path: str) -> Source | None:
-        data = texts.get(Path(path).resolve())
+        data = texts.get(real_path(Path(path)))
         return read_source(path) if data is None else decode(path, data)
 
     sources: dict[Path, Source] = {}
     wanted: dict[Path, dict[int, set[str]]] = {}
     for path in paths:
         try:
-            program = read_program(str(path), texts.get(path.resolve()), current)
-        except InputError:
+            program = read_program(str(path), texts.get(real_path(path)), current)
+            findings = check(program, rules_with_codes(codes))
+        except (InputError, RecursionError):
             continue  # reported when it was patched
         for module in program.modules:
-            sources.setdefault(module.source.path.resolve(), module.source)
-        for finding in check(program, rules_with_codes(codes)):
+            sources.setdefault(real_path(module.source.path), module.source)
+        for finding in findings:
             if finding.severity is not Severity.NOTE:
-                lines = wanted.setdefault(finding.module.source.path.resolve(), {})
+                lines = wanted.setdefault(real_path(finding.module.source.path), {})
                 lines.setdefault(finding.line, set()).add(finding.code)
-    named = {path.resolve() for path in paths}
+    named = {real_path(path) for path in paths}
     changes = [
         FileChange(source, mark_lines(source.text, wanted.get(path, {}), others_go=path in named))
         for path, source in sources.items()
@@ -197,12 +201,17 @@ def mark_changes(
     return [change for change in changes if change.text != change.source.text]
 
 
+def real_path(path: Path) -> Path:
+    """A path without symbolic links; one in a circle of links stays."""
+    return Path(os.path.realpath(path))
+
+
 def write_marks(marks: Sequence[FileChange], paths: Sequence[Path]) -> list[str]:
     """Write each file with its marks; returns why others could not be."""
-    homes = [Path(folder_of(str(path))).resolve() for path in paths]
+    homes = [real_path(Path(folder_of(str(path)))) for path in paths]
     failures = []
     for change in marks:
-        file = change.source.path.resolve()
+        file = real_path(change.source.path)
         home = next((home for home in homes if file.is_relative_to(home)), None)
         try:
             replace_all([(change.source, change.text)], home)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ... import __version__
 from ..rules import Rule, all_rules
-from .diagnostics import Diagnostic
+from .diagnostics import Diagnostic, printable
 from .severity import LEVELS
 
 SCHEMA = (
@@ -29,7 +29,7 @@ def log(items: Sequence[Diagnostic], errors: Sequence[str]) -> dict[str, Any]:
         "version": __version__,
         "rules": [descriptor(rule) for rule in rules],
     }
-    notifications = [{"level": "error", "message": {"text": error}} for error in errors]
+    notifications = [{"level": "error", "message": {"text": printable(error)}} for error in errors]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -75,5 +75,5 @@ def result(item: Diagnostic, index: int) -> dict[str, Any]:
 
 def uri(path: str) -> str:
     """A path as a URI reference: absolute paths as file: URIs."""
-    quoted = quote(path)
+    quoted = quote(os.fsencode(path))
     return f"file://{quoted}" if os.path.isabs(path) else quoted

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
+import stat
 import tokenize
 from pathlib import Path
 
@@ -43,7 +45,7 @@ class Source:
         """
         try:
             body = text.encode(self.encoding)
-        except UnicodeEncodeError as error:
+        except UnicodeError as error:  # some codecs raise nothing more special
             raise InputError(
                 f"{self.name}: the new text does not fit the file's declared encoding "
                 f"{self.encoding}: {error}; save the file as UTF-8 first"
@@ -62,7 +64,7 @@ def decode(name: str, data: bytes) -> Source:
         if bom:
             encoding, data = "utf-8", data[len(BOM) :]
         return Source(name, data.decode(encoding), encoding, bom)
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+    except (SyntaxError, UnicodeError, LookupError) as error:
         raise InputError(
             f"{name}: cannot be decoded ({error}); declare its encoding in the first line "
             "or save it as UTF-8"
@@ -82,7 +84,20 @@ def folder_of(path: str) -> str:
 def read_bytes(path: str) -> bytes:
     """Read a file. Raises InputError when that fails."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_regular(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file or folder; check the spelling") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def read_regular(path: str) -> bytes:
+    """Read a file that is one: a pipe could be waited for without end. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb", buffering=0) as file:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file; `-` reads standard input", path)
+        return file.readall()

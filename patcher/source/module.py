@@ -95,7 +95,7 @@ class Module:
                 f"{source.name}:{line}: not valid Python ({reason}); "
                 "correct that line first (Python 2 code needs 2to3)"
             ) from error
-        except RecursionError as error:
+        except (RecursionError, MemoryError) as error:  # the parser raises either
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
         self._table = table
         self.parents = Parents(table)
