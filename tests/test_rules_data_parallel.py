@@ -49,6 +49,204 @@ def test_a_wrapper_that_does_no_harm_is_left_alone(code: str, text: str) -> None
 
 
 FIX = [
+    ("DF303", "another branch for those without a wrapper", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            if args.wrap:
+                model = torch.nn.DataParallel(model)
+            else:
+                model.to(args.device)
+        """, """
+        @@ -4,3 +4,4 @@
+             if args.wrap:
+        -        model = torch.nn.DataParallel(model)
+        +        if not torch.distributed.is_initialized():
+        +            model = torch.nn.DataParallel(model)
+             else:
+        """),
+    ("DF303", "a model that is made in the wrapper is made for all", """
+        import torch
+        def train(args):
+            torch.distributed.init_process_group('gloo')
+            model = torch.nn.DataParallel(Net(
+                2), device_ids=[0, 1]).to(args.device)
+        """, """
+        @@ -3,3 +3,5 @@
+             torch.distributed.init_process_group('gloo')
+        -    model = torch.nn.DataParallel(Net(
+        -        2), device_ids=[0, 1]).to(args.device)
+        +    model = Net(
+        +        2).to(args.device)
+        +    if not torch.distributed.is_initialized():
+        +        model = torch.nn.DataParallel(model, device_ids=[0, 1])
+        """),
+    ("DF303", "a wrapper that is moved, and moved for ranks as well", """
+        import torch
+        class Trainer:
+            def __init__(self, net):
+                torch.distributed.init_process_group('gloo')
+                self.net = torch.nn.DataParallel(module=net, dim=0).cuda().train()
+        """, """
+        @@ -4,2 +4,4 @@
+                 torch.distributed.init_process_group('gloo')
+        -        self.net = torch.nn.DataParallel(module=net, dim=0).cuda().train()
+        +        self.net = net.cuda().train()
+        +        if not torch.distributed.is_initialized():
+        +            self.net = torch.nn.DataParallel(module=self.net, dim=0)
+        """),
+    ("DF301", "behind the last of the moves", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        model = Net()
+        if not torch.distributed.is_initialized():
+            model = torch.nn.DataParallel(model)
+        model = model.to(device)
+        if half:
+            model.half()
+        optimizer = SGD(model.parameters())
+        model.to("cpu")
+        for b in torch.utils.data.DataLoader(data):
+            model(b).backward()
+        """, """
+        @@ -8,2 +8,4 @@
+             model.half()
+        +if torch.distributed.is_initialized():
+        +    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+         optimizer = SGD(model.parameters())
+        """),  # noqa: E501
+    ("DF301", "behind both branches of which each wraps", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        if several:
+            model = First().to(device)
+            if not torch.distributed.is_initialized():
+                model = torch.nn.DataParallel(model)
+        else:
+            model = Second().to(device)
+        for b in torch.utils.data.DataLoader(data):
+            model(b).backward()
+        """, """
+        @@ -8,2 +8,4 @@
+             model = Second().to(device)
+        +if torch.distributed.is_initialized():
+        +    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+         for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
+    ("DF301", "within the test where the model is used there", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        model = Net().to(device)
+        if args.do_train:
+            if args.n_gpu > 1:
+                print("cards")
+                model = torch.nn.DataParallel(model)
+            train(model)
+        def train(model):
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        """, """
+        @@ -7,2 +7,4 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             train(model)
+        """),  # noqa: E501
+    ("DF301", "within the test that binds the model", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def train(args):
+            if args.do_train:
+                model = Net().to(device)
+                if args.n_gpu > 1:
+                    model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        """, """
+        @@ -7,2 +7,4 @@
+                     model = torch.nn.DataParallel(model)
+        +        if torch.distributed.is_initialized():
+        +            model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
+    ("DF201", "beside a class that is called datetime", """
+        import torch
+        from datetime import datetime
+        args = parser.parse_args()
+        model = torch.nn.DataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        """, """
+        @@ -1,4 +1,12 @@
+         import torch
+        +import os
+         from datetime import datetime
+        +from datetime import timedelta
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=timedelta(hours=1))
+         model = torch.nn.DataParallel(net)
+        """),  # noqa: E501
+    ("DF201", "an import below the group would hide the module that the group needs", """
+        import torch
+        def main():
+            args = parser.parse_args()
+            model = torch.nn.DataParallel(net)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+            import os
+            print(os.getpid())
+        """, """
+        @@ -1,4 +1,12 @@
+         import torch
+        +import datetime
+        +import os
+         def main():
+             args = parser.parse_args()
+        +    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +        use_cuda = torch.cuda.is_available()
+        +        if use_cuda:
+        +            torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                             timeout=datetime.timedelta(hours=1))
+             model = torch.nn.DataParallel(net)
+        @@ -6,3 +14,2 @@
+                 model(batch).backward()
+        -    import os
+             print(os.getpid())
+        """),  # noqa: E501
+    ("DF201", "an import that is all of its block", """
+        import torch
+        def main():
+            args = parser.parse_args()
+            model = torch.nn.DataParallel(net)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+            if args.name:
+                import os
+        """, """
+        @@ -1,4 +1,12 @@
+         import torch
+        +import datetime
+        +import os
+         def main():
+             args = parser.parse_args()
+        +    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +        use_cuda = torch.cuda.is_available()
+        +        if use_cuda:
+        +            torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                             timeout=datetime.timedelta(hours=1))
+             model = torch.nn.DataParallel(net)
+        @@ -7,2 +15,2 @@
+             if args.name:
+        -        import os
+        +        pass
+        """),  # noqa: E501
     ("DF201", "behind the device and the count of cards, whichever comes last", """
         import argparse
         parser = argparse.ArgumentParser()
@@ -299,15 +497,6 @@ REPORTED = [
         model = torch.nn.DataParallel(net)
         for batch in torch.utils.data.DataLoader(data):
             model(batch).backward()
-        """),
-    ("DF303", "another branch for those without a wrapper", """
-        import torch
-        def train(args, model):
-            torch.distributed.init_process_group('gloo')
-            if args.wrap:
-                model = torch.nn.DataParallel(model)
-            else:
-                model.to(args.device)
         """),
     ("DF303", "a wrapper without a name", """
         import torch

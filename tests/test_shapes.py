@@ -92,6 +92,8 @@ SHAPES = (
     Shape("steps_counter", steps=6, words="--do_train"),
     Shape("token_means", accumulation=""),  # each accumulation is for itself
     Shape("trainer_class", steps=6),
+    Shape("wrapped_in_class", accumulation=""),
+    Shape("wrapped_where_made", accumulation=""),
     Shape("two_encoders", accumulation="", unsafe=True),  # all ranks' negatives
 )
 REFUSED = {"mp_spawn": "DF103"}

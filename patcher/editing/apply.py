@@ -12,6 +12,7 @@ from ..source.module import Module
 from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
 from .helpers import helper_code, helper_imports, helper_names
 from .libcst_editor import Editor, StatementEdits
+from .local_imports import hoist_local_imports
 from .node_pairs import pair_statements
 from .regions import Region, find_regions, has_block, indentation, newline
 from .rewrites import replace_spans, rewrite_spans
@@ -26,7 +27,7 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
     plans: dict[ast.stmt, StatementEdits] = defaultdict(StatementEdits)
     helpers: list[str] = []
     imports: list[Import] = []
-    for edit in edits:
+    for edit in (*edits, *hoist_local_imports(module, edits)):
         match edit:
             case Define():
                 helpers += [name for name in _with_callees(edit.name) if name not in helpers]

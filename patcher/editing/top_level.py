@@ -80,6 +80,13 @@ def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.
     lines: list[str] = []
     for item in wanted:
         if item.name:
+            if any(
+                stmt.module == item.module and alias.name == item.name and not alias.asname
+                for stmt in module.tree.body
+                if isinstance(stmt, ast.ImportFrom)
+                for alias in stmt.names
+            ):
+                continue
             line = f"from {item.module} import {item.name}"
         elif module.aliases.get(item.module) == item.module and item.module in top_level(module):
             continue

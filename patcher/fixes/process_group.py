@@ -8,7 +8,7 @@ from ..analysis.evaluations import Evaluation
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
-from ..editing.edits import Define, Edit, Guard, Insert
+from ..editing.edits import Define, Edit, Guard, Import, Insert
 from ..source.module import Module
 from ..source.tree import (
     argument_values,
@@ -33,7 +33,7 @@ if {args}.local_rank != -1:
     if use_cuda:
         torch.cuda.set_device({args}.local_rank)
     torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
-                                         timeout=datetime.timedelta(hours=1))
+                                         timeout={timeout})
     {device} = torch.device('cuda', {args}.local_rank) if use_cuda else torch.device('cpu')
     {args}.n_gpu = 1"""
 
@@ -43,7 +43,7 @@ if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accel
     if use_cuda:
         torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
     torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
-                                         timeout=datetime.timedelta(hours=1))"""
+                                         timeout={timeout})"""
 
 BATCH_SAMPLER = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
 
@@ -54,6 +54,13 @@ if torch.distributed.is_initialized():
 WRAP = """\
 if {group}:
     {model} = torch.nn.parallel.DistributedDataParallel({model}, {options})"""
+
+
+def one_hour(module: Module) -> tuple[str, Import]:
+    """The text of a timeout, and the import it needs beside the names that the module has."""
+    if "datetime" not in module.module_names or module.aliases.get("datetime") == "datetime":
+        return "datetime.timedelta(hours=1)", Import("datetime")
+    return "timedelta(hours=1)", Import("datetime", "timedelta")
 
 
 def arguments_name(program: Program) -> str:

@@ -18,7 +18,13 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import READ_RANK, SET_UP, SET_UP_FROM_ENVIRONMENT, use_cuda_test
+from ..fixes.process_group import (
+    READ_RANK,
+    SET_UP,
+    SET_UP_FROM_ENVIRONMENT,
+    one_hour,
+    use_cuda_test,
+)
 from ..fixes.statements import main_guard
 from ..source.module import Module
 from ..source.tree import within
@@ -57,15 +63,23 @@ def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
         module.text(target) for stmt in devices for target in assignment_targets(stmt)
     )
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
-    code = SET_UP.format(args=args, use_cuda=use_cuda_test(program, args), device=" = ".join(names))
+    timeout, needed = one_hour(module)
+    code = SET_UP.format(
+        args=args,
+        use_cuda=use_cuda_test(program, args),
+        device=" = ".join(names),
+        timeout=timeout,
+    )
     if "local_rank" not in program.options:  # otherwise DF101 adds the code that reads it
         code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
-    return (Insert(last, code, "after"), Import("os"), Import("torch"), Import("datetime"))
+    return (Insert(last, code, "after"), Import("os"), Import("torch"), needed)
 
 
 def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
-    script, code = program.script, SET_UP_FROM_ENVIRONMENT
+    script = program.script
+    timeout, needed = one_hour(script)
+    code = SET_UP_FROM_ENVIRONMENT.format(timeout=timeout)
     start: Insert | None = None
     for module, parse, args in program.parse_sites:
         if module is script and start is None:
@@ -88,7 +102,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for stmt in counts
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
-    return (start, *one_card_each, Import("os"), Import("torch"), Import("datetime"))
+    return (start, *one_card_each, Import("os"), Import("torch"), needed)
 
 
 def names_card_by_number(module: Module) -> bool:

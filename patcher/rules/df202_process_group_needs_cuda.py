@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import on_cuda_test, use_cuda_test
+from ..fixes.process_group import on_cuda_test, one_hour, use_cuda_test
 from ..fixes.statements import main_guard
 from ..source.module import Module
 from ..source.tree import argument, is_within, keyword, last_argument, within
@@ -97,13 +97,14 @@ def is_cuda_device(module: Module, node: ast.expr) -> bool:
 def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
     last = last_argument(call)
     if keyword(call, "timeout") is None and last is not None:
+        timeout, needed = one_hour(module)
         yield Finding(
             module,
             call,
             "no time-out is set: 10 minutes under nccl, also for a wait while rank 0 writes",
             (
-                Rewrite(last, ", timeout=datetime.timedelta(hours=1)", after=True),
-                Import("datetime"),
+                Rewrite(last, f", timeout={timeout}", after=True),
+                needed,
             ),
             severity=Severity.DEGRADED,
         )

@@ -20,6 +20,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.data_parallel import Wrap, place_behind, serves_training, wrap_in
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import bound_names, only_argument, parameters, within
@@ -39,55 +40,50 @@ def findings(program: Program) -> Iterator[Finding]:
             module, call, "the only wrapper is apex's", replace_apex_ddp(program, module, call)
         )
     if not wraps:
-        places = data_parallel_statements(program)
-        models = {
-            module.text(stmt.targets[0]) for module, stmt in places if isinstance(stmt, ast.Assign)
-        }
-        wraps_twice = len(models) < len(places)
-        for module, stmt in places:
-            edits = () if wraps_twice else add_ddp(program, module, stmt)
-            yield Finding(module, stmt, "ranks get no wrapper", edits)
+        places = data_parallel_calls(program)
+        targets = [wrap.target for _, wrap in places]
+        for module, wrap in places:
+            is_plain = not any(is_nested(wrap.target, other) for other in targets)
+            is_plain &= targets.count(wrap.target) == 1
+            edits = add_ddp(program, module, wrap) if is_plain else ()
+            yield Finding(module, wrap.stmt, "ranks get no wrapper", edits)
         if not places:
             yield Finding(*groups[0], "no model is wrapped after it")
 
 
-def data_parallel_statements(program: Program) -> list[tuple[Module, ast.stmt]]:
+def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:
     """Where a lone process wraps a model in DataParallel to train it."""
     return [
-        (module, module.statement(call))
+        (module, wrap)
         for module, call in program.calls_to("DataParallel")
         if program.evaluation_of(module, call) is None and program.is_live(module, call)
+        for wrap in [wrap_in(module, call)]
+        if wrap is not None and serves_training(program, module, wrap)
     ]
 
 
-def add_ddp(program: Program, module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
+def is_nested(model: str, other: str) -> bool:
+    """Whether one of two models is a part of the other, by their names."""
+    return model.startswith(f"{other}.") or other.startswith(f"{model}.")
+
+
+def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
     """Edits that wrap a rank's model in DDP, behind the DataParallel of a lone process."""
-    gate = module.parents[stmt]
-    if not (
-        isinstance(stmt, ast.Assign)
-        and isinstance(stmt.targets[0], ast.Name | ast.Attribute)
-        and isinstance(gate, ast.If)
-        and stmt in gate.body
-        and all(is_data_parallel_wrap(module, other) for other in gate.body)
-        and not roles_reaching_in_function(module, stmt) & RANKS
-    ):
+    if roles_reaching_in_function(module, wrap.stmt) & RANKS:
+        return ()  # DF303 leaves it to a lone process first
+    model, place = wrap.target, place_behind(module, wrap.stmt, wrap.target)
+    if place is wrap.stmt:
         return ()
-    model = module.text(stmt.targets[0])
-    if not is_on_device(program, module, stmt, model):
-        return ()
-    card, group = card_and_group_test(program, module, stmt)
-    code = WRAP.format(group=group, model=model, options=ddp_options(program, card))
+    card, group = card_and_group_test(program, module, place)
+    options = ddp_options(program, card)
+    code = WRAP.format(group=group, model=model, options=options)
+    if not is_on_device(program, module, place, model):
+        # DataParallel moves a model, or asks for one on the first card: its ranks need it as well.
+        test = options[options.index(" if ") + 4 : options.index(" else ")]
+        head, wrapping = code.split("\n")
+        code = f"{head}\n    if {test}:\n        {model}.cuda()\n{wrapping}"
     imports = [] if "args" in group else [Import("torch")]
-    return (Insert(gate, code, "after"), *imports)
-
-
-def is_data_parallel_wrap(module: Module, stmt: ast.stmt) -> bool:
-    """``model = DataParallel(model)``."""
-    return (
-        isinstance(stmt, ast.Assign)
-        and isinstance(stmt.value, ast.Call)
-        and module.dotted(stmt.value.func).endswith("DataParallel")
-    )
+    return (Insert(place, code, "after"), *imports)
 
 
 def is_on_device(
@@ -102,7 +98,7 @@ def is_on_device(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in ("to", "cuda")
         and module.text(call.func.value) == model
-        and call.lineno < getattr(node, "lineno", 0)
+        and call.lineno <= last_line(node)
         for call in within(module.scope_statements(node), ast.Call)
     ):
         return True
@@ -120,6 +116,13 @@ def is_on_device(
     )
 
 
+def last_line(node: ast.AST) -> int:
+    """The last line of a statement; of another node, the line above it."""
+    if isinstance(node, ast.stmt):
+        return node.end_lineno or node.lineno
+    return getattr(node, "lineno", 0) - 1
+
+
 def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
     """``model = Model().to(device)`` above ``node``."""
     return any(
@@ -127,7 +130,7 @@ def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
         and isinstance(stmt.value.func, ast.Attribute)
         and stmt.value.func.attr in ("to", "cuda")
         and model in map(module.text, stmt.targets)
-        and stmt.lineno < getattr(node, "lineno", 0)
+        and stmt.lineno <= last_line(node)
         for stmt in within(module.scope_statements(node), ast.Assign)
     )
 

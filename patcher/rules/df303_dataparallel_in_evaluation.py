@@ -19,6 +19,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.data_parallel import wrap_in
 from ..fixes.statements import with_gate
 from ..source.module import Module
 
@@ -36,17 +37,26 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, "an evaluation function wraps its model", (edit,))
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
             because = "nothing keeps a rank of a process group away from it"
-            yield Finding(module, call, because, restrict_to_lone_process(module, stmt))
+            yield Finding(module, call, because, restrict_to_lone_process(module, call))
 
 
-def restrict_to_lone_process(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
-    """Edits that leave ``model = DataParallel(model)`` to a process without a group."""
-    if not isinstance(stmt, ast.Assign):
+def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that leave a wrapper to a process without a group, and its model to all.
+
+    ``model = DataParallel(Net()).to(device)`` becomes ``model = Net().to(device)`` and the wrapper.
+    """
+    wrap = wrap_in(module, call)
+    if wrap is None:
         return ()
+    stmt = wrap.stmt
+    if wrap.inner != wrap.target or wrap.moves:
+        model = f"{wrap.target} = {wrap.inner}{wrap.moves}"
+        code = f"{model}\nif {NO_GROUP}:\n    {wrap.target} = {wrap.wrapper}"
+        return (Replace(stmt, code), Import("torch"))
     gate = module.parents[stmt]
-    if not isinstance(gate, ast.If) or gate.body != [stmt]:
+    if not isinstance(gate, ast.If) or gate.body != [stmt] or gate.orelse:
         return (Guard(stmt, NO_GROUP), Import("torch"))
     test = module.text(gate.test)
     if isinstance(gate.test, ast.BoolOp | ast.IfExp | ast.NamedExpr | ast.Lambda):
         test = f"({test})"
-    return () if gate.orelse else (Rewrite(gate.test, f"{test} and {NO_GROUP}"), Import("torch"))
+    return (Rewrite(gate.test, f"{test} and {NO_GROUP}"), Import("torch"))

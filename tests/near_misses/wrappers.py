@@ -333,32 +333,6 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
-    ("DF301", "moved by one caller of two", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        def train(args, model, data):
-            if args.n_gpu > 1:
-                model = torch.nn.DataParallel(model)
-            for b in torch.utils.data.DataLoader(data):
-                model(b).backward()
-        def main(args, model):
-            train(args, other, data)
-            model.to(args.device)
-            train(args, model, data)
-        """),
-    ("DF301", "moved behind it", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        def train(args, data):
-            model = Model()
-            if args.n_gpu > 1:
-                model = torch.nn.DataParallel(model)
-            model.to(args.device)
-            for b in torch.utils.data.DataLoader(data):
-                model(b).backward()
-        """),
     ("DF301", "another model is moved", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
@@ -367,18 +341,6 @@ REPORTED: list[tuple[str, str, str]] = [
             other.to(args.device)
             if args.n_gpu > 1:
                 model = torch.nn.DataParallel(model)
-            for b in torch.utils.data.DataLoader(data):
-                model(b).backward()
-        """),
-    ("DF301", "more is done for several cards", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        def train(args, model, data):
-            model.to(args.device)
-            if args.n_gpu > 1:
-                model = torch.nn.DataParallel(model)
-                args.size *= args.n_gpu
             for b in torch.utils.data.DataLoader(data):
                 model(b).backward()
         """),
@@ -472,30 +434,6 @@ REPORTED: list[tuple[str, str, str]] = [
         evaluate(model, d)
         train(model, d)
         """),
-    ("DF301", "moved by nobody who calls", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        def train(args, model, data):
-            print(model)
-            other = Model().to(args.device)
-            model = net.half()
-            if args.n_gpu > 1:
-                model = torch.nn.DataParallel(model)
-            for b in torch.utils.data.DataLoader(data):
-                model(b).backward()
-        """),
-    ("DF301", "moved by hand over itself for ever", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        def train(args, model, data):
-            if args.n_gpu > 1:
-                model = torch.nn.DataParallel(model)
-            for b in torch.utils.data.DataLoader(data):
-                model(b).backward()
-            train(args, model, data)
-        """),
     ("DF301", "apex's wrapper of another package", """
         import torch
         from mine.parallel import convert
@@ -519,6 +457,104 @@ REPORTED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
+    ("DF301", "moved by one caller of two", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, model, data):
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        def main(args, model):
+            train(args, other, data)
+            model.to(args.device)
+            train(args, model, data)
+        """, """
+        @@ -6,2 +6,6 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        if torch.cuda.is_available():
+        +            model.cuda()
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
+    ("DF301", "moved behind it", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, data):
+            model = Model()
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            model.to(args.device)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        """, """
+        @@ -8,2 +8,4 @@
+             model.to(args.device)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
+    ("DF301", "more is done for several cards", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, model, data):
+            model.to(args.device)
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+                args.size *= args.n_gpu
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        """, """
+        @@ -8,2 +8,4 @@
+                 args.size *= args.n_gpu
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
+    ("DF301", "moved by nobody who calls", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, model, data):
+            print(model)
+            other = Model().to(args.device)
+            model = net.half()
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        """, """
+        @@ -9,2 +9,6 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        if torch.cuda.is_available():
+        +            model.cuda()
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
+    ("DF301", "moved by hand over itself for ever", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        def train(args, model, data):
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+            train(args, model, data)
+        """, """
+        @@ -6,2 +6,6 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        if torch.cuda.is_available():
+        +            model.cuda()
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
     ("DF301", "moved where it is made", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

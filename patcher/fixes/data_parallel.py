@@ -1,0 +1,184 @@
+"""How a script wraps its model in DataParallel, taken apart, and where ranks wrap it instead."""
+
+from __future__ import annotations
+
+import ast
+
+from ...record import record
+from ..analysis.call_graph import reachable_functions
+from ..analysis.program import Program
+from ..source.module import Module
+from ..source.tree import (
+    Function,
+    below,
+    bound_names,
+    everywhere,
+    is_inside,
+    parameters,
+    position,
+    within,
+)
+
+MOVES = ("to", "cuda", "float", "double", "half", "train")  # methods that return their model
+
+
+@record
+class Wrap:
+    """``target = DataParallel(inner, …).to(device)``: the text of each part."""
+
+    stmt: ast.Assign
+    call: ast.Call  # of DataParallel
+    target: str
+    inner: str  # the model that is wrapped
+    moves: str  # what is called on the wrapper, such as ``.to(device)``; or empty
+    wrapper: str  # ``DataParallel(target, …)``
+
+
+def wrap_in(module: Module, call: ast.Call) -> Wrap | None:
+    """The assignment of a wrapper to a name or attribute; None where it goes elsewhere."""
+    stmt = module.statement(call)
+    if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
+        return None
+    target, value = stmt.targets[0], stmt.value
+    if not isinstance(target, ast.Name | ast.Attribute):
+        return None
+    while value is not call:
+        if not (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr in MOVES
+        ):
+            return None
+        value = value.func.value
+    word = next((word for word in call.keywords if word.arg == "module"), None)
+    model = call.args[0] if call.args else word.value if word else None
+    if model is None or isinstance(model, ast.Starred):
+        return None
+    name = module.text(target)
+
+    def between(first: tuple[int, int], last: tuple[int, int]) -> str:
+        # an edit indents all lines of its code
+        return module.text_between(first, last).replace(f"\n{module.margin(stmt)}", "\n")
+
+    return Wrap(
+        stmt,
+        call,
+        name,
+        between(start(model), end(model)),
+        between(end(call), end(stmt.value)),
+        between(start(call), start(model)) + name + between(end(model), end(call)),
+    )
+
+
+def start(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """Line and column where a node starts."""
+    return node.lineno, node.col_offset
+
+
+def end(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """Line and column behind a node."""
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return node.end_lineno, node.end_col_offset
+
+
+def is_move(module: Module, stmt: ast.stmt, model: str) -> bool:
+    """``model.to(device)`` or ``model = model.cuda()``, also under a test without an ``else``."""
+    if isinstance(stmt, ast.If) and not stmt.orelse:
+        return all(is_move(module, part, model) for part in stmt.body)
+    value = stmt.value if isinstance(stmt, ast.Assign | ast.Expr) else None
+    if isinstance(stmt, ast.Assign) and [module.text(each) for each in stmt.targets] != [model]:
+        return False
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in MOVES
+        and module.text(value.func.value) == model
+    )
+
+
+def place_behind(module: Module, stmt: ast.stmt, model: str) -> ast.stmt:
+    """The statement behind which ranks wrap what ``stmt`` wraps for a lone process.
+
+    That is the test around ``stmt``, unless more of its block uses the model, and the last of the
+    statements behind it that move the model before anything else uses it.
+    """
+    place = stmt
+    while True:
+        block = module.body(place)
+        behind = block[block.index(place) + 1 :]
+        used = next((i for i, each in enumerate(behind) if uses(module, each, model)), len(behind))
+        moves = [each for each in behind[:used] if is_move(module, each, model)]
+        gate = module.parents[place]
+        if used < len(behind) or not isinstance(gate, ast.If) or not is_bound(module, gate, model):
+            return moves[-1] if moves else place
+        place = gate
+
+
+def is_bound(module: Module, gate: ast.If, model: str) -> bool:
+    """Whether a variable is bound behind a test, whichever of its branches was taken."""
+    if not model.isidentifier():
+        return True  # an object's attribute
+    function = module.function(gate)
+    return (
+        any(position(store) < position(gate) for store in module.stores.get((function, model), ()))
+        or (function is not None and model in parameters(function))
+        or (model in bound_names(gate.body) and model in bound_names(gate.orelse))
+    )
+
+
+def uses(module: Module, stmt: ast.stmt, model: str) -> bool:
+    """Whether a statement mentions the model, other than to move it, or leaves the block."""
+    if isinstance(stmt, ast.Return | ast.Raise | ast.Continue | ast.Break):
+        return True
+    if is_move(module, stmt, model):
+        return False
+    return any(
+        module.text(node) == model
+        for kind in (ast.Name, ast.Attribute)
+        for node in everywhere(stmt, kind)
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+
+
+def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
+    """Whether a training loop may come behind a wrapper that a function's variable holds.
+
+    True where that cannot be told: the function returns it, or it is an object's attribute.
+    """
+    function = module.function(wrap.stmt)
+    if not isinstance(wrap.stmt.targets[0], ast.Name):
+        return True
+    body = module.scope_statements(wrap.stmt)
+    if function is None and any(
+        module.function(node) is not None
+        for node in module.occurrences(wrap.target)
+        if isinstance(node.ctx, ast.Load)
+    ):
+        return True  # a global that functions may read
+    if any(
+        value.value is not None and wrap.target in {n.id for n in everywhere(value.value, ast.Name)}
+        for value in within(body, ast.Return)
+        if module.function(value) is function
+    ):
+        return True
+    around = [up for up in module.ancestors(wrap.stmt) if isinstance(up, ast.For | ast.While)]
+    outermost = next((up for up in reversed(around) if module.function(up) is function), None)
+    training: set[Function | None] = set()
+    for loop in program.train_loops:
+        owner = loop.module.function(loop.steps)
+        if owner is None and loop.module is not module:
+            continue
+        if owner is function and loop.module is module:
+            if position(loop.steps) > position(wrap.stmt) or is_inside(wrap.stmt, loop.steps):
+                return True
+            if outermost is not None and loop.steps in below(outermost):
+                return True
+        training.add(owner)
+    names = {
+        module.last_name(call.func)
+        for call in within(body, ast.Call)
+        if position(call) > position(wrap.stmt)
+        or (outermost is not None and is_inside(call, outermost))
+    }
+    return bool(reachable_functions(program, names) & training)

@@ -1,0 +1,77 @@
+"""A script with DataParallel, patched and started by torchrun, trains as one process does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import ddpfix.fixtures
+import pytest
+import torch
+from ddpfix.launchers.backends.command import STALE_PREFIXES, STALE_VARIABLES
+from ddpfix.patcher.engine.patch import patch
+
+SHAPES = Path(ddpfix.fixtures.__file__).parent / "shapes"
+SAVE = "save_on_main(model.state_dict(), os.path.join(args.output_dir, 'net.pt'))\n"
+SAVE_ALL = "torch.save(model.state_dict(), f'{args.output_dir}/{torch.distributed.get_rank()}.pt')"
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+
+
+def run(*words: str) -> str:
+    kept = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+    kept = {k: v for k, v in kept.items() if not k.startswith(STALE_PREFIXES)}
+    kept |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], env=kept, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the script alone, and of the patched one on two ranks, at one global batch."""
+    folder = tmp_path_factory.mktemp("runs")
+    script, original = folder / "run.py", folder / "original.py"
+    shutil.copy(SHAPES / "wrapped_where_made.py", original)
+    original.write_text(original.read_text().replace("Dropout(0.1)", "Dropout(0.0)"))
+    shutil.copy(original, script)
+    result = patch(script, exact=True)
+    assert (result.refusal, result.remaining) == ("", [])
+    result.write()
+    text = script.read_text()
+    assert text.count(SAVE) == 1
+    script.write_text(text.replace(SAVE, f"{SAVE}    {SAVE_ALL}\n"))
+    arguments = ("--train_batch_size", "16", "--output_dir")
+    (folder / "alone.txt").write_text(run(str(original), *arguments, str(folder / "alone")))
+    (folder / "ranks.txt").write_text(run(*TORCHRUN, str(script), *arguments, str(folder / "two")))
+    return folder
+
+
+def parameters(path: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(path)
+    return found
+
+
+def test_both_ranks_end_with_the_same_parameters(folder: Path) -> None:
+    first, second = parameters(folder / "two" / "0.pt"), parameters(folder / "two" / "1.pt")
+    assert first.keys() == second.keys() != set()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_their_parameters_are_those_of_one_process_under_the_same_names(folder: Path) -> None:
+    alone, ranks = parameters(folder / "alone" / "net.pt"), parameters(folder / "two" / "net.pt")
+    assert alone.keys() == ranks.keys()
+    for name, value in alone.items():
+        torch.testing.assert_close(ranks[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_every_rank_evaluates_to_what_one_process_does(folder: Path) -> None:
+    def scores(name: str) -> list[str]:
+        lines = (folder / name).read_text().splitlines()
+        return [line for line in lines if line.startswith("loss")]
+
+    alone = scores("alone.txt")
+    assert len(alone) == 2
+    assert scores("ranks.txt").count(alone[-1]) == 2
