@@ -19,7 +19,11 @@ from .errors import InputError
 COMMANDS = {
     "check": ("patcher.frontend.cli", "report what goes wrong on several GPUs, and why"),
     "patch": ("patcher.frontend.cli", "repair scripts with the smallest diff"),
-    "explain": ("patcher.frontend.cli", "print the manual of a rule or capability"),
+    "audit": (
+        "patcher.frontend.audit_command",
+        "hold scripts to what several ranks must keep",
+    ),
+    "explain": ("patcher.frontend.cli", "print the manual of a rule, obligation or capability"),
     "rules": ("patcher.frontend.cli", "list all rules"),
     "capabilities": ("patcher.frontend.cli", "list what `patch --with` can add"),
     "facts": ("patcher.frontend.facts", "show what ddpfix knows of a script's loops and loaders"),

@@ -179,7 +179,7 @@ def patch(
 @click.command()
 @click.argument("code")
 def explain(code: str) -> None:
-    """Print the manual of a rule (such as DF402) or a capability (such as amp)."""
+    """Print the manual of a rule (DF402), an obligation (O7) or a capability (amp)."""
     from .manuals import manual
 
     click.echo(manual(code))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ...errors import InputError
+from ..audit import all_obligations
 from ..capabilities import all_capabilities
 from ..findings import Safety
 from ..rules import all_rules
@@ -12,13 +13,16 @@ from .severity import NAMES
 
 
 def manual(name: str) -> str:
-    """The manual of one rule, by its code, or of one capability, by its name.
+    """The manual of a rule or an obligation, by its code, or of a capability, by its name.
 
-    Raises InputError for a name that neither has.
+    Raises InputError for a name that none has.
     """
     for capability in all_capabilities():
         if capability.name == name.lower():
             return f"{capability.name} (capability)\n\n{capability.manual}"
+    for obligation in all_obligations():
+        if obligation.code == name.upper():
+            return f"{obligation.code} (obligation)\n\n{obligation.manual}"
     rules = {rule.code: rule for rule in all_rules()}
     rule = rules.get(name.upper())
     if rule is None:
