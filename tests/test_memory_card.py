@@ -113,7 +113,12 @@ def test_an_evaluation_keeps_moments_but_no_gradients(on_card: Any) -> None:
     assert 2.5 < curve(on_card, "plain").flops / curve(on_card, "evaluation").flops < 3.5
 
 
-def test_the_worker_answers_every_step_and_says_why_where_it_cannot() -> None:
+def test_the_worker_answers_every_step_and_says_why_where_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "warnings", "torch"):  # it imports none of the current folder
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('of the current folder')\n")
+    monkeypatch.chdir(tmp_path)
     good, bad = trace_in_process([STEP, replace(STEP, lora_rank=-1)])
     assert isinstance(good, Curve)
     assert good.at(1).parameters > 0

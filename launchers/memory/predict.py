@@ -67,7 +67,7 @@ def trace_in_process(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -
 
     try:
         completed = subprocess.run(
-            [sys.executable, "-m", f"{__package__}.worker"],
+            [sys.executable, "-P", "-m", f"{__package__}.worker"],
             input=json.dumps([step.to_json() for step in steps]),
             capture_output=True,
             text=True,
