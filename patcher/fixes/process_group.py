@@ -90,16 +90,19 @@ def use_cuda_test(program: Program, args: str) -> str:
     return f"{test} and not {args}.no_cuda" if program.has_argument("no_cuda") else test
 
 
-def on_cuda_test(program: Program) -> str:
-    """The text of a test whether this process computes on a card."""
+def on_cuda_test(program: Program, at: tuple[Module, ast.AST] | None = None) -> str:
+    """The text of a test whether this process computes on a card.
+
+    It reads the arguments where they hold the device, and are in scope at a node of a module.
+    """
     for _, _, args in program.parse_sites:
-        if any(
+        if (at is None or is_in_scope(*at, args)) and any(
             isinstance(target.ctx, ast.Store)
-            and isinstance(module.parents[target], ast.Assign)
-            and module.text(target) == f"{args}.device"
-            and program.is_live(module, target)
-            for module in program.modules
-            for target in module.attributes("device")
+            and isinstance(where.parents[target], ast.Assign)
+            and where.text(target) == f"{args}.device"
+            and program.is_live(where, target)
+            for where in program.modules
+            for target in where.attributes("device")
         ):
             return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"

@@ -50,7 +50,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for node in module.nodes(ast.BinOp):
             because = f"{module.text(node)} is no rank of a launcher's"
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
-                if not is_fallback(module, node):
+                if not is_fallback(module, node) and not is_card_count(module, node.right):
                     yield Finding(module, node, because, read_local_rank(program, module, node))
             elif isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
                 yield Finding(module, node, because, read_global_rank(module, node))
@@ -60,6 +60,13 @@ def is_rank(module: Module, node: ast.expr) -> bool:
     """``args.local_rank``, ``rank`` or ``torch.distributed.get_rank()``."""
     named = isinstance(node, ast.Attribute | ast.Name | ast.Call)
     return named and value_for_role(module, node, Role.OTHER) == RANK_OF_ROLE[Role.OTHER]
+
+
+def is_card_count(module: Module, node: ast.expr) -> bool:
+    """``torch.cuda.device_count()``: a rank modulo it is this rank's card on equal machines."""
+    if isinstance(node, ast.Name):
+        node = module.definition(node, node) or node
+    return isinstance(node, ast.Call) and module.last_name(node.func) == "device_count"
 
 
 def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:

@@ -116,9 +116,8 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
         ids, output = keyword(call, "device_ids"), keyword(call, "output_device")
         if ids is None or not isinstance(ids.value, ast.List):
             continue
-        edits: list[Edit] = [
-            Rewrite(ids.value, f"{module.text(ids.value)} if {on_cuda_test(program)} else None")
-        ]
+        test = on_cuda_test(program, (module, call))
+        edits: list[Edit] = [Rewrite(ids.value, f"{module.text(ids.value)} if {test} else None")]
         if output is not None:
             words = call.keywords
             index = words.index(output)

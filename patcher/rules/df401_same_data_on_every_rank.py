@@ -4,17 +4,18 @@ What         A process group is created, and the training loader has no Distribu
 At run time  N ranks with one seed compute the same gradients N times: no speed-up, and N times
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
-Fix          DistributedSampler for a rank, RandomSampler for a lone process.
-Fix safety   Safe: a lone process keeps its sampler. Only reported where something else in the
-             script shards the data by world size, as that must not be done twice.
+Fix          DistributedSampler for a rank, RandomSampler for a lone process. Data that the script
+             deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
+Fix safety   Safe: a lone process keeps its sampler. Only reported where the data only iterates, as
+             an IterableDataset takes no sampler: deal by rank in its __iter__.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.dealing import dealt_by_hand, is_iterable_dataset, seeded_by_rank
 from ..analysis.loaders import Loader
-from ..analysis.manual_sharding import manual_shards
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Rewrite
@@ -29,10 +30,16 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group"):
         return
+    by_hand = dealt_by_hand(program)
     for loop in program.train_loops:
+        if by_hand:
+            continue  # DF403 says what is wrong with shares by hand, if anything
         if loop.loader is None:
-            if not program.calls_to("DistributedSampler"):
+            if not program.calls_to("DistributedSampler") and not seeded_by_rank(program):
                 yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
+        elif is_iterable_dataset(program, loop.loader.module, loop.loader.dataset):
+            because = "its data set only iterates and takes no sampler, and nothing deals by rank"
+            yield Finding(loop.loader.module, loop.loader.call, because)
         elif not loop.loader.distributed_samplers and not shares_batches(loop.loader):
             because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
             yield Finding(
@@ -48,8 +55,6 @@ def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ..
     loader = loop.loader
     assert loader is not None
     module = loader.module
-    if any(True for each in program.modules for _ in manual_shards(program, each)):
-        return ()  # the data is sharded by hand already
     alone = lone_process_test(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
     if "DistributedSampler" not in module.aliases:

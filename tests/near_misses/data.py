@@ -3,6 +3,48 @@
 from __future__ import annotations
 
 UNTOUCHED: list[tuple[str, str, str]] = [
+    ("DF401", "lines that are dealt by hand", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        lines = lines[args.local_rank::torch.distributed.get_world_size()]
+        for b in torch.utils.data.DataLoader(lines):
+            model(b).backward()
+        """),
+    ("DF401", "shares that a class deals by a number of its own", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        class Trainer:
+            def __init__(self, cfg):
+                self.number = cfg.local_rank if cfg.local_rank != -1 else 0
+
+            def train(self, data, model):
+                for b in Shards(data, shard_id=self.number, num_shards=self.count):
+                    model(b).backward()
+        """),
+    ("DF401", "a data set that is sharded by its library", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+
+        data = data.shard(torch.distributed.get_world_size(), torch.distributed.get_rank())
+        for b in torch.utils.data.DataLoader(data, shuffle=True):
+            model(b).backward()
+        """),
+    ("DF401", "batches that each rank draws by a seed of its own", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        torch.manual_seed(7 + torch.distributed.get_rank())
+        for step in range(9):
+            model(data[torch.randint(9, (4,))]).backward()
+        """),
+    ("DF103", "a rank's card on equal machines", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        args.gpu = args.rank % torch.cuda.device_count()
+        cards = torch.cuda.device_count()
+        device = torch.distributed.get_rank() % cards
+        """),
     ("DF401", "no group", """
         for batch in torch.utils.data.DataLoader(data):
             model(batch).backward()
@@ -124,6 +166,30 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF401", "batches drawn by one seed", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        torch.manual_seed(7)
+        torch.distributed.barrier(torch.distributed.get_rank())
+        for step in range(9):
+            model(data[torch.randint(9, (4,))]).backward()
+        """),
+    ("DF401", "data that only iterates", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        class Lines(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                yield from open("lines.txt")
+        lines = Lines()
+        for b in torch.utils.data.DataLoader(lines, batch_size=4):
+            model(b).backward()
+        """),
+    ("DF401", "a share that is always the first", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        for b in Shards(data, shard_id=0, num_shards=torch.distributed.get_world_size()):
+            model(b).backward()
+        """),
     ("DF401", "a random sampler with replacement", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
@@ -148,14 +214,6 @@ REPORTED: list[tuple[str, str, str]] = [
         sampler = RandomSampler(data) if args.shuffle else SequentialSampler(data)
         for batch in DataLoader(data, sampler=sampler):
             model(batch).backward()
-        """),
-    ("DF401", "lines that are dealt by hand", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        lines = lines[args.local_rank::torch.distributed.get_world_size()]
-        for b in torch.utils.data.DataLoader(lines):
-            model(b).backward()
         """),
     ("DF402", "a cycle", """
         from itertools import cycle

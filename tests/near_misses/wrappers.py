@@ -457,6 +457,23 @@ REPORTED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
+    ("DF202", "a wrapper in a function that has no arguments of the command line", """
+        import torch
+        def wrap(model):
+            return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+        def main():
+            args = parser.parse_args()
+            args.device = torch.device("cpu")
+            torch.distributed.init_process_group('gloo', timeout=t)
+            torch.distributed.destroy_process_group()
+        main()
+        """, """
+        @@ -2,3 +2,3 @@
+         def wrap(model):
+        -    return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+        +    return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0] if torch.cuda.is_available() else None)
+         def main():
+        """),  # noqa: E501
     ("DF301", "moved by one caller of two", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

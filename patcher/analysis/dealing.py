@@ -1,0 +1,91 @@
+"""How a program deals its examples to the ranks where no DistributedSampler does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..source.module import Module
+from ..source.tree import below
+from .manual_sharding import is_rank, manual_shards
+from .program import Program
+from .rank_reach import UNKNOWN, Role, value_for_role
+
+# Parameters of data sets and samplers that take a rank.
+SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index", "process_index")
+SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
+# Functions that seed a generator of random numbers.
+SEEDING = ("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything", "fix_seed")
+
+
+def dealt_by_hand(program: Program) -> str:
+    """What deals examples by rank, as a line of the program; "" where nothing is seen to."""
+    for module in program.modules:
+        for node in (*manual_shards(program, module), *shard_arguments(program, module)):
+            return f"{module.text(node)} in line {node.lineno} of {module.source.name}"
+    return ""
+
+
+def shard_arguments(program: Program, module: Module) -> Iterator[ast.Call]:
+    """Calls that get a rank for a share: ``Shards(data, shard_id=rank, num_shards=n)``."""
+    for call in module.nodes(ast.Call):
+        words = [word.value for word in call.keywords if word.arg in SHARD_WORDS]
+        if module.last_name(call.func) in SHARDING_METHODS:
+            words += call.args
+        if not words or is_of_torch(module, call):
+            continue
+        if any(holds_rank(program, module, word) for word in words):
+            yield call
+
+
+def is_of_torch(module: Module, call: ast.Call) -> bool:
+    """Whether a call is of a process group, a wrapper or a device, none of which hold examples."""
+    return module.dotted(call.func).startswith("torch.") and (
+        module.last_name(call.func) != "DistributedSampler"
+    )
+
+
+def holds_rank(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether an expression is a rank, or an attribute that is assigned one."""
+    if is_rank(program, module, node):
+        return True
+    if not isinstance(node, ast.Attribute):
+        return False
+    return any(
+        is_rank(program, where, value)
+        for where in program.modules
+        for value in where.attribute_values.get(node.attr, ())
+    )
+
+
+def seeded_by_rank(program: Program) -> str:
+    """A call that seeds each rank's random numbers differently, as it stands; "" for none."""
+    for module, call in program.calls_to(*SEEDING):
+        for value in (*call.args, *(word.value for word in call.keywords)):
+            if any(differs_by_rank(module, part) for part in below(value)):
+                return module.text(call)
+    return ""
+
+
+def differs_by_rank(module: Module, node: ast.AST) -> bool:
+    """Whether an expression is known for rank 0 and another rank, and not the same."""
+    if not isinstance(node, ast.expr):
+        return False
+    first, second = (value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER))
+    return UNKNOWN not in (first, second) and first != second
+
+
+def is_iterable_dataset(program: Program, module: Module, dataset: ast.expr | None) -> bool:
+    """Whether a data set is made from a class that only iterates, and so takes no sampler."""
+    if isinstance(dataset, ast.Name):
+        dataset = module.definition(dataset, dataset)
+    if not isinstance(dataset, ast.Call):
+        return False
+    name = module.last_name(dataset.func)
+    return any(
+        where.last_name(base) == "IterableDataset"
+        for where in program.modules
+        for owner in where.nodes(ast.ClassDef)
+        if owner.name == name
+        for base in owner.bases
+    )
