@@ -1,187 +1,286 @@
-"""The modules of a program, and which calls run which of their functions, by name."""
+"""Which calls run which functions of a program.
+
+Three answers: ``callers`` are certain, ``possible_callers`` cannot be told (the method of an object
+of unknown class, a function that is passed on as a value), all other calls run something else.
+"""
 
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Iterator
 from functools import cached_property
 
 from ..source.libraries import LIBRARIES
-from ..source.module import Module, cached_per_module
-from ..source.tree import FUNCTIONS, Function, everywhere, parameters, within
-from .imports import Links, links_of
+from ..source.module import Module
+from ..source.tree import FUNCTIONS, Function, parameters, within
+from .names import ModuleSet
+from .objects import class_of, classes_above, method_of
 
-MAX_DEPTH = 12  # modules through which a name is followed
-Definition = tuple[Module, ast.AST]
-Unread = tuple[str, int, str]
+Place = tuple[Module, ast.expr]
+Callee = tuple[Module, Function]
+MAX_ALIASES = 5  # names through which a function value is followed
 
 
-class CallGraph:
-    """A script and the local modules it imports, with the calls among their functions.
-
-    ``roots`` are the folders that imports are looked up in; the script's own without any.
-    ``unread`` are local imports that cannot be found or parsed: file, line and name, once each.
-    """
-
-    def __init__(
-        self,
-        script: Module,
-        siblings: tuple[Module, ...] = (),
-        roots: tuple[str, ...] = (),
-        unread: tuple[Unread, ...] = (),
-    ) -> None:
-        self.unread = unread
-        self.script = script
-        self.modules = (script, *siblings)
-        self.roots = roots or (os.path.dirname(os.path.realpath(script.source.name)),)
-        self._callers: dict[Function, list[tuple[Module, ast.Call]]] = {}
-        for module in self.modules:
-            module.graph = self
+class CallGraph(ModuleSet):
+    """A script and the local modules it imports, with the calls among their functions."""
 
     @cached_property
-    def modules_by_path(self) -> dict[str, Module]:
-        """The modules by the resolved path of their file."""
-        return {os.path.realpath(module.source.name): module for module in self.modules}
-
-    @cached_property
-    def _links(self) -> dict[Module, Links]:
+    def _callers(self) -> dict[Function, list[tuple[Module, ast.Call]]]:
         return {}
 
-    def links(self, module: Module) -> Links:
-        """What the imports of a module bind, among the modules of the program."""
-        if module not in self._links:
-            self._links[module] = links_of(
-                module,
-                os.path.realpath(module.source.name),
-                self.roots,
-                self.modules_by_path.__contains__,
-            )
-        return self._links[module]
+    @cached_property
+    def _possible(self) -> dict[Function, list[Place]]:
+        return {}
 
-    def resolve(self, module: Module, node: ast.expr) -> Definition | None:
-        """What a name or ``a.b.c`` stands for: a function, class, module or assigned value.
-
-        None where it is a parameter, is bound in several ways, or lies outside of the program.
-        """
-        parts: list[str] = []
-        base = node
-        while isinstance(base, ast.Attribute):
-            parts.append(base.attr)
-            base = base.value
-        if not isinstance(base, ast.Name):
-            return None
-        parts.append(base.id)
-        function = module.function(node)
-        while function is not None:
-            if base.id in parameters(function) or (function, base.id) in module.stores:
-                return None
-            local = _definition_among(within(function.body, ast.FunctionDef), base.id)
-            if local is not None:
-                return (module, local) if len(parts) == 1 else None
-            function = module.function(function)
-        return self.member(module, parts[::-1])
-
-    def member(self, module: Module, parts: list[str], depth: int = 0) -> Definition | None:
-        """What ``parts`` stand for at the top level of a module: ``["Class", "method"]``."""
-        if depth > MAX_DEPTH:
-            return None
-        head, rest = parts[0], parts[1:]
-        links = self.links(module)
-        own = _top_level(module).get(head)
-        if own is not None and head not in links.modules:
-            return _inside(module, own, rest)
-        if head in links.names:
-            path, name = links.names[head]
-            target = self.modules_by_path.get(path)
-            if target is not None and target is not module:
-                found = self.member(target, [name, *rest], depth + 1)
-                if found is not None:
-                    return found
-        for end in range(len(parts), 0, -1):
-            path = links.modules.get(".".join(parts[:end]), "")
-            target = self.modules_by_path.get(path)
-            if target is not None:
-                if end == len(parts):
-                    return target, target.tree
-                return self.member(target, parts[end:], depth + 1)
-        for path in links.stars:
-            target = self.modules_by_path.get(path)
-            if target is not None and target is not module:
-                found = self.member(target, parts, depth + 1)
-                if found is not None:
-                    return found
-        return None
-
-    def module_of(self, node: ast.AST) -> Module:
-        """The module that ``node`` belongs to."""
-        return next(module for module in self.modules if node in module.parents)
+    @cached_property
+    def functions_by_name(self) -> dict[str, list[Callee]]:
+        """All functions and methods of the program, by name; constructors by that of the class."""
+        found: dict[str, list[Callee]] = {}
+        for module in self.modules:
+            for function in module.all_functions:
+                name, owner = function.name, module.parents[function]
+                if isinstance(owner, ast.ClassDef) and name == "__init__":
+                    name = owner.name
+                found.setdefault(name, []).append((module, function))
+        return found
 
     def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
-        """All calls of ``function`` in the program; for ``__init__``, calls of its class."""
+        """The calls that certainly run ``function``; for ``__init__``, calls of its class."""
         if function not in self._callers:
-            self._callers[function] = list(self._calls_of(function))
+            self._find_callers(function)
         return self._callers[function]
 
-    def _calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
-        owner = self.module_of(function).parents[function]
+    def possible_callers(self, function: Function) -> list[Place]:
+        """Where ``function`` may be called, or is passed on as a value, which cannot be told."""
+        if function not in self._possible:
+            self._find_callers(function)
+        return self._possible[function]
+
+    def callees(self, module: Module, call: ast.Call) -> list[Callee]:
+        """The functions of the program that a call certainly runs one of."""
+        names = [module.last_name(call.func)]
+        if names[0] not in self.functions_by_name and isinstance(call.func, ast.Name):
+            value = module.definition(call.func, call.func)
+            values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            names = [module.last_name(each) for each in values if isinstance(each, ast.Name)]
+        tables = [
+            name for name in self._table_names(module, call.func) if name in self.functions_by_name
+        ]
+        found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
+        sure = [callee for callee in found if self._is_call_of(module, call, callee)]
+        return sure or [c for name in tables for c in self.functions_by_name[name]]
+
+    def possible_callees(self, module: Module, call: ast.Call) -> list[Callee]:
+        """The functions of the program that a call may run, where that cannot be told."""
+        found = self.functions_by_name.get(module.last_name(call.func), ())
+        return [callee for callee in found if self._is_call_of(module, call, callee) is None]
+
+    def _find_callers(self, function: Function) -> None:
+        home = self.module_of(function)
+        owner = home.parents[function]
+        is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+        name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else function.name
+        calls: list[tuple[Module, ast.Call]] = []
+        possible: list[Place] = []
+        for module in self.modules:
+            for call in self._calls_by_name(module, name):
+                answer = self._is_call_of(module, call, (home, function))
+                if answer:
+                    calls.append((module, call))
+                elif answer is None:
+                    possible.append((module, call))
+            called = {id(call.func) for call in module.calls_to(name)}
+            for use in module.occurrences(name):
+                if id(use) in called or not isinstance(use.ctx, ast.Load):
+                    continue
+                found = self.resolve(module, use)
+                if found is not None and found[1] in (function, owner):
+                    table = self._calls_of_table(module, use)
+                    calls += table
+                    possible += [] if table else [(module, use)]
+        self._callers[function] = calls
+        self._possible[function] = possible
+
+    def _calls_by_name(self, module: Module, name: str) -> list[ast.Call]:
+        calls = module.calls_to(name)
+        more = [
+            call
+            for local, value in self._function_names(module).get(name, ())
+            for call in module.calls_to(local)
+            if call not in calls and module.function(call) is module.function(value)
+        ]
+        return [*calls, *more]
+
+    def _function_names(self, module: Module) -> dict[str, list[tuple[str, ast.expr]]]:
+        """Local names by the name of the function that they are bound to: ``run = train``."""
+        if "function_names" not in module.program_answers:
+            found: dict[str, list[tuple[str, ast.expr]]] = {}
+            for stmt in module.nodes(ast.Assign):
+                target, value = stmt.targets[0], stmt.value
+                if isinstance(target, ast.Name):
+                    values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+                    for each in values:
+                        if isinstance(each, ast.Name) and each.id != target.id:
+                            found.setdefault(each.id, []).append((target.id, each))
+            module.program_answers["function_names"] = found
+        names: dict[str, list[tuple[str, ast.expr]]] = module.program_answers["function_names"]
+        return names
+
+    def _calls_of_table(self, module: Module, use: ast.expr) -> list[tuple[Module, ast.Call]]:
+        """The calls ``TABLE[key](…)`` of the dict or list at module level that ``use`` is in."""
+        table = module.parents[use]
+        stmt = module.parents.get(table)
+        if not isinstance(table, ast.Dict | ast.List | ast.Tuple) or not isinstance(
+            stmt, ast.Assign
+        ):
+            return []
+        target = stmt.targets[0]
+        name = target.id if isinstance(target, ast.Name) else ""
+        return [
+            (module, call)
+            for call in module.nodes(ast.Call)
+            if name and name in self._table_bases(call.func)
+        ]
+
+    def _table_bases(self, func: ast.expr) -> set[str]:
+        if isinstance(func, ast.Subscript) and isinstance(func.value, ast.Name):
+            return {func.value.id}
+        if (
+            isinstance(func, ast.Call)
+            and isinstance(func.func, ast.Attribute)
+            and func.func.attr == "get"
+            and isinstance(func.func.value, ast.Name)
+        ):
+            return {func.func.value.id}
+        return set()
+
+    def _table_names(self, module: Module, func: ast.expr) -> list[str]:
+        """The names in the dict or list that ``TABLE[key](…)`` picks a function from."""
+        names: list[str] = []
+        for base in self._table_bases(func):
+            value = module.single_assignment(module.function(func), base)
+            value = value or module.single_assignment(None, base)
+            items: list[ast.expr] = []
+            if isinstance(value, ast.Dict):
+                items = value.values
+            elif isinstance(value, ast.List | ast.Tuple):
+                items = value.elts
+            names += [item.id for item in items if isinstance(item, ast.Name)]
+        return names
+
+    def _is_call_of(self, module: Module, call: ast.Call, callee: Callee) -> bool | None:
+        """Whether a call runs a function; None where it cannot be told."""
+        home, function = callee
+        owner = home.parents[function]
         if isinstance(owner, ast.ClassDef):
-            yield from self._calls_of_method(function, owner)
-            return
-        for module in self.modules:
-            for call in module.calls_to(function.name):
-                if isinstance(call.func, ast.Name) or (
-                    isinstance(call.func, ast.Attribute)
-                    and isinstance(call.func.value, ast.Name)
-                    and call.func.value.id in module.aliases
-                ):
-                    yield module, call
+            if function.name == "__init__":
+                return self._is_construction(module, call, (home, owner))
+            return self._is_method_call(module, call, (home, owner), function)
+        return self._is_function_call(module, call, home, function)
 
-    def _calls_of_method(
-        self, function: Function, owner: ast.ClassDef
-    ) -> Iterator[tuple[Module, ast.Call]]:
-        is_constructor = function.name == "__init__"
-        for module in self.modules:
-            for call in module.calls_to(owner.name if is_constructor else function.name):
-                if is_constructor or _is_method_call(module, call, owner):
-                    yield module, call
-
-
-def _is_method_call(module: Module, call: ast.Call, owner: ast.ClassDef) -> bool:
-    """Whether a call is ``self.method()`` inside the class, or on a name bound to an instance."""
-    if not isinstance(call.func, ast.Attribute):
+    def _is_function_call(
+        self, module: Module, call: ast.Call, home: Module, function: Function
+    ) -> bool | None:
+        func: ast.expr = call.func
+        for _ in range(MAX_ALIASES):
+            found = self.resolve(module, func)
+            if found is None and isinstance(func, ast.Name):
+                value = module.definition(func, func)
+                if isinstance(value, ast.Name | ast.Attribute):
+                    func = value
+                    continue
+            if found is None or not isinstance(found[1], ast.Name | ast.Attribute):
+                break
+            module, func = found[0], found[1]
+        if found is not None:
+            where, definition = found
+            return definition is function or (  # one of two branches defines it
+                where is home
+                and isinstance(definition, FUNCTIONS)
+                and definition.name == function.name
+                and home.function(definition) is home.function(function)
+                and not isinstance(home.parents[definition], ast.ClassDef)
+            )
+        if isinstance(func, ast.Name):
+            scope = module.function(func)
+            if scope is not None and func.id in parameters(scope):
+                return None
+            if (scope, func.id) in module.stores:
+                return None if module.last_name(func) == function.name else False
+            if func.id in module.aliases:
+                return self._is_unread_import(module, func.id, home, function)
+            return module is home and home.function(function) in (
+                scope,
+                *([home.function(scope)] if scope is not None else []),
+            )
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+            base = func.value.id
+            return base in module.aliases and self._is_unread_import(module, base, home, function)
         return False
-    base = call.func.value
-    if isinstance(base, ast.Name) and base.id == "self":
-        return owner in module.ancestors(call)
-    value = module.definition(base, call) if isinstance(base, ast.Name) else base
-    return isinstance(value, ast.Call) and module.dotted(value.func).endswith(owner.name)
 
+    def _is_unread_import(
+        self, module: Module, local: str, home: Module, function: Function
+    ) -> bool:
+        """Whether an import whose file is not known may be of the module ``home``."""
+        links = self.links(module)
+        if local in links.modules or local in links.names or module is home:
+            return False
+        return module.aliases[local].partition(".")[0] not in LIBRARIES and (
+            home.function(function) is None
+        )
 
-def calls_at_import(module: Module) -> list[ast.Call]:
-    """Calls at module level of what the file defines, or imports from other than libraries."""
-    libraries = {name for name, full in module.aliases.items() if _is_library(full)}
-    known = (_top_level(module).keys() | module.aliases.keys()) - libraries
-    return [
-        call
-        for call in within(module.tree.body, ast.Call)
-        if (names := everywhere(call.func, ast.Name)) and names[0].id in known
-    ]
+    def _is_construction(
+        self, module: Module, call: ast.Call, owner: tuple[Module, ast.ClassDef]
+    ) -> bool | None:
+        found = self.resolve(module, call.func)
+        if found is None:
+            return module.last_name(call.func) == owner[1].name
+        made = found[1]
+        if not isinstance(made, ast.ClassDef):
+            return False
+        constructor = method_of(self, (found[0], made), "__init__")
+        return constructor is not None and constructor[1] in owner[1].body
 
+    def _is_method_call(
+        self,
+        module: Module,
+        call: ast.Call,
+        owner: tuple[Module, ast.ClassDef],
+        function: Function,
+    ) -> bool | None:
+        func = call.func
+        if not isinstance(func, ast.Attribute):
+            return False
+        if isinstance(func.value, ast.Call) and module.last_name(func.value.func) == "super":
+            inside = module.enclosing_class(call)
+            if inside is None:
+                return False
+            above = list(classes_above(self, (module, inside)))[1:]
+            return owner[1] in [definition for _, definition in above]
+        found = self.resolve(module, func)
+        if found is not None:
+            return found[1] is function
+        base = class_of(self, module, func.value)
+        if base is None:
+            return False if self._is_of_library(module, func.value) else None
+        method = method_of(self, base, function.name)
+        if method is not None and method[1] is function:
+            return True
+        inherits = base[1] in [definition for _, definition in classes_above(self, owner)]
+        return None if inherits else False  # a subclass may have its own
 
-def _is_library(full: str) -> bool:
-    return full.partition(".")[0] in LIBRARIES
+    def _is_of_library(self, module: Module, node: ast.expr) -> bool:
+        """Whether a name is a library's module, or something in one."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in module.aliases:
+            return False
+        links = self.links(module)
+        return node.id not in links.modules and node.id not in links.names
 
 
 def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
     """Functions (or constructors of classes) with these names, and all functions they call."""
-    by_name: dict[str, list[tuple[Module, Function]]] = {}
-    for module in graph.modules:
-        for function in module.all_functions:
-            name, owner = function.name, module.parents[function]
-            if isinstance(owner, ast.ClassDef) and name == "__init__":
-                name = owner.name
-            by_name.setdefault(name, []).append((module, function))
+    by_name = graph.functions_by_name
     reachable: set[Function] = set()
     pending = [item for name in names for item in by_name.get(name, [])]
     while pending:
@@ -191,37 +290,3 @@ def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
             for call in within(function.body, ast.Call):
                 pending += by_name.get(module.last_name(call.func), [])
     return reachable
-
-
-@cached_per_module
-def _top_level(module: Module) -> dict[str, ast.AST]:
-    """What names stand for at module level: definitions, and values of single assignments."""
-    found: dict[str, ast.AST] = {}
-    definitions: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = [
-        *within(module.tree.body, ast.FunctionDef),
-        *within(module.tree.body, ast.AsyncFunctionDef),
-        *within(module.tree.body, ast.ClassDef),
-    ]
-    for node in definitions:
-        found.setdefault(node.name, node)
-    for function, name in module.stores:
-        if function is None and name not in found:
-            value = module.single_assignment(None, name)
-            if value is not None:
-                found[name] = value
-    return found
-
-
-def _inside(module: Module, node: ast.AST, rest: list[str]) -> Definition | None:
-    """The member of a class; a definition itself where ``rest`` is empty."""
-    if not rest:
-        return module, node
-    if isinstance(node, ast.ClassDef) and len(rest) == 1:
-        for member in node.body:
-            if isinstance(member, FUNCTIONS) and member.name == rest[0]:
-                return module, member
-    return None
-
-
-def _definition_among(functions: list[ast.FunctionDef], name: str) -> ast.FunctionDef | None:
-    return next((function for function in functions if function.name == name), None)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from ...errors import InputError
 from ..source.files import Source, decode, read_bytes
 from ..source.module import Module
-from .call_graph import Unread, calls_at_import
 from .import_paths import added_roots, package_roots, project_roots
 from .imports import links_of
+from .names import Unread, calls_at_import
 from .program import Program
 
 MAX_FILES = 400  # of one program

@@ -15,9 +15,10 @@ from typing import Any
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
 from ..source.tree import Function, name_uses
-from .call_graph import CallGraph, Unread, calls_at_import, reachable_functions
+from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
 from .loaders import Loader
+from .names import Unread, calls_at_import
 from .train_loops import TrainLoop, train_loops
 
 PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel")
@@ -34,9 +35,8 @@ class Program(CallGraph):
         unread: tuple[Unread, ...] = (),
     ) -> None:
         super().__init__(script, siblings, roots, unread)
-        self.roles_entering: dict[
-            Function, frozenset[Any]
-        ] = {}  # cache of rank_reach: roles that may
+        # Roles that may enter each function, filled in by analysis/rank_reach.
+        self.roles_entering: dict[Function, frozenset[Any]] | None = None
 
     @cached_property
     def is_training_program(self) -> bool:

@@ -321,25 +321,65 @@ def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset
     function = module.function(node)
     if function is None:
         return roles
-    if function not in program.roles_entering:
-        program.roles_entering[function] = _entering(program, function, frozenset({function}))
-    return roles & program.roles_entering[function]
+    return roles & entering_roles(program).get(function, EVERYONE)
 
 
-def _entering(program: Program, function: Function, seen: frozenset[Function]) -> frozenset[Role]:
-    """Roles that may enter a function: all if nothing in the program calls it by name."""
-    roles: frozenset[Role] = frozenset()
-    is_called = False
-    for module, call in program.callers(function):
-        caller = module.function(call)
-        if caller is function:
-            continue
-        is_called = True
-        at_call = roles_reaching_in_function(module, call)
-        if caller is not None and caller not in seen:
-            at_call &= _entering(program, caller, seen | {caller})
-        roles |= at_call
-    return roles if is_called else EVERYONE
+def entering_roles(program: Program) -> dict[Function, frozenset[Role]]:
+    """Roles that may enter each function that has callers: a fixpoint over the call graph.
+
+    A function that nothing calls is not in it. Where a method is called on objects of unknown class
+    only, and where a function is passed on as a value, those places count as calls.
+    """
+    if program.roles_entering is None:
+        program.roles_entering = _entering_roles(program)
+    return program.roles_entering
+
+
+def _entering_roles(program: Program) -> dict[Function, frozenset[Role]]:
+    entries: dict[Function, list[tuple[Function | None, frozenset[Role]]]] = {}
+    callees: dict[Function | None, list[Function]] = defaultdict(list)
+    for module in program.modules:
+        for function in module.all_functions:
+            places: list[tuple[Module, ast.expr]] = [*program.callers(function)]
+            possible = program.possible_callers(function)
+            places += [p for p in possible if not places or not isinstance(p[1], ast.Call)]
+            for where, place in places:
+                caller = where.function(place)
+                if caller is not function:
+                    roles = roles_reaching_in_function(where, place)
+                    entries.setdefault(function, []).append((caller, roles))
+                    callees[caller].append(function)
+    entering: dict[Function, frozenset[Role]] = dict.fromkeys(entries, frozenset())
+    pending = list(entries)
+    while True:
+        while pending:
+            function = pending.pop()
+            roles = frozenset[Role]().union(
+                *(
+                    at_call
+                    if caller is None or caller not in entering
+                    else at_call & entering[caller]
+                    for caller, at_call in entries[function]
+                )
+            )
+            if roles != entering[function]:
+                entering[function] = roles
+                pending += callees[function]
+        unreached = [function for function, roles in entering.items() if not roles]
+        # Functions that only each other call, from a place that somebody reaches.
+        pending = [
+            f
+            for f in unreached
+            if any(caller in entering and at_call for caller, at_call in entries[f])
+        ]
+        circle = [
+            f for f in pending if all(c in entering and not entering[c] for c, _ in entries[f])
+        ]
+        if not circle:
+            return entering
+        entering[circle[0]] = EVERYONE
+        pending = list(callees[circle[0]])
+        entries[circle[0]].append((None, EVERYONE))
 
 
 def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:

@@ -74,9 +74,6 @@ class Resolver(Protocol):
     def resolve(self, module: Module, node: ast.expr) -> tuple[Module, ast.AST] | None:
         """The definition or value of a name, and its module; None where it is unknown."""
 
-    def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
-        """All calls of a function in the program."""
-
 
 class Module:
     """A parsed file with its tables.

@@ -1,0 +1,123 @@
+"""Classes of the program: which one an object is of, their methods, and what attributes hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..source.module import Module
+from ..source.tree import FUNCTIONS, Function, everywhere, within
+from .names import ModuleSet
+
+MAX_DEPTH = 8
+ClassOf = tuple[Module, ast.ClassDef]
+# Methods that return the object they are called on.
+RETURN_SELF = {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16"}
+
+
+def class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int = 0) -> ClassOf | None:
+    """The class of the program that the object ``node`` is an instance of; None if unknown."""
+    if depth > MAX_DEPTH:
+        return None
+    match node:
+        case ast.Name():
+            return _class_of_name(graph, module, node, depth)
+        case ast.Attribute():
+            owner = class_of(graph, module, node.value, depth + 1)
+            if owner is None:
+                return None
+            for where, value in attribute_values(graph, owner, node.attr):
+                found = class_of(graph, where, value, depth + 1)
+                if found is not None:
+                    return found
+        case ast.Call():
+            return _class_of_call(graph, module, node, depth)
+    return None
+
+
+def _class_of_name(graph: ModuleSet, module: Module, node: ast.Name, depth: int) -> ClassOf | None:
+    function = module.function(node)
+    owner = None if function is None else module.parents.get(function)
+    if isinstance(owner, ast.ClassDef) and function is not None and is_self(function, node.id):
+        return module, owner
+    value = module.definition(node, node)
+    if value is None and function is not None:
+        argument = next((a for a in everywhere(function.args, ast.arg) if a.arg == node.id), None)
+        if argument is not None:
+            return _named_class(graph, module, argument.annotation)
+    if value is None and (function, node.id) not in module.stores:
+        found = graph.resolve(module, node)
+        if found is not None and isinstance(found[1], ast.expr):
+            return class_of(graph, found[0], found[1], depth + 1)
+    return None if value is None or value is node else class_of(graph, module, value, depth + 1)
+
+
+def _class_of_call(graph: ModuleSet, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
+    func = call.func
+    found = graph.resolve(module, func)
+    if found is not None:
+        where, definition = found
+        if isinstance(definition, ast.ClassDef):
+            return where, definition
+        if isinstance(definition, FUNCTIONS):
+            for result in within(definition.body, ast.Return):
+                made = result.value and class_of(graph, where, result.value, depth + 1)
+                if made:
+                    return made
+        return None
+    if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
+        return class_of(graph, module, func.value, depth + 1)
+    return None
+
+
+def _named_class(graph: ModuleSet, module: Module, node: ast.expr | None) -> ClassOf | None:
+    found = None if node is None else graph.resolve(module, node)
+    if found is not None and isinstance(found[1], ast.ClassDef):
+        return found[0], found[1]
+    return None
+
+
+def is_self(function: Function, name: str) -> bool:
+    """Whether a name is the first parameter of a method."""
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    decorators = {getattr(d, "id", "") for d in function.decorator_list}
+    return bool(first) and first[0].arg == name and not decorators & {"staticmethod"}
+
+
+def classes_above(graph: ModuleSet, owner: ClassOf) -> Iterator[ClassOf]:
+    """A class and the program's classes that it inherits from, nearest first."""
+    pending, seen = [owner], set()
+    while pending:
+        module, definition = pending.pop(0)
+        if definition in seen:
+            continue
+        seen.add(definition)
+        yield module, definition
+        for base in definition.bases:
+            named = _named_class(graph, module, base)
+            if named is not None:
+                pending.append(named)
+
+
+def method_of(graph: ModuleSet, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
+    """The method ``name`` of a class, also an inherited one."""
+    for module, definition in classes_above(graph, owner):
+        for member in definition.body:
+            if isinstance(member, FUNCTIONS) and member.name == name:
+                return module, member
+    return None
+
+
+def attribute_values(
+    graph: ModuleSet, owner: ClassOf, name: str
+) -> Iterator[tuple[Module, ast.expr]]:
+    """The values that a class and its bases assign to ``self.name``, or to it in their body."""
+    for module, definition in classes_above(graph, owner):
+        for value in module.attribute_values.get(name, ()):
+            if module.enclosing_class(value) is definition:
+                yield module, value
+        for stmt in definition.body:
+            if isinstance(stmt, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == name for target in stmt.targets
+            ):
+                yield module, stmt.value

@@ -1,0 +1,163 @@
+"""What running a function does, through the functions that it calls."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from cases import module
+from ddpfix.patcher.analysis.effects import Kind, Reached, effects_of, effects_of_call
+from ddpfix.patcher.analysis.file_effects import PathKind
+from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.rank_reach import Role, roles_reaching
+
+ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
+HEAD = "import json, os, sys, torch, torch.distributed as dist\n"
+
+
+def program(text: str) -> Program:
+    return Program(module(HEAD + textwrap.dedent(text)))
+
+
+def effects(text: str, function: str = "f") -> list[Reached]:
+    whole = program(text)
+    return effects_of(whole, whole.script.functions[function])
+
+
+def rows(found: list[Reached]) -> set[tuple[Kind, frozenset[Role], bool]]:
+    return {(each.effect.kind, each.roles, each.always) for each in found}
+
+
+EVERYONE = frozenset(Role)
+CASES = [
+    ("a collective", "def f():\n    dist.barrier()", {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("in a helper", "def g():\n    dist.barrier()\ndef f():\n    g()",
+        {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("under rank 0", "def f(args):\n    if dist.get_rank() == 0:\n        torch.save(1, 'x')",
+        {(Kind.WRITE, frozenset({ALONE, MAIN}), False)}),
+    ("a helper called under rank 0",
+        "def g():\n    torch.save(1, 'x')\ndef f():\n    if dist.get_rank() == 0:\n        g()",
+        {(Kind.WRITE, frozenset({ALONE, MAIN}), False)}),
+    ("where there is a group",
+        "def f():\n    if dist.is_initialized():\n        dist.barrier()",
+        {(Kind.COLLECTIVE, frozenset({MAIN, OTHER}), True)}),
+    ("perhaps", "def f(x):\n    if x:\n        dist.barrier()",
+        {(Kind.COLLECTIVE, EVERYONE, False)}),
+    ("in a loop", "def f(x):\n    for y in x:\n        dist.barrier()",
+        {(Kind.COLLECTIVE, EVERYONE, False)}),
+    ("behind an exit", "def f(x):\n    if x:\n        return\n    dist.barrier()",
+        {(Kind.COLLECTIVE, EVERYONE, False)}),
+    ("behind an exit of lone processes",
+        "def f(x):\n    if not dist.is_initialized():\n        return\n    dist.barrier()",
+        {(Kind.COLLECTIVE, frozenset({MAIN, OTHER}), True)}),
+    ("once perhaps, once always",
+        "def g():\n    dist.barrier()\ndef f(x):\n    if x:\n        g()\n    g()",
+        {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("a method",
+        "class A:\n    def g(self):\n        dist.barrier()\ndef f():\n    a = A()\n    a.g()",
+        {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("an inherited method, on self", "class B:\n    def g(self):\n        dist.barrier()\n"
+        "class A(B):\n    def f(self):\n        self.g()", {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("a model's forward", "class Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        dist.all_reduce(x)\ndef f(x):\n    model = Net().to('cpu')\n    return model(x)",
+        {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("a table of functions", "def g():\n    dist.barrier()\nTABLE = {'g': g}\n"
+        "def f(x):\n    TABLE[x]()", {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("a function by another name", "def g():\n    dist.barrier()\ndef f():\n    h = g\n    h()",
+        {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("backward, exit and a test", "def f(loss):\n    loss.backward()\n    sys.exit()\n"
+        "    os.path.exists('x')", {(Kind.BACKWARD, EVERYONE, True), (Kind.EXIT, EVERYONE, True),
+                                    (Kind.TEST, EVERYONE, True)}),
+    ("functions that call each other", "def f(x):\n    g(x)\ndef g(x):\n    if x:\n        f(x)\n"
+        "    dist.barrier()", {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("reduce, which is not torch's", "import functools\ndef f(x):\n    functools.reduce(x)", set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "text", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_what_a_function_does(
+    what: str, text: str, expected: set[tuple[Kind, frozenset[Role], bool]]
+) -> None:
+    assert rows(effects(text)) == expected
+
+
+PATHS = [
+    ("torch.save(1, 'out/x.pt')", PathKind.CONSTANT),
+    ("torch.save(1, os.path.join('out', 'x.pt'))", PathKind.CONSTANT),
+    ("torch.save(1, args.output_dir)", PathKind.OPTION),
+    ("torch.save(1, f'{args.local_rank}.pt')", PathKind.RANK),
+    ("path = f'out_{dist.get_rank()}'\n    torch.save(1, path + '.pt')", PathKind.RANK),
+    ("import io\n    buffer = io.BytesIO()\n    torch.save(1, buffer)", PathKind.MEMORY),
+    ("with open(args.output_dir, 'w') as file:\n        json.dump(1, file)", PathKind.OPTION),
+    ("torch.save(1, secrets())", PathKind.UNKNOWN),
+    ("g(f'{dist.get_rank()}.pt')", PathKind.RANK),
+    ("g('x.pt')", PathKind.CONSTANT),
+    ("h(dist.get_rank())", PathKind.RANK),
+    ("h(1)", PathKind.OPTION),
+]
+
+
+@pytest.mark.parametrize(("line", "kind"), PATHS)
+def test_what_a_path_is_made_of(line: str, kind: PathKind) -> None:
+    helpers = "def g(path):\n    torch.save(1, path)\ndef h(n):\n    torch.save(1, f'part{n}')\n"
+    found = effects(f"{helpers}def f(args):\n    {line}\n")
+    assert {each.path_kind for each in found} == {kind}
+
+
+def test_a_path_that_a_helper_gets_is_the_callers() -> None:
+    whole = program("def g(path):\n    torch.save(1, path)\ndef f(args):\n    g(args.out)\n")
+    call = whole.script.calls_to("g")[0]
+    (effect,) = effects_of_call(whole, whole.script, call)
+    assert effect.path is call.args[0]
+    assert effect.call is call
+    assert effect.effect.node is whole.script.calls_to("save")[0]
+
+
+def test_effects_come_from_other_modules_and_from_those_that_are_not_found(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("from .inner import sync\n")
+    (tmp_path / "pkg" / "inner.py").write_text(HEAD + "def sync():\n    dist.barrier()\n")
+    run = tmp_path / "run.py"
+    run.write_text(HEAD + "import pkg\nfrom .gone import f\npkg.sync()\nf()\nif __name__: pass\n")
+    found = effects_of(read_program(str(run)), None)
+    assert rows(found) == {(Kind.COLLECTIVE, EVERYONE, True), (Kind.UNREAD, EVERYONE, True)}
+
+
+def chain(length: int) -> str:
+    """Helpers of which each calls the one before it twice."""
+    parts = ["def f0(args):\n    torch.save(args, args.out)\n"]
+    parts += [
+        f"def f{n}(args):\n    f{n - 1}(args)\n    if args.local_rank in [-1, 0]:\n"
+        f"        f{n - 1}(args)\n"
+        for n in range(1, length)
+    ]
+    return "".join(parts) + f"f{length - 1}(parse())\n"
+
+
+def calls_made(length: int) -> int:
+    """Python functions that run to tell who writes and what the last helper does."""
+    whole = program(chain(length))
+    count = 0
+
+    def counted(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        assert len(effects_of(whole, None)) == 1
+        save = whole.script.calls_to("save")[0]
+        assert roles_reaching(whole, whole.script, save) == EVERYONE
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_helpers_that_call_each_other_twice_cost_no_more_than_their_number() -> None:
+    counts = [calls_made(length) for length in (20, 40, 80)]
+    assert counts[1] <= 2.5 * counts[0]
+    assert counts[2] <= 2.5 * counts[1]
