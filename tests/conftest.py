@@ -16,6 +16,9 @@ for _name in ("SIGINT", "SIGHUP"):
     if signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
         signal.signal(getattr(signal, _name), signal.default_int_handler)
 
+# Runs of verify write to a test's own files, except where a test is about what keeps them.
+os.environ["DDPFIX_ISOLATION"] = "none"
+
 # Minutes of processes each: what is begun last leaves a worker idle if it takes long.
 LONG = (
     *("test_main_job", "test_trace", "test_verify", "test_exact", "test_capability_resume"),

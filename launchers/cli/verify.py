@@ -118,6 +118,15 @@ _AT_LEAST_1 = click.IntRange(min=1)
     help="Also check the original with the two edits people usually make by sed.",
 )
 @click.option(
+    "--isolation",
+    type=click.Choice(["auto", "overlay", "copy"]),
+    help="What keeps your files from the runs: an overlay mount, copies, or what works here "
+    "(default: auto).",
+)
+@click.option(
+    "--in-place", is_flag=True, help="Let the runs write to your files, where nothing keeps them."
+)
+@click.option(
     "--keep",
     type=click.Path(path_type=Path),
     help="New folder to keep all runs in (default: temporary).",
@@ -136,6 +145,8 @@ def verify(
     wanted: tuple[str, ...],
     accumulation: tuple[int, ...],
     against_naive: bool,
+    isolation: str | None,
+    in_place: bool,
     keep: Path | None,
     json_file: str | None,
     **options: Any,
@@ -166,6 +177,7 @@ def verify(
         rev=rev,
         capabilities=split_codes(wanted),
         accumulations=accumulation,
+        isolation="none" if in_place else isolation,
         **options,
     )
     found = judge(request, folder=keep, say=say)

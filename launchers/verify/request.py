@@ -38,7 +38,8 @@ class VerifyRequest:
     The patched script runs in process groups of ``world_sizes``, and in the largest of these with
     each of ``accumulations``; with ``all_splits`` in every combination. Dropout is off in groups,
     unless ``keep_dropout``. ``timeout`` seconds without any event are a hang. ``against_naive``
-    judges the two usual edits by sed in place of the patched script.
+    judges the two usual edits by sed in place of the patched script. ``isolation`` is how the
+    user's files are kept from what runs write, one of `isolation.MODES`.
     """
 
     script: Path = field(converter=Path)
@@ -61,6 +62,7 @@ class VerifyRequest:
     keep_dropout: bool = False
     seed: int | None = None
     against_naive: bool = False
+    isolation: str | None = None
 
     def tolerances(self) -> Tolerances:
         """The tolerances of the precision that the arguments ask for.

@@ -13,6 +13,7 @@ from ..script.arguments import parse_flags
 from ..script.flags import ScriptFlags
 from . import trace_compare as compare
 from .evidence import RunTrace
+from .isolation import Isolation
 from .scripts import ScriptsUnderTest
 from .tolerances import Tolerances
 from .traced_run import TRACE_FOLDER, StartRun, traced_command
@@ -46,11 +47,13 @@ class RunSpec:
 class VerifyRunner:
     """Runs scripts with the settings that all runs of a verification share.
 
-    ``folder`` contains all runs. ``determinism_options`` are the tracer's options that make
-    runs comparable. ``notes`` collects sentences about the runs for the report.
+    ``folder`` contains all runs, which ``isolation`` keeps from the user's files.
+    ``determinism_options`` are the tracer's options that make runs comparable. ``notes`` collects
+    sentences about the runs for the report.
     """
 
     folder: Path
+    isolation: Isolation
     scripts: ScriptsUnderTest
     arguments: tuple[str, ...]
     flags: ScriptFlags
@@ -85,20 +88,23 @@ class VerifyRunner:
         live_output = self._live_output(spec)
         run_folder = self.folder / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
         threads = ["--threads", "1"] if cpu else []
-        traced = traced_command(
-            spec.script,
-            spec.change_arguments(self._arguments(spec, live_output)),
-            run_folder,
-            world=spec.world_size,
-            options=[*threads, *self.options, *spec.options],
-            cpu=cpu,
-            sealed=spec.sealed,
-        )
-        if spec.world_size is None or self.exact:
-            # The order of sets must not make runs differ.
-            traced = attrs.evolve(traced, env=traced.env | {"PYTHONHASHSEED": "0"})
-        self.say(f"running {spec.name} …")
-        result = self.start(traced, run_folder)
+        before = spec.start_from.parent if spec.start_from else None
+        with self.isolation.begin(spec.script, run_folder, live_output.parent, before) as isolated:
+            traced = traced_command(
+                isolated.script,
+                isolated.arguments(spec.change_arguments(self._arguments(spec, live_output))),
+                run_folder,
+                world=spec.world_size,
+                options=[*threads, *self.options, *spec.options],
+                cpu=cpu,
+                sealed=spec.sealed,
+            )
+            if spec.world_size is None or self.exact:
+                # The order of sets must not make runs differ.
+                traced = attrs.evolve(traced, env=traced.env | {"PYTHONHASHSEED": "0"})
+            self.say(f"running {spec.name} …")
+            result = self.start(isolated.command(traced), run_folder)
+            isolated.name_originals(result.ranks)
         output = run_folder / "output"
         if live_output.exists():
             live_output.rename(output)
@@ -120,8 +126,9 @@ class VerifyRunner:
 
     def _live_output(self, spec: RunSpec) -> Path:
         """Prepare the path that a run writes to, as the user's output folder is or a copy."""
-        folder = self.folder / "output"
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = self.folder / "live" / "output"
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        folder.parent.mkdir()
         if spec.start_from is not None:
             shutil.copytree(spec.start_from, folder)
         elif Path(_flag_value(self.arguments, self.flags.output)).is_dir():

@@ -20,6 +20,7 @@ from .check_evaluation import score_difference
 from .check_training import compare_runs, compare_runs_loosely, pairs_to_compare, weights_may_differ
 from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge
 from .evidence import Evidence, Row, RunTrace
+from .isolation import choose_isolation
 from .matrix import plan_splits
 from .request import VerifyRequest
 from .runner import RunSpec, Say, VerifyRunner
@@ -112,16 +113,22 @@ def verify(
         if request.against_naive:
             scripts = _with_naive_edits(scripts)
         say(scripts.summary)
+        flags = find_script_flags(
+            request.arguments,
+            scripts.patched,
+            recipe=request.recipe,
+            global_batch=request.global_batch,
+        )
+        isolation = choose_isolation(
+            request.isolation, request.script, request.arguments, runs_folder
+        )
+        say(isolation.summary)
         runner = VerifyRunner(
             folder=runs_folder,
+            isolation=isolation,
             scripts=scripts,
             arguments=request.arguments,
-            flags=find_script_flags(
-                request.arguments,
-                scripts.patched,
-                recipe=request.recipe,
-                global_batch=request.global_batch,
-            ),
+            flags=flags,
             options=request.tracer_options(),
             determinism_options=() if request.keep_dropout else ("--no-dropout",),
             seed=0 if request.exact and request.seed is None else request.seed,
@@ -132,7 +139,10 @@ def verify(
             say=say,
             start=start,
         )
-        return _verdict(_collect_evidence(runner, request), scripts, runner.notes)
+        try:
+            return _verdict(_collect_evidence(runner, request), scripts, runner.notes)
+        finally:
+            isolation.clean()
 
 
 def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:

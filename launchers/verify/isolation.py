@@ -1,0 +1,295 @@
+"""Keep the user's files from what the runs of a verification write, in the way that works here.
+
+An overlay mount keeps everything, whoever writes. Where the kernel gives none, runs work on copies
+of the folders that they know of, and Landlock refuses them all other writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import attrs
+from attrs import frozen
+
+from ...errors import InputError
+from ..backends.command import Command
+from ..trace.read import RankTrace
+from . import landlock
+from .isolated_start import View
+from .scratch_copy import NoRoomError, ScratchCopy, plan_copy
+
+Mode = Literal["overlay", "copy", "none"]
+MODES = ("auto", "overlay", "copy", "none")
+VARIABLE = "DDPFIX_ISOLATION"
+"""The environment variable with the mode, where the request names none."""
+_VIEW = "view"  # in a run's folder: what the run wrote outside of its output folder
+_START = (sys.executable, "-P", "-m", f"{__package__}.isolated_start")
+_TRIAL = """
+import os, sys
+script, *folders = sys.argv[1:]
+os.close(os.open(script, os.O_WRONLY)) if os.access(script, os.W_OK) else None
+for folder in folders:
+    if os.access(folder, os.W_OK):
+        name = os.path.join(folder, f".ddpfix-trial-{os.getpid()}")
+        open(name, "w").close()
+        os.rename(name, name + "-2")
+        os.remove(name + "-2")
+"""
+
+
+@frozen
+class Isolation:
+    """How the runs of a verification are kept from the user's files.
+
+    ``folder`` is that of all runs, ``home`` the script's own, ``current`` the current one. ``copy``
+    is there in the mode "copy", ``in_memory`` belongs to "overlay". ``own_folders`` are the user's
+    folders that the script is known to work in.
+    """
+
+    mode: Mode
+    folder: Path
+    home: Path
+    current: Path
+    own_folders: tuple[Path, ...] = ()
+    copy: ScratchCopy | None = None
+    in_memory: bool = False
+
+    @property
+    def summary(self) -> str:
+        """A sentence on what keeps the user's files."""
+        if self.mode == "overlay":
+            return "files: the runs see yours through an overlay mount and change none"
+        if self.copy is not None:
+            rest = "no write elsewhere is let through"
+            if not landlock.is_usable():
+                rest = "this kernel has no Landlock: writes elsewhere by full path are not held up"
+            return f"files: the runs work on copies of {_names(self.copy.folders)}; {rest}"
+        return "files: the runs write to yours, as --in-place asks"
+
+    @contextlib.contextmanager
+    def begin(
+        self, script: Path, run_folder: Path, writable: Path, start_from: Path | None
+    ) -> Iterator[IsolatedRun]:
+        """Prepare a run of ``script``, a prepared copy, into ``run_folder``, and clean up after it.
+
+        ``writable`` is the folder that the run's output folder is made in. The run begins with what
+        the run in the folder ``start_from`` left behind.
+        """
+        if self.mode == "none":
+            yield IsolatedRun(self, script, None)
+            return
+        run_folder.mkdir(parents=True, exist_ok=True)
+        remove_folder(run_folder / _VIEW)
+        replacements = self._replacements(script)
+        before = start_from / _VIEW if start_from is not None else None
+        before = before if before is not None and before.is_dir() else None
+        real = (str(writable), str(run_folder))
+        if self.copy is None:
+            view = self._overlay_view(run_folder, real, replacements, before)
+            place = self.home / script.name
+        else:
+            view = self._copy_view(self.copy, real, replacements, before)
+            place = self.copy.place(self.home) / script.name
+        file = run_folder / "view.json"
+        view.save(file)
+        yield IsolatedRun(self, place, file)
+        if self.copy is not None:
+            self.copy.keep_changes(run_folder / _VIEW)
+
+    def clean(self) -> None:
+        """Remove what the runs of a verification left behind outside of their output folders."""
+        for folder in self.folder.glob(f"runs/*/{_VIEW}"):
+            remove_folder(folder)
+        for name in ("copy", "tmp"):
+            remove_folder(self.folder / name)
+
+    def _overlay_view(
+        self,
+        run_folder: Path,
+        writable: Sequence[str],
+        replacements: dict[str, str],
+        start_from: Path | None,
+    ) -> View:
+        return View(
+            str(self.current),
+            tuple(writable),
+            overlay=str(run_folder / _VIEW),
+            in_memory=self.in_memory,
+            replacements=replacements,
+            own_folders=tuple(map(str, self.own_folders)),
+            start_from=str(start_from) if start_from else None,
+        )
+
+    def _copy_view(
+        self,
+        copy: ScratchCopy,
+        writable: Sequence[str],
+        replacements: dict[str, str],
+        start_from: Path | None,
+    ) -> View:
+        temporary = self.folder / "tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        copy.make()
+        if start_from is not None:
+            shutil.copytree(start_from, copy.view, symlinks=True, dirs_exist_ok=True)
+        for target, source in replacements.items():
+            place = copy.place(Path(target))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            shutil.copyfile(source, place)
+        return View(str(copy.place(self.current)), (*writable, str(copy.view), str(temporary)))
+
+    def _replacements(self, script: Path) -> dict[str, str]:
+        """The files of the prepared copy that differ from those in the script's own folder."""
+        result = {}
+        for folder, _, names in os.walk(script.parent):
+            for name in sorted(names):
+                source = Path(folder, name)
+                target = self.home / source.relative_to(script.parent)
+                if not source.is_symlink() and not _has_content(target, source.read_bytes()):
+                    result[str(target)] = str(source)
+        return result
+
+
+@frozen
+class IsolatedRun:
+    """A run that is about to start; ``script`` is the path by which it is started."""
+
+    isolation: Isolation
+    script: Path
+    view: Path | None
+
+    def arguments(self, words: Sequence[str]) -> list[str]:
+        """The script's arguments, with the full paths of copies in place of those copied."""
+        copy = self.isolation.copy
+        if copy is None:
+            return list(words)
+        result = []
+        for word in words:
+            flag, sign, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+            if value.startswith("/"):
+                value = str(copy.place(Path(os.path.normpath(value))))
+            result.append(f"{flag}{sign}{value}")
+        return result
+
+    def command(self, command: Command) -> Command:
+        """The command that starts ``command`` isolated."""
+        if self.view is None:
+            return command
+        argv = (*_START, str(self.view), *command.argv)
+        copy = self.isolation.copy
+        if copy is None:
+            return attrs.evolve(command, argv=argv)
+        variables = {"TMPDIR": str(self.isolation.folder / "tmp")}
+        if "PYTHONPATH" in os.environ:
+            entries = os.environ["PYTHONPATH"].split(os.pathsep)
+            places = [str(copy.place(Path(e))) if e.startswith("/") else e for e in entries]
+            variables["PYTHONPATH"] = os.pathsep.join(places)
+        return attrs.evolve(command, argv=argv, env=variables | command.env)
+
+    def name_originals(self, ranks: Sequence[RankTrace]) -> None:
+        """Name the user's files in traces, in place of their copies."""
+        copy = self.isolation.copy
+        for event in (event for trace in ranks for event in trace.files if copy is not None):
+            assert copy is not None
+            event.path = copy.original(event.path)
+            event.to = copy.original(event.to) if event.to else event.to
+
+
+def choose_isolation(
+    wish: str | None, script: Path, arguments: Sequence[str], folder: Path
+) -> Isolation:
+    """The isolation that was asked for, or the best that works here.
+
+    ``wish`` is one of `MODES`; None takes that of the environment variable, or "auto". ``folder``
+    will contain all runs. Raises InputError where none works.
+    """
+    mode = wish or os.environ.get(VARIABLE) or "auto"
+    if mode not in MODES:
+        raise InputError(f"{VARIABLE}={mode}: it takes {', '.join(MODES)}")
+    home, current = script.resolve().parent, Path.cwd()
+    plain = Isolation("none", folder, home, current)
+    if mode == "none":
+        return plain
+    known = (current, home, *_folders_in(arguments))
+    reasons = []
+    if mode != "copy":
+        own = (*known, *filter(Path.is_dir, (Path.home(), Path(tempfile.gettempdir()).resolve())))
+        overlay = attrs.evolve(plain, mode="overlay", own_folders=tuple(dict.fromkeys(own)))
+        for candidate in (overlay, attrs.evolve(overlay, in_memory=True)):
+            refusal = _try_overlay(candidate, script)
+            if not refusal:
+                return candidate
+            reasons.append(refusal)
+        del reasons[1:]  # the first says more
+    if mode != "overlay":
+        try:
+            copy = plan_copy(folder / "copy", known, folder)
+            if mode == "copy" or landlock.is_usable():
+                return attrs.evolve(plain, mode="copy", copy=copy)
+            reasons.append("this kernel has no Landlock to keep a copy's run from your files")
+        except NoRoomError as error:
+            reasons.append(str(error))
+    ways = (
+        "--isolation copy, which holds up no writes by full path, or " if len(reasons) > 1 else ""
+    )
+    raise InputError(
+        f"{script}: your files cannot be kept from what it writes ({'; '.join(reasons)}): "
+        f"{ways}--in-place, which lets it write to them"
+    )
+
+
+def _try_overlay(isolation: Isolation, script: Path) -> str:
+    """Enter a view and write to each of the user's folders in it; why that fails, or ""."""
+    with tempfile.TemporaryDirectory(dir=isolation.folder, prefix="trial-") as name:
+        trial = Path(name)
+        folders = map(str, isolation.own_folders)
+        isolation._overlay_view(trial, [name], {}, None).save(trial / "view.json")
+        program = [sys.executable, "-c", _TRIAL, str(script.resolve()), *folders]
+        result = subprocess.run(
+            [*_START, str(trial / "view.json"), *program],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        remove_folder(trial / _VIEW)
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"no overlay mount: {lines[-1]}" if result.returncode and lines else ""
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, if it is there, also where an overlay mount left parts closed to all."""
+
+    def allow(function: object, path: str, _: object) -> None:
+        with contextlib.suppress(OSError):
+            os.chmod(path, 0o700)  # noqa: PTH101
+            os.rmdir(path)  # noqa: PTH106
+
+    shutil.rmtree(folder, onerror=allow)
+
+
+def _folders_in(arguments: Sequence[str]) -> Iterator[Path]:
+    """The folders that arguments name, or that hold the files they name."""
+    for word in arguments:
+        value = Path(word.rpartition("=")[2] if word.startswith("-") else word)
+        with contextlib.suppress(OSError):
+            if value.name and value.exists():
+                path = value.resolve()
+                yield path if path.is_dir() else path.parent
+
+
+def _has_content(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content
+
+
+def _names(folders: Sequence[Path]) -> str:
+    return ", ".join(map(str, folders))

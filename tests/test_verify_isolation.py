@@ -1,0 +1,308 @@
+"""The runs of a verification leave the user's files as they were, and all begin alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import run
+from ddpfix.errors import InputError
+from ddpfix.launchers.backends.command import Command
+from ddpfix.launchers.verify import isolation as isolations
+from ddpfix.launchers.verify import landlock
+from ddpfix.launchers.verify.isolation import Isolation, choose_isolation
+from ddpfix.launchers.verify.scratch_copy import NoRoomError, plan_copy
+from sabotage import write
+
+HERE_ONLY = "it is refused where the kernel has no Landlock: "
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int, int, bytes | str | None]]:
+    """What `find -printf '%p %s %T@ %m'` tells of a folder, and what is in its files."""
+    result = {}
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        info = path.lstat()
+        content: bytes | str | None = None
+        if path.is_symlink():
+            content = str(path.readlink())
+        elif stat.S_ISREG(info.st_mode):
+            content = path.read_bytes()
+        size = 0 if stat.S_ISDIR(info.st_mode) else info.st_size
+        result[str(path)] = (size, info.st_mtime_ns, info.st_mode, content)
+    return result
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of a user's, whose folder is the current one: a script, results, data, links."""
+    folder = tmp_path / "ann" / "project"
+    for name in ("code", "results", "checkpoints"):
+        (folder / name).mkdir(parents=True)
+    (folder.parent / "data").mkdir()
+    (folder.parent / "data" / "train.txt").write_text("one\ntwo\n")
+    (folder / "results" / "final.json").write_text('{"f1": 0.9}')
+    (folder / "checkpoints" / "best.pt").write_bytes(b"months of work")
+    (folder / "code" / "vocabulary.txt").write_text("a b c")
+    (folder / "code" / "run.py").write_text("print('run')\n")
+    os.link(folder / "results" / "final.json", folder / "results" / "hard.json")
+    (folder / "latest.json").symlink_to("results/final.json")
+    (folder / "best.pt").symlink_to(folder / "checkpoints" / "best.pt")
+    for path in folder.rglob("*"):
+        os.utime(path, ns=(10**18, 10**18 + 123456789), follow_symlinks=False)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def isolation_of(mode: str, project: Path, *arguments: str) -> Isolation:
+    """The isolation of this mode, for ``code/run.py``; skips the test where it cannot be had."""
+    folder = project.parents[1] / "runs"
+    folder.mkdir(exist_ok=True)
+    try:
+        return choose_isolation(mode, project / "code" / "run.py", arguments, folder)
+    except InputError as error:
+        if mode != "overlay":
+            raise
+        pytest.skip(str(error))
+
+
+def start(
+    isolation: Isolation, program: str, *words: str, name: str = "run"
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as verify runs a script of ``runs/code``."""
+    folder = isolation.folder
+    prepared = folder / "code"
+    shutil.rmtree(prepared, ignore_errors=True)
+    shutil.copytree(isolation.home, prepared)
+    (prepared / "run.py").write_text(program)
+    (folder / "live").mkdir(exist_ok=True)
+    with isolation.begin(
+        prepared / "run.py", folder / "runs" / name, folder / "live", None
+    ) as isolated:
+        command = Command((sys.executable, str(isolated.script), *isolated.arguments(words)), {})
+        command = isolated.command(command)
+        return subprocess.run(
+            command.argv,
+            env=command.environment(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(params=["overlay", "copy"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# What a script does to the user's files, one after the other, each in words of its own.
+WRITES = {
+    "to the end of a file": "open('results/final.json', 'a').write('more')",
+    "over a file": "open('results/final.json', 'w').write('lost')",
+    "through a relative link": "open('latest.json', 'w').write('lost')",
+    "through a full link": "open('best.pt', 'w').write('lost')",
+    "to a hard link": "open('results/hard.json', 'w').write('lost')",
+    "beside the script": "open(home / 'vocabulary.txt', 'w').write('lost')",
+    "over the script": "open(__file__, 'w').write('lost')",
+    "a path of the arguments": "open(sys.argv[1], 'a').write('lost')",
+    "beside the data": "open(sys.argv[1] + '.cache', 'w').write('cache')",
+    "a rename over a file": "open('new', 'w'); os.replace('new', 'checkpoints/best.pt')",
+    "another program": "subprocess.run('echo lost > results/final.json', shell=True, check=True)",
+    "a shorter file": "os.truncate('checkpoints/best.pt', 0)",
+    "another mode": "os.chmod('results/final.json', 0o600)",
+    "other times": "os.utime('results/final.json', (1, 1))",
+    "a hard link more": "os.link('results/final.json', 'results/second.json')",
+    "a new folder": "os.makedirs('a/b/c'); open('a/b/c/d', 'w').write('d')",
+    "a rename of a file": "os.rename('checkpoints/best.pt', 'results/best.pt')",
+    "a file less": "os.remove('results/final.json')",
+    "a folder less": "shutil.rmtree('results')",
+}
+PROLOGUE = "import os, pathlib, shutil, subprocess, sys\nhome = pathlib.Path(__file__).parent\n"
+
+
+def test_a_script_may_write_anywhere_and_changes_nothing(mode: str, project: Path) -> None:
+    data = project.parent / "data" / "train.txt"
+    isolation = isolation_of(mode, project, str(data))
+    before = listing(project.parent)
+    lines = [f"print({what!r}); {line}" for what, line in WRITES.items()]
+    done = start(isolation, PROLOGUE + "\n".join(lines), str(data))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == list(WRITES)
+    assert listing(project.parent) == before
+
+
+def test_all_runs_begin_alike(mode: str, project: Path) -> None:
+    """A cache beside the data, and one beside the script, must not be seen by the next run."""
+    data = project.parent / "data" / "train.txt"
+    isolation = isolation_of(mode, project, f"--data={data}")
+    program = """
+data = sys.argv[1].removeprefix("--data=")
+caches = [data + ".cache", home / "cache", "cache", "../data/other.cache"]
+print(*(os.path.exists(cache) for cache in caches))
+for cache in caches:
+    open(cache, "w").write("features")
+"""
+    for name in ("first", "second"):
+        done = start(isolation, PROLOGUE + program, f"--data={data}", name=name)
+        assert done.stdout == "False False False False\n", done.stderr
+
+
+def test_a_run_sees_the_users_files_and_links_by_relative_and_full_paths(
+    mode: str, project: Path
+) -> None:
+    isolation = isolation_of(mode, project)
+    program = f"""
+for name in ("../data/train.txt", "latest.json", "best.pt", "{project}/results/final.json"):
+    print(repr(open(name).read()))
+print(os.stat("results/final.json").st_mtime_ns, sorted(os.listdir()))
+"""
+    done = start(isolation, PROLOGUE + program)
+    assert done.stdout.splitlines() == [
+        *("'one\\ntwo\\n'", "'{\"f1\": 0.9}'", "'months of work'", "'{\"f1\": 0.9}'"),
+        f"{10**18 + 123456789} {sorted(path.name for path in project.iterdir())}",
+    ], done.stderr
+
+
+def test_a_run_that_begins_where_another_ended_finds_what_that_wrote(
+    mode: str, project: Path
+) -> None:
+    isolation = isolation_of(mode, project)
+    write_first = "open('checkpoints/new.pt', 'w').write('trained'); os.remove('best.pt')"
+    assert start(isolation, PROLOGUE + write_first, name="first").returncode == 0
+    folder = isolation.folder
+    (folder / "code" / "run.py").write_text("print(open('checkpoints/new.pt').read())")
+    before = folder / "runs" / "first"
+    with isolation.begin(
+        folder / "code" / "run.py", folder / "runs" / "second", folder / "live", before
+    ) as isolated:
+        command = isolated.command(Command((sys.executable, str(isolated.script)), {}))
+        done = subprocess.run(
+            command.argv, env=command.environment(os.environ), capture_output=True, check=False
+        )
+    assert done.stdout == b"trained\n", done.stderr
+
+
+@pytest.mark.parametrize("safe_path", [False, True], ids=["first on the path", "PYTHONPATH alone"])
+def test_modules_are_those_of_the_prepared_copy(
+    mode: str, project: Path, monkeypatch: pytest.MonkeyPatch, *, safe_path: bool
+) -> None:
+    """Else the unpatched original is imported, by PYTHONPATH or by the current folder."""
+    (project / "code" / "steps.py").write_text("NAME = 'the original'\n")
+    monkeypatch.setenv("PYTHONPATH", str(project / "code"), prepend=os.pathsep)
+    if safe_path:
+        monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    isolation = isolation_of(mode, project)
+    folder = isolation.folder
+    shutil.copytree(project / "code", folder / "patched")
+    (folder / "patched" / "steps.py").write_text("NAME = 'the patched copy'\n")
+    (folder / "patched" / "run.py").write_text(
+        "import os, sys\nsys.path.insert(0, os.path.abspath('code'))\n"
+        "from steps import NAME\nprint(NAME)\n"
+    )
+    (folder / "live").mkdir()
+    before = listing(project)
+    with isolation.begin(
+        folder / "patched" / "run.py", folder / "runs" / "run", folder / "live", None
+    ) as isolated:
+        command = isolated.command(Command((sys.executable, str(isolated.script)), {}))
+        done = subprocess.run(
+            command.argv, env=command.environment(os.environ), capture_output=True, check=False
+        )
+    assert done.stdout == b"the patched copy\n", done.stderr
+    assert listing(project) == before
+
+
+@pytest.mark.skipif(not landlock.is_usable(), reason="the kernel has no Landlock (version 2)")
+def test_a_copys_run_cannot_write_by_a_full_path_that_nobody_told_of(project: Path) -> None:
+    other = project.parent / "other.txt"
+    other.write_text("kept")
+    isolation = isolation_of("copy", project)
+    before = listing(project.parent)
+    for line in (
+        f"open({str(other)!r}, 'w')",
+        f"os.remove({str(other)!r})",
+        f"os.rename('latest.json', {str(other)!r})",
+        f"subprocess.run(['cp', 'latest.json', {str(other)!r}], check=True)",
+        f"os.mkdir({str(project / 'new')!r})",
+        f"open({str(project / 'results/final.json')!r}, 'a')",
+    ):
+        assert start(isolation, PROLOGUE + line).returncode == 1, line
+        assert listing(project.parent) == before, line
+
+
+SAVES = """
+    if args.local_rank in [-1, 0]:
+        state = (model.module if hasattr(model, "module") else model).state_dict()
+        here = os.path.dirname(os.path.abspath(__file__))
+        cache = args.data_dir + "/features.cache"
+        print("a cache" if os.path.exists(cache) else "no cache")
+        torch.save(state, cache)
+        torch.save(state, here + "/weights.pt")
+        torch.save(state, "best.new")
+        os.replace("best.new", "checkpoints/best.pt")
+        with open("results/final.json", "w") as f:
+            f.write("{}")
+"""
+
+
+def test_a_verification_leaves_every_file_as_it_was(mode: str, project: Path) -> None:
+    """torch.save writes from C++, which no wrapper of Python's functions sees."""
+    isolation_of(mode, project)  # or skip
+    script, arguments = write(project.parent / "small")
+    text = script.read_text()
+    at = text.index("    return global_step\n")
+    script.write_text(text[:at] + SAVES.lstrip("\n") + text[at:])
+    (script.parent / "weights.pt").write_bytes(b"weights of last year")
+    before = listing(project.parent)
+    keep = project.parents[1] / "kept"
+    worlds = "1,2" if mode == "overlay" else "1"
+    options = ("--isolation", mode, "--world-sizes", worlds, "--accumulation", "1", "--keep", keep)
+    done = run("verify", script, *options, "--json", "-", "--", *arguments)
+    assert done.exit_code in (0, 2), done.output
+    rows = {row["code"]: row for row in json.loads(done.stdout)["rows"]}
+    proven = {code for code, row in rows.items() if row["status"] == "holds"}
+    # It takes two accumulations to tell of C7, and two ranks to tell of C3.
+    assert proven >= {"C1", "C2", "C4", "C5", "C6", "C8", "C9"}, done.output
+    assert str(project / "checkpoints" / "best.pt") in rows["C5"]["evidence"]
+    assert listing(project.parent) == before
+    logs = sorted((keep / "runs").glob("*/log.txt"))
+    assert len(logs) == (4 if mode == "overlay" else 3)
+    assert [log.read_text().count("no cache") for log in logs] == [1] * len(logs)
+    assert not list(keep.glob("runs/*/view")), "what isolated the runs is left behind"
+
+
+def test_folders_that_have_no_room_are_refused(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpfix.launchers.verify.scratch_copy.MOST_FILES", 2)
+    with pytest.raises(NoRoomError, match="more than 2 files to copy"):
+        plan_copy(tmp_path / "copy", [project], tmp_path / "runs")
+    monkeypatch.setattr("ddpfix.launchers.verify.scratch_copy.MOST_FILES", 1000)
+    monkeypatch.setattr("ddpfix.launchers.verify.scratch_copy.MOST_BYTES", 30)
+    monkeypatch.setattr("ddpfix.launchers.verify.scratch_copy.LARGE", 13)
+    copy = plan_copy(tmp_path / "copy", [project / "checkpoints", project / "code"], tmp_path / "x")
+    assert copy.largest is None or copy.largest == 13
+    monkeypatch.setattr("ddpfix.launchers.verify.scratch_copy.MOST_BYTES", 12)
+    with pytest.raises(NoRoomError, match="GB to copy"):
+        plan_copy(tmp_path / "copy", [project], tmp_path / "runs")
+
+
+def test_where_nothing_keeps_the_files_verify_does_not_start_without_in_place(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, arguments = write(project.parent / "small")
+    monkeypatch.setenv("DDPFIX_ISOLATION", "auto")
+    monkeypatch.setattr(isolations, "_try_overlay", lambda *_: "no overlay mount: not permitted")
+    monkeypatch.setattr(landlock, "is_usable", lambda: False)
+    done = run("verify", script, "--", *arguments)
+    assert done.exit_code == 2
+    (line,) = (each for each in done.stderr.splitlines() if each.startswith("ddpfix: "))
+    for words in ("no overlay mount: not permitted", "no Landlock", "--in-place"):
+        assert words in line
+    assert choose_isolation("none", script, arguments, project).mode == "none"
+    assert choose_isolation("copy", script, arguments, project).mode == "copy"
