@@ -27,7 +27,7 @@ def load(path: Path, kind: type[Kind], key: str | None = None) -> Kind | None:
     """
     try:
         return read(path, kind, key)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except InputError as error:
         say_once(f"{error}; it is not used")
@@ -60,10 +60,13 @@ def parse(text: str) -> Any:
 
 
 def unusable_if_wrong(path: Path, call: Callable[[], Kind]) -> Kind:
-    """Call a function that reads `path`; its errors become an InputError that names the file."""
+    """Call a function that reads `path`; its errors become an InputError that names the file.
+
+    Not so FileNotFoundError and NotADirectoryError: there is no such file then.
+    """
     try:
         return call()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None

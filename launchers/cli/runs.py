@@ -20,7 +20,7 @@ def attach(ctx: click.Context, run: str | None) -> None:
     RUN is a run folder, or a prefix of its name in ~/.local/state/ddpfix/runs (default: the latest
     run there). Exit status: the run's own, 1 if its launcher was killed.
     """
-    found = runs.find(run)
+    found = runs.find(run, _warn)
     try:
         ctx.exit(runs.follow(found))
     except KeyboardInterrupt:
@@ -32,8 +32,8 @@ def attach(ctx: click.Context, run: str | None) -> None:
 @click.option("--now", is_flag=True, help="Kill it at once, without --grace.")
 def stop(run: str | None, now: bool) -> None:
     """Stop a run and wait until all its processes are gone. RUN as in `ddpfix attach`."""
-    found = runs.find(run)
-    click.echo(runs.status_lines([runs.stop(found, now)])[0])
+    found = runs.find(run, _warn)
+    click.echo(next(runs.status_lines([runs.stop(found, now)])))
 
 
 @click.command()
@@ -41,9 +41,17 @@ def stop(run: str | None, now: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(run: str | None, as_json: bool) -> None:
     """Show how a run ended or how far it is. RUN as in `ddpfix attach` (default: all runs)."""
-    found = [runs.find(run)] if run else [runs.read(folder) for folder in runs.run_folders()]
+    if run:
+        found = [runs.find(run, _warn)]
+    else:
+        found, errors = runs.read_all(runs.run_folders())
+        for error in errors:
+            _warn(error)
     if as_json:
         click.echo(json.dumps([one.facts() for one in found], indent=2))
-        return
-    for line in runs.status_lines(found):
-        click.echo(line)
+    elif found:
+        click.echo("\n".join(runs.status_lines(found)))
+
+
+def _warn(message: str) -> None:
+    click.echo(f"ddpfix: {message}", err=True)

@@ -3,83 +3,134 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import attrs
 
 from ...errors import InputError
 from ..state import state_folder
-from .output_monitor import TAIL, OutputMonitor
+from .machine import this_place
+from .output_monitor import last_progress
 from .run_record import RECORD, process_start_time
 from .runner import LOG
+from .stored_run import Progress, StoredRun, read_run
 
 _POLL = 0.1  # seconds between looks at a run
+_RUNNING = "running"
 _LOST = "its launcher was killed"
+_TAILS = (1 << 13, 1 << 18)
+"""Bytes at the end of a log that are searched for its last step and loss, the fewest first."""
 
 
 @attrs.frozen
 class Run:
-    """A run: its folder and the content of its record."""
+    """A run: its folder and what its record says."""
 
     folder: Path
-    record: dict[str, Any]
+    record: StoredRun
 
     @property
     def launcher(self) -> int | None:
-        """The process id of the launcher while it lives, else None."""
-        known = self.record.get("launcher") or {}
-        pid, start = known.get("pid", 0), known.get("started")
-        return pid if start is not None and process_start_time(pid) == start else None
+        """The process id of the launcher while it lives on this machine, else None."""
+        known = self.record.launcher
+        if known is None or known.started is None or not known.place.is_here(this_place()):
+            return None
+        return known.pid if process_start_time(known.pid) == known.started else None
+
+    @property
+    def elsewhere(self) -> str:
+        """Where it runs if that is not here, as words behind a verb; else empty.
+
+        Whether it was killed there is not to be seen from here.
+        """
+        known, here = self.record.launcher, this_place()
+        if self.record.cause != _RUNNING or known is None:
+            return ""
+        if known.place.is_here(here) or known.place.is_gone(here):
+            return ""
+        return known.place.description(here)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs, as far as is known."""
+        return self.record.cause == _RUNNING and bool(self.elsewhere or self.launcher)
 
     @property
     def state(self) -> str:
-        """How the run ended, or "running"."""
-        cause = str(self.record["cause"])
-        return _LOST if cause == "running" and self.launcher is None else cause
+        """How the run ended, or that it is running, and where if that is elsewhere."""
+        if self.record.cause != _RUNNING:
+            return self.record.cause
+        if self.elsewhere:
+            return f"running elsewhere, {self.elsewhere}"
+        return _RUNNING if self.launcher else _LOST
 
     def facts(self) -> dict[str, Any]:
         """The fields of `ddpfix status --json`."""
-        monitor = OutputMonitor()
-        with contextlib.suppress(OSError), (self.folder / LOG).open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - TAIL))
-            monitor.take(1, log.read() + b"\n")
+        record = self.record
+        progress = record.progress if record.cause != _RUNNING else None
+        if progress is None:
+            progress = _progress_of_log(self.folder / LOG)
         return {
             "run": self.folder.name,
             "state": self.state,
-            "exit_status": self.record["exit_status"],
-            "start": self.record["start"],
-            "end": self.record["end"],
-            "attempts": len(self.record.get("attempts", ())),
-            "step": monitor.step,
-            "steps": monitor.steps,
-            "loss": monitor.losses[-1][2] if monitor.losses else None,
+            "host": record.launcher.host if record.launcher else None,
+            "exit_status": record.exit_status,
+            "start": record.start,
+            "end": record.end,
+            "attempts": record.progress.attempts if record.progress else 0,
+            "step": progress.step,
+            "steps": progress.steps,
+            "loss": progress.loss,
             "folder": str(self.folder),
         }
+
+
+def _progress_of_log(path: Path) -> Progress:
+    """How far a run is by the end of its log."""
+    step = steps = loss = None
+    with contextlib.suppress(OSError), path.open("rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        for tail in _TAILS:
+            log.seek(max(0, size - tail))
+            step, steps, loss = last_progress(log.read(tail))
+            if tail >= size or None not in (step, loss):
+                break
+    return Progress(0, step, steps, loss)
 
 
 def read(folder: Path) -> Run:
     """The run in a folder. Raises InputError if there is none, or its record cannot be read."""
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return Run(folder, dict(record, cause=record["cause"], exit_status=record["exit_status"]))
-    except FileNotFoundError:
+        return Run(folder, read_run(str(folder / RECORD)))
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder}: no run was launched there ({RECORD} is missing)") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / RECORD}: cannot be read: {error}") from None
 
 
-def find(name: str | None) -> Run:
+def read_all(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """The runs in these folders, and for each whose record cannot be read a line that says so."""
+    runs, errors = [], []
+    for folder in folders:
+        try:
+            runs.append(Run(folder, read_run(f"{folder}/{RECORD}")))
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # claimed, and not begun
+        except InputError as error:
+            errors.append(str(error))
+    return runs, errors
+
+
+def find(name: str | None, warn: Callable[[str], object]) -> Run:
     """The run in folder `name`, or the one in the state folder whose name begins with `name`.
 
-    Without a name, the run in the state folder that was launched last.
+    Without a name, the run in the state folder that was launched last; `warn` is told of later ones
+    whose records cannot be read.
 
     Raises:
         InputError: there is no such run, or there are several.
@@ -87,22 +138,34 @@ def find(name: str | None) -> Run:
     """
     if name and Path(name).is_dir():
         return read(Path(name).absolute())
-    folders = [folder for folder in run_folders() if folder.name.startswith(name or "")]
-    exact = [folder for folder in folders if folder.name == name]
-    matches = exact or (folders[-1:] if name is None else folders)
+    if name is None:
+        return _latest(warn)
+    folders = [folder for folder in run_folders() if folder.name.startswith(name)]
+    matches = [folder for folder in folders if folder.name == name] or folders
     if len(matches) == 1:
         return read(matches[0])
     if not matches:
-        what = f"no run {name!r}" if name else "no runs"
-        raise InputError(f"{what} in {state_folder() / 'runs'}: pass a run's folder")
+        raise InputError(f"no run {name!r} in {state_folder() / 'runs'}: pass a run's folder")
     names = ", ".join(folder.name for folder in matches)
     raise InputError(f"{name!r} fits several runs: {names}; say more of the name")
 
 
+def _latest(warn: Callable[[str], object]) -> Run:
+    for folder in reversed(run_folders()):
+        runs, errors = read_all([folder])
+        for error in errors:
+            warn(error)
+        if runs:
+            return runs[0]
+    raise InputError(f"no runs in {state_folder() / 'runs'}: pass a run's folder")
+
+
 def run_folders() -> list[Path]:
-    """The run folders in the state folder, the oldest first."""
-    paths = (state_folder() / "runs").glob(f"*/{RECORD}")
-    return sorted((path.parent for path in paths), key=lambda folder: folder.name)
+    """The folders in the state folder that runs have claimed, the oldest first."""
+    runs = state_folder() / "runs"
+    with contextlib.suppress(OSError), os.scandir(runs) as entries:
+        return [runs / name for name in sorted(entry.name for entry in entries)]
+    return []
 
 
 def follow(run: Run) -> int:
@@ -110,38 +173,65 @@ def follow(run: Run) -> int:
 
     Returns its exit status, 1 if its launcher was killed.
     """
-    with (run.folder / LOG).open("rb") as log:
+    with _log(run) as log:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - (1 << 14)))
         while True:
-            ended = (run := read(run.folder)).state != "running"
+            ended = not (run := read(run.folder)).is_running
             while chunk := log.read(1 << 16):
                 sys.stdout.buffer.write(chunk)
                 sys.stdout.flush()
             if ended:
-                return 1 if run.record["exit_status"] is None else int(run.record["exit_status"])
+                return 1 if run.record.exit_status is None else run.record.exit_status
             time.sleep(_POLL)
 
 
+def _log(run: Run) -> IO[bytes]:
+    try:
+        return (run.folder / LOG).open("rb")
+    except OSError as error:
+        raise InputError(f"{run.folder / LOG}: cannot be read: {error.strerror}") from None
+
+
 def stop(run: Run, now: bool) -> Run:
-    """Stop a run and wait for its end; `now` leaves it no grace."""
-    pid = run.launcher
-    if pid is None:
+    """Stop a run and wait for its end; `now` leaves it no grace.
+
+    Raises InputError if it runs elsewhere, or is another user's.
+    """
+    if run.elsewhere:
+        raise InputError(
+            f"{run.folder}: the run is {run.elsewhere}: stop it from there, with "
+            f"`ddpfix stop {shlex.quote(str(run.folder))}`"
+        )
+    if not run.is_running:
         return run
-    os.kill(pid, signal.SIGTERM)
+    _ask_to_end(run)
     while run.launcher is not None:
         time.sleep(_POLL)
-        if now and (pid := run.launcher) is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)  # the second one kills all of it
+        if now:
+            _ask_to_end(run)  # the second time kills all of it
     return read(run.folder)
 
 
-def status_lines(runs: Sequence[Run]) -> list[str]:
+def _ask_to_end(run: Run) -> None:
+    if (pid := run.launcher) is None:
+        return
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise InputError(f"{run.folder}: the run is another user's (process {pid})") from None
+
+
+def status_lines(runs: Iterable[Run]) -> Iterator[str]:
     """One line on each run."""
-    result = []
     for facts in (run.facts() for run in runs):
         steps = f", step {facts['step']} of {facts['steps']}" if facts["step"] else ""
         loss = f", loss {facts['loss']:g}" if facts["loss"] is not None else ""
-        result.append(f"{facts['run']}: {facts['state']}{steps}{loss}; {facts['folder']}")
-    return result
+        yield _printable(f"{facts['run']}: {facts['state']}{steps}{loss}; {facts['folder']}")
+
+
+def _printable(text: str) -> str:
+    """The text on one line: a folder may have any name."""
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -29,8 +29,9 @@ class OutputMonitor:
     """Reads the output of an attempt as it comes.
 
     `began` and `last_output` are times of `time.monotonic`. `step` and `steps` are the position and
-    the length of the last progress bar. `losses` are (seconds from the start, step, loss). `units`
-    maps the length of a progress bar to the most steps of one of its passes, and their seconds.
+    the length of the last progress bar. `loss` is the last one, `losses` are (seconds from the
+    start, step, loss). `units` maps the length of a progress bar to the most steps of one of its
+    passes, and their seconds.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class OutputMonitor:
         self.out_of_memory = False
         self.step: int | None = None
         self.steps: int | None = None
+        self.loss: float | None = None
         self.losses: list[tuple[float, int | None, float]] = []
         self.units: dict[int, tuple[int, float]] = {}
         self._passes: dict[tuple[int | None, int], tuple[int, float, int]] = {}
@@ -55,6 +57,11 @@ class OutputMonitor:
             self._read_line(line, rank)
         del self._tails[stream][:-TAIL]
 
+    def end(self) -> None:
+        """Read the lines that have not ended, as the last step of a progress bar has not."""
+        for (_, rank), rest in self._lines.items():
+            self._read_line(rest, rank)
+
     def output(self) -> bytes:
         """The last `TAIL` bytes of each stream, each line with its rank if known.
 
@@ -69,7 +76,13 @@ class OutputMonitor:
         """Facts for the run's record."""
         losses = [[round(when, 1), step, loss] for when, step, loss in self.losses]
         units = {steps: [done, round(seconds, 3)] for steps, (done, seconds) in self.units.items()}
-        return {"step": self.step, "steps": self.steps, "losses": losses, "units": units}
+        return {
+            "step": self.step,
+            "steps": self.steps,
+            "loss": self.loss,
+            "losses": losses,
+            "units": units,
+        }
 
     def _read_line(self, line: bytes, rank: int | None) -> None:
         self.out_of_memory = self.out_of_memory or OUT_OF_MEMORY.search(line) is not None
@@ -91,6 +104,7 @@ class OutputMonitor:
             self.units[steps] = (step - first, now - since)
 
     def _add_loss(self, loss: float) -> None:
+        self.loss = loss
         self._skipped += 1
         if self._skipped < self._every:
             return
@@ -99,6 +113,25 @@ class OutputMonitor:
         if len(self.losses) > MAX_LOSSES:
             del self.losses[::2]
             self._every *= 2
+
+
+def last_progress(text: bytes) -> tuple[int | None, int | None, float | None]:
+    """The step and the length of the last progress bar in a text, and its last loss."""
+    bar, loss = _last(_BAR, b"%|", text), _last(_LOSS, b"loss", text)
+    step, steps = (int(bar[1]), int(bar[2])) if bar else (None, None)
+    return step, steps, float(loss[1]) if loss else None
+
+
+def _last(pattern: re.Pattern[bytes], word: bytes, text: bytes) -> re.Match[bytes] | None:
+    """The last match of a pattern in whose every match there is `word`, on one line."""
+    end = len(text)
+    while (place := text.rfind(word, 0, end)) >= 0:
+        begin = 1 + max(text.rfind(b"\n", 0, place), text.rfind(b"\r", 0, place))
+        line = _LINE.split(text[begin:end])[0]
+        for match in list(pattern.finditer(line))[-1:]:
+            return match
+        end = begin
+    return None
 
 
 def _with_rank(rank: int | None, line: bytes) -> bytes:

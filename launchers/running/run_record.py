@@ -12,9 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from ... import __version__
 from ...errors import InputError
 from ..backends.command import Command
+from .machine import this_place
 
 RECORD = "run.json"
 RECORDED_PACKAGES = ("accelerate", "numpy", "peft", "torch", "transformers")
@@ -55,6 +58,9 @@ class RunRecord:
     def update(self, **facts: Any) -> None:
         """Add these facts, and reserve room for the next ones."""
         self._content |= facts
+        if attempts := self._content["attempts"]:
+            last = {name: attempts[-1].get(name) for name in ("step", "steps", "loss")}
+            self._content["progress"] = {"attempts": len(attempts), **last}
         self._attempt(self._replace)
 
     def close(self, **ending: Any) -> None:
@@ -89,7 +95,17 @@ def initial_content(command: Command, run_id: str, facts: Mapping[str, Any]) -> 
     return {
         "schema": 1,
         "run_id": run_id,
-        "launcher": {"pid": os.getpid(), "started": process_start_time(os.getpid())},
+        "launcher": {
+            "pid": os.getpid(),
+            "started": process_start_time(os.getpid()),
+            **attrs.asdict(this_place()),
+        },
+        "start": utc_now(),
+        "end": None,
+        "exit_status": None,
+        "cause": "running",
+        "progress": None,
+        # What is above is all that a list of runs reads: see stored_run.
         "argv": list(command.argv),
         "env": command.env,
         "unset": list(command.unset),
@@ -97,10 +113,6 @@ def initial_content(command: Command, run_id: str, facts: Mapping[str, Any]) -> 
         "replaced": list(command.replaced_arguments),
         "cwd": str(Path.cwd()),
         **facts,
-        "start": utc_now(),
-        "end": None,
-        "exit_status": None,
-        "cause": "running",
         "attempts": [],
     }
 

@@ -232,6 +232,7 @@ class _Supervisor:
                     pending.pop()()
             left_behind = tree.end()
             tee.drain()
+        self._monitor.end()
         for call in pending:
             call()
         status, cause = _ending(child.returncode, signals.received, watchdog)

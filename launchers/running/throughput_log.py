@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ...record import replace
 from ..gpus.select import Devices
@@ -11,8 +10,9 @@ from ..planning.plan import Plan
 from ..planning.planner import FullPlan, PlanRequest
 from ..planning.throughput import Throughput
 from ..planning.training_steps import steps_per_epoch
-from .history import read
-from .run_record import utc_now
+from ..state_files import read
+from .run_record import RECORD, utc_now
+from .stored_run import StoredAttempts
 
 _MIN_STEPS = 20  # of a progress bar; with fewer, the start-up of the run weighs too much
 
@@ -28,10 +28,10 @@ def record_throughput(asked: PlanRequest, devices: Devices, found: FullPlan, fol
         OSError: the time cannot be written.
 
     """
-    attempts: list[dict[str, Any]] = read(folder).record["attempts"]
+    attempts = read(folder / RECORD, StoredAttempts).attempts
     if found.settings.horizon is None or len(attempts) != 1:
         return
-    seconds = step_seconds(found.plan, found.settings.horizon.examples, attempts[0]["units"])
+    seconds = step_seconds(found.plan, found.settings.horizon.examples, attempts[0].units)
     if seconds is None:
         return
     previous = found.throughput
