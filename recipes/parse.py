@@ -28,12 +28,16 @@ def parse(text: str, *, source: str, name: str) -> Recipe:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of integers with thousands of digits
         raise InputError(f"{source}: no valid TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{source}: nested too deeply for a recipe: tables hold values") from None
     if "name" in document:
         raise InputError(f"{source}: field name: a recipe is named by its file, leave this out")
     try:
         recipe = _CONVERTER.structure(document, Recipe)
+    except RecursionError:
+        raise InputError(f"{source}: nested too deeply for a recipe: tables hold values") from None
     except (cattrs.BaseValidationError, ValueError, TypeError) as error:
         # The message is one line: only the first error.
         message = cattrs.transform_error(error, path="", format_exception=_error_text)[0]
@@ -65,20 +69,29 @@ def _strict(kind: type) -> Callable[[Any, Any], Any]:
     def structure(value: Any, _: Any) -> Any:
         if type(value) is not kind:
             raise TypeError(f"{value!r} is not {_KINDS[kind]}")
+        _refuse_above_64_bits(value)
         return value
 
     return structure
 
 
+def _refuse_above_64_bits(value: Any) -> None:
+    """Raise ValueError for integers that TOML does not promise; thousands of digits print badly."""
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        raise ValueError("the number is too large: TOML's integers have 64 bits")
+
+
 def _value(value: Any, _: Any) -> Value:
     if not isinstance(value, (str, int, float)) or value is False:
         raise TypeError(f"{value!r} is neither text nor a number nor true: leave it out")
+    _refuse_above_64_bits(value)
     return value
 
 
 def _figure(value: Any, _: Any) -> Figure:
     if type(value) not in (str, int):
         raise TypeError(f"{value!r} is neither a flag nor a whole number")
+    _refuse_above_64_bits(value)
     return cast(Figure, value)
 
 

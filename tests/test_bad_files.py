@@ -149,3 +149,13 @@ def test_a_relative_cache_home_is_ignored(tmp_path: Path, monkeypatch: pytest.Mo
     file = open_cache(str(tmp_path), ["DF203"]).file
     assert file is not None
     assert Path(file).parent == tmp_path / "there" / "ddpfix"
+
+
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "9" * 5000], ids=["nested", "digits"])
+def test_settings_beyond_sense_are_one_line(tmp_path: Path, value: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.ddpfix]\nselect = {value}\n")
+    (tmp_path / "good.py").write_text(LEGACY)
+    status, _, errors = ddpfix(tmp_path, "check", "good.py")
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert line.startswith(f"ddpfix: {tmp_path}/pyproject.toml: not valid TOML")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ddpfix.errors import InputError
+from ddpfix.launchers.planning import plan as planning
+from ddpfix.launchers.planning.memory_fit import nearest_plans
 from ddpfix.launchers.planning.plan import Plan, Split, divide_batch, solve, solve_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -209,3 +211,83 @@ def test_a_number_below_one_is_refused_by_name(numbers: tuple[int, int, int]) ->
 def test_an_accumulation_of_zero_is_refused() -> None:
     with pytest.raises(InputError, match="gradient accumulation is 0"):
         solve(2, 16, 8, accumulation=0)
+
+
+def slow_solve(world: int, target: int, cap: int, count: int | None) -> tuple[Split, list[Split]]:
+    """The best of all splits, and the nearest ones below and above: slow and obvious."""
+    splits = [
+        Split(batch, number, batch * number * world)
+        for batch in range(1, cap + 1)
+        for number in ([count] if count else range(1, target // (batch * world) + 2))
+    ]
+
+    def order(split: Split) -> tuple[int, int, int]:
+        return abs(split.global_batch - target), split.global_batch, -split.per_device
+
+    sides = (
+        [split for split in splits if split.global_batch < target],
+        [split for split in splits if split.global_batch > target],
+    )
+    return min(splits, key=order), [min(side, key=order) for side in sides if side]
+
+
+@settings(max_examples=200, deadline=None)
+@given(WORLDS, st.integers(1, 200), CAPS, st.none() | st.integers(1, 12))
+def test_divisors_give_what_all_splits_would(
+    world: int, target: int, cap: int, count: int | None
+) -> None:
+    plan = solve(world, target, cap, accumulation=count)
+    best, neighbours = slow_solve(world, target, cap, count)
+    assert Split(plan.per_device, plan.accumulation, plan.global_batch) == best
+    assert list(plan.neighbours) == ([] if plan.exact else neighbours)
+
+
+HUGE = [
+    (2, 10**9, 10**9, None),
+    (3, 10**9, 10**9, None),
+    (3, 10**9, 16, None),
+    (7, 10**9 + 7, 10**9, None),
+    (2, 10**12, 10**12, None),
+    (2, 10**12, 10**12, 3),
+]
+
+
+@pytest.mark.parametrize(("world", "target", "cap", "count"), HUGE)
+def test_a_huge_batch_is_planned_from_its_divisors(
+    monkeypatch: pytest.MonkeyPatch, world: int, target: int, cap: int, count: int | None
+) -> None:
+    made: list[Split] = []
+
+    def split(*numbers: int) -> Split:
+        made.append(Split(*numbers))
+        assert len(made) < 100, "it goes through all batches"
+        return made[-1]
+
+    monkeypatch.setattr(planning, "Split", split)
+    plan = solve(world, target, cap, accumulation=count)
+    assert abs(plan.global_batch - target) <= world * (count or 1) / 2
+    assert plan.per_device * plan.accumulation * world == plan.global_batch
+    shared = solve_shared(world, target, cap, accumulation=count)
+    assert abs(shared.global_batch - target) <= (count or 1) / 2
+
+
+def test_ever_smaller_plans_of_a_huge_batch_are_as_many_as_its_divisors() -> None:
+    target = 10**9
+    plans = []
+    for plan in nearest_plans(lambda cap: solve(2, target, cap), target):
+        plans.append(plan)
+        assert len(plans) <= 90  # 5 * 10**8 has 9 * 10 divisors
+    assert {plan.global_batch for plan in plans} == {target}
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(2, 10**13, 8), (2, 64, 10**5000), (10**6, 64, 8), (2, 10**5000, 8)],
+    ids=["global", "cap", "processes", "digits"],
+)
+def test_numbers_beyond_any_training_are_refused_in_a_line(numbers: tuple[int, int, int]) -> None:
+    for solver in (solve, solve_shared):
+        with pytest.raises(
+            InputError, match=r"^the [a-z\- ]+ is .{5,14}, but has to be \d+ or less"
+        ):
+            solver(*numbers)

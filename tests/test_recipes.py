@@ -246,3 +246,24 @@ def test_a_recipe_that_cannot_be_read_is_refused_in_one_line(
         path.write_bytes(content)
     with pytest.raises(InputError, match=re.escape(str(path))):
         load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        pytest.param("9" * 5000, "no valid TOML", id="5,000 digits"),
+        pytest.param("0x" + "f" * 5000, "the number is too large", id="5,000 digits of base 16"),
+        pytest.param(str(1 << 63), "the number is too large", id="64 bits and a sign"),
+        pytest.param("[" * 5000 + "]" * 5000, "nested too deeply", id="lists in lists"),
+        pytest.param("{a=" * 5000 + "1" + "}" * 5000, "nested too deeply", id="tables in tables"),
+    ],
+)
+def test_numbers_and_nesting_beyond_sense_are_one_line(new: str, message: str) -> None:
+    assert TEXT.count("heads = 12") == 1
+    with pytest.raises(InputError) as caught:
+        parse(TEXT.replace("heads = 12", f"heads = {new}"), source="x.toml", name="x")
+    text = str(caught.value)
+    assert text.startswith("x.toml: ")
+    assert message in text
+    assert "\n" not in text
+    assert len(text) < 300

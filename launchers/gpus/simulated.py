@@ -11,6 +11,7 @@ from .model import Gpu, Inventory, why_unusable
 from .specs import CardSpec, find_card
 from .visibility import LOCAL_CARD
 
+MOST_CARDS = 9_999
 COUNTED = re.compile(r"(\d+)\s*[x*]\s*(.+)", re.IGNORECASE)
 
 
@@ -39,7 +40,10 @@ def _parse_kind(name: str) -> tuple[int, CardSpec]:
             "(a kind whose name could begin a UUID needs a count, as in 1x L4,1x A10)"
         )
     counted = COUNTED.fullmatch(name)
-    count, words = (int(counted[1]), counted[2]) if counted else (1, name)
+    digits, words = (counted[1].lstrip("0"), counted[2]) if counted else ("1", name)
+    if len(digits) > len(str(MOST_CARDS)):
+        raise InputError(f"--gpus: {name[:40]!r}: at most {MOST_CARDS} cards can be simulated")
+    count = int(digits or "0")
     if count < 1:
         raise InputError(f"--gpus: {name!r} are no cards: say 1x or more")
     return count, find_card(words)

@@ -81,7 +81,7 @@ class Curve:
     def largest_batch(self, limit: int) -> int:
         """The largest batch whose total is at most `limit` bytes; 0 if even 1 takes more."""
         too_large = 1
-        while self.at(too_large).total <= limit:
+        while too_large < 1 << 60 and self.at(too_large).total <= limit:
             too_large *= 2
         return bisect_right(range(1, too_large), limit, key=lambda batch: self.at(batch).total)
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cache
 
 from ...errors import InputError
 from ...record import record
+
+MOST_EXAMPLES = 10**12
+"""In an optimizer step: the divisors of larger numbers take long to find."""
+MOST_PROCESSES = 100_000
 
 
 @record
@@ -72,10 +79,10 @@ def solve(
     the accumulation are never below 1.
 
     Raises:
-        InputError: a number is below 1.
+        InputError: a number is below 1, or far above what any training has.
 
     """
-    _check_positive(world, target_global, cap, per_device, accumulation)
+    _check_numbers(world, target_global, cap, per_device, accumulation)
     splits = list(_possible_splits(world, target_global, cap, per_device, accumulation))
     best = min(splits, key=lambda split: _preference(split, target_global))
     exact = best.global_batch == target_global
@@ -102,16 +109,17 @@ def solve_shared(
     whatever the cap, with the nearest global batch it divides; of two equally near, the smaller.
 
     Raises:
-        InputError: a number is below 1.
+        InputError: a number is below 1, or far above what any training has.
 
     """
-    _check_positive(world, target_global, cap, None, accumulation)
+    _check_numbers(world, target_global, cap, None, accumulation)
     if accumulation is None:
-        accumulation = next(
+        enough = (
             count
-            for count in range(max(1, target_global // (cap * world)), target_global + 1)
-            if target_global % count == 0 and ceil_div(target_global, count * world) <= cap
+            for count in divisors(target_global)
+            if ceil_div(target_global, count * world) <= cap
         )
+        accumulation = next(enough)
     below = target_global // accumulation
     splits = [
         Split(ceil_div(micro_batch, world), accumulation, micro_batch * accumulation)
@@ -148,31 +156,51 @@ def ceil_div(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
-def _check_positive(
+@cache
+def divisors(number: int) -> tuple[int, ...]:
+    """The divisors of a positive number, ascending, by trial division up to its root."""
+    small = [count for count in range(1, math.isqrt(number) + 1) if number % count == 0]
+    large = [number // count for count in reversed(small)]
+    return (*small, *(large[1:] if small[-1] == large[0] else large))
+
+
+def _check_numbers(
     world: int, target: int, cap: int, per_device: int | None, accumulation: int | None
 ) -> None:
-    for name, value in {
-        "the number of processes": world,
-        "the global batch": target,
-        "the per-device cap": cap,
-        "the per-device batch": per_device,
-        "the gradient accumulation": accumulation,
-    }.items():
+    """Refuse numbers below 1, and what no training has: to plan for it could take hours."""
+    numbers = {
+        "the number of processes": (world, MOST_PROCESSES),
+        "the global batch": (target, MOST_EXAMPLES),
+        "the per-device cap": (cap, MOST_EXAMPLES),
+        "the per-device batch": (per_device, MOST_EXAMPLES),
+        "the gradient accumulation": (accumulation, MOST_EXAMPLES),
+    }
+    for name, (value, most) in numbers.items():
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}, but has to be 1 or more")
+        if value is not None and value > most:
+            size = f"{value:.0e}" if value < 10**300 else "above 10^300"
+            raise InputError(f"{name} is {size}, but has to be {most} or less")
 
 
 def _possible_splits(
     world: int, target: int, cap: int, per_device: int | None, accumulation: int | None
 ) -> Iterable[Split]:
-    """Every per-device batch with the accumulations just below and just above the target."""
-    # One more than the target's share, so that the neighbour above is included.
-    share = ceil_div(target, world) + 1
-    batches = [per_device] if per_device else range(1, min(cap, share) + 1)
-    for batch in batches:
-        below = target // (batch * world)
+    """The best split just below the target and the best just above it, or on it."""
+    if accumulation and not per_device:
+        nearest = target // (accumulation * world)
+        for batch in {min(max(1, nearest), cap), min(nearest + 1, cap)}:
+            yield Split(batch, accumulation, batch * accumulation * world)
+        return
+    if per_device:
+        below = target // (per_device * world)
         for count in [accumulation] if accumulation else {max(1, below), below + 1}:
-            yield Split(batch, count, batch * count * world)
+            yield Split(per_device, count, per_device * count * world)
+        return
+    share = target // world
+    for examples in {max(1, share), share + 1}:  # of one process in an optimizer step
+        batch = divisors(examples)[bisect_right(divisors(examples), cap) - 1]
+        yield Split(batch, examples // batch, examples * world)
 
 
 def _preference(split: Split, target: int) -> tuple[int, int, int]:
