@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...errors import InputError
 from .files import Source
+from .normal_form import AddedAssign, normalize, value_of
 from .tree import (
     Function,
     Node,
@@ -41,6 +42,7 @@ def parse_and_number(text: str) -> tuple[ast.Module, Preorder]:
     RecursionError.
     """
     tree = ast.parse(text)
+    normalize(tree)
     return tree, Preorder(tree)
 
 
@@ -330,7 +332,7 @@ class Module:
         sites = [
             stmt
             for target in self.stores.get((function, name.id), ())
-            if isinstance(stmt := self.parents[target], ast.Assign)
+            if isinstance(stmt := self.parents[target], ast.Assign | AddedAssign)
             and stmt.lineno < line
             and scopes[number_of(stmt)] == scope  # not in the body of a local class
         ]
@@ -344,4 +346,4 @@ class Module:
         above = self.parents[whole]
         while isinstance(above, ast.If) and above.orelse == [whole] and not is_inside(at, above):
             whole, above = above, self.parents[above]  # an elif
-        return [stmt.value for stmt in sites if stmt is whole or is_inside(stmt, whole)]
+        return [value_of(stmt) for stmt in sites if stmt is whole or is_inside(stmt, whole)]

@@ -15,6 +15,8 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
+from .normal_form import FOUND_AS, AddedAssign
+
 Node = TypeVar("Node", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -105,6 +107,15 @@ class Preorder:
             ends[index] = len(nodes)
 
         visit(tree, 0)
+        for kind, usual in FOUND_AS.items():
+            if kind in kinds:
+                numbers = kinds.pop(kind)
+                kinds[usual] = sorted(kinds[usual] + numbers)
+                for index in numbers:
+                    stmt = nodes[index]
+                    if isinstance(stmt, AddedAssign):
+                        fields: dict[str, Any] = stmt.whole.__dict__
+                        fields["_table"], fields["_number"] = self, index
 
     def _scope(self) -> None:
         scopes, ends = self.scopes, self.ends

@@ -1,0 +1,175 @@
+"""One spelling of a program, whatever its own: what the kinds of spellings.py change is undone."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from spellings import SPELLED, Substitute, blocks, local_signatures, signature
+from spellings_text import HELPERS, PACKAGE
+
+
+def one_spelling(files: dict[str, str]) -> dict[str, str]:
+    """The definitions of a program by name, and what its script runs, in one spelling."""
+    parts: dict[str, str] = {}
+    trees = {name: ast.parse(text) for name, text in files.items()}
+    own = {k: v for tree in trees.values() for k, v in local_signatures(tree).items()}
+    for name, tree in trees.items():
+        for stmt in undone(tree, own).body:
+            if isinstance(stmt, ast.FunctionDef | ast.ClassDef):
+                parts[stmt.name] = ast.unparse(stmt)
+            elif not name and not isinstance(stmt, ast.Import | ast.ImportFrom):
+                parts[""] = parts.get("", "") + ast.unparse(stmt) + "\n"
+    return parts
+
+
+def undone(tree: ast.Module, own: dict[str, tuple[str, ...]]) -> ast.Module:
+    """The module in one spelling."""
+    hoist_bindings(tree)
+    tree = Plain(own).visit(tree)
+    inline_names(tree)
+    tree = Plain(own).visit(tree)
+    for block in blocks(tree):
+        block[:] = [s for s in block if not is_idle(s)] or [ast.Pass()]
+    return ast.fix_missing_locations(tree)
+
+
+def is_idle(stmt: ast.stmt) -> bool:
+    """A ``pass``, or a string that stands for itself."""
+    return isinstance(stmt, ast.Pass) or (
+        isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
+    )
+
+
+def hoist_bindings(tree: ast.Module) -> None:
+    """``if (x := v): …`` as ``x = v; if x: …``; the same for loops and for a whole statement."""
+    for block in blocks(tree):
+        for stmt in list(block):
+            head: Any = getattr(stmt, "test", None) or getattr(stmt, "iter", None)
+            if isinstance(stmt, ast.Expr):
+                head = stmt.value
+            if head is None or isinstance(stmt, ast.While | ast.Assert):
+                continue
+            found = [node for node in ast.walk(head) if isinstance(node, ast.NamedExpr)]
+            if len(found) != 1:
+                continue
+            bound = ast.Assign([found[0].target], found[0].value, lineno=0)
+            index = next(i for i, each in enumerate(block) if each is stmt)
+            if head is found[0] and isinstance(stmt, ast.Expr):
+                block[index] = bound
+                continue
+            name = ast.Name(found[0].target.id)
+            take = PutName(found[0], name)
+            if isinstance(stmt, ast.If):
+                stmt.test = take.visit(stmt.test)
+            elif isinstance(stmt, ast.For):
+                stmt.iter = take.visit(stmt.iter)
+            else:
+                continue
+            block.insert(index, bound)
+
+
+class PutName(ast.NodeTransformer):
+    """Puts a name in the place of the expression that binds it."""
+
+    def __init__(self, place: ast.NamedExpr, name: ast.Name) -> None:
+        self.place, self.name = place, name
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        """The name, in the place of its binding."""
+        return self.name if node is self.place else node
+
+
+def inline_names(tree: ast.Module) -> None:
+    """Values of names that a kind made, in the place of these names."""
+    changed = True
+    while changed:
+        changed = False
+        for block in blocks(tree):
+            for index, stmt in enumerate(block):
+                target = stmt.targets[0] if isinstance(stmt, ast.Assign) else None
+                if isinstance(target, ast.Name) and target.id.startswith(SPELLED):
+                    assert isinstance(stmt, ast.Assign)
+                    rest = [Substitute(target.id, stmt.value).visit(s) for s in block[index + 1 :]]
+                    block[index:] = rest or [ast.Pass()]
+                    changed = True
+                    break
+
+
+class Plain(ast.NodeTransformer):
+    """Rewrites the nodes that are spelled another way."""
+
+    def __init__(self, own: dict[str, tuple[str, ...]]) -> None:
+        self.own = own
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """All arguments by keyword, where their names are known."""
+        self.generic_visit(node)
+        names = signature(node, self.own)
+        if names and len(node.args) <= len(names):
+            pairs = zip(names, node.args, strict=False)
+            if not any(isinstance(arg, ast.Starred) for arg in node.args):
+                node.keywords = [*(ast.keyword(n, v) for n, v in pairs), *node.keywords]
+                node.args = []
+        node.keywords.sort(key=lambda word: word.arg or "")
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        """``x: object = v`` as ``x = v``."""
+        self.generic_visit(node)
+        if node.value is None or ast.unparse(node.annotation) != "object":
+            return node
+        return ast.Assign([node.target], node.value, lineno=0)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        """``x += v`` as ``x = x + v``."""
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        value = ast.BinOp(ast.Name(node.target.id), node.op, node.value)
+        return ast.Assign([node.target], value, lineno=0)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """``settings.args`` as ``args``, ``helpers.function`` as ``function``."""
+        self.generic_visit(node)
+        base = node.value
+        if isinstance(base, ast.Name) and base.id in (f"{SPELLED}settings", HELPERS, PACKAGE):
+            return ast.Name(node.attr, node.ctx)
+        if ast.unparse(node) == "self.args":
+            return ast.Name("args", node.ctx)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.stmt:
+        """The branch of a test that is negated first."""
+        self.generic_visit(node)
+        node.body = [s for s in node.body if not is_idle(s)] or [ast.Pass()]
+        node.orelse = [s for s in node.orelse if not is_idle(s)]
+        while isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
+            if not node.orelse and not all(map(is_idle, node.body)):
+                node.body, node.orelse = [ast.Pass()], node.body
+                node.test = node.test.operand
+            else:
+                node.test = node.test.operand
+                node.body, node.orelse = node.orelse or [ast.Pass()], node.body
+            node.orelse = [s for s in node.orelse if not is_idle(s)]
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Operands of a symmetric comparison in alphabetical order, tuples for lists."""
+        self.generic_visit(node)
+        if len(node.ops) != 1:
+            return node
+        turned: dict[type[ast.cmpop], type[ast.cmpop]] = {
+            ast.Gt: ast.Lt,
+            ast.GtE: ast.LtE,
+        }
+        operator, right = node.ops[0], node.comparators[0]
+        swap = isinstance(operator, ast.Eq | ast.NotEq) and ast.unparse(node.left) > ast.unparse(
+            right
+        )
+        if swap or type(operator) in turned:
+            node.left, node.comparators = right, [node.left]
+            node.ops = [turned.get(type(operator), type(operator))()]
+        if isinstance(operator, ast.In | ast.NotIn) and isinstance(right, ast.List):
+            node.comparators = [ast.Tuple(right.elts)]
+        return node
