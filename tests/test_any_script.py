@@ -204,3 +204,20 @@ def test_what_cannot_be_launched_is_refused_in_a_line(words: list[str], message:
     assert result.exit_code == 2
     assert message in result.stderr
     assert len([line for line in result.stderr.splitlines() if line.startswith("ddpfix:")]) == 1
+
+
+def test_verify_knows_the_batch_and_accumulation_by_what_they_do(here: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ddpfix", "verify", "train.py", "--as-is"),
+            *("--world-sizes", "1,2", "--accumulation", "1", "--json", "verdict.json"),
+            *("--", "DATA", "--save_dir", "out"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert (here / "verdict.json").exists(), done.stderr
+    verdict = json.loads((here / "verdict.json").read_text())
+    [row] = [row for row in verdict["rows"] if row["code"] == "C3"]
+    assert row["status"] == "holds", row
+    assert "1 run of 8 steps" in row["evidence"]  # 64 examples in global batches of 8

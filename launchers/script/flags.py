@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from attrs import frozen
 
@@ -44,14 +45,24 @@ class ScriptFlags:
 
 
 def find_script_flags(
-    arguments: Sequence[str], script: Path, *, recipe: str | None, global_batch: int | None
+    arguments: Sequence[str],
+    script: Path,
+    *,
+    recipe: str | None,
+    global_batch: int | None,
+    roles: Mapping[str, str] = MappingProxyType({}),
+    default_batch: int | None = None,
 ) -> ScriptFlags:
-    """The flags among ``arguments``, by a recipe or by their common names.
+    """The flags among ``arguments``, by a recipe, by their ``roles`` or by their common names.
 
-    A flag that the arguments leave at its default is found among those that the script declares.
+    A flag that the arguments leave at its default is found among those that the script declares;
+    ``default_batch`` is that of the batch.
     Raises InputError when the arguments name no output folder or no batch.
     """
     names = {role: [f"--{name}" for name in ROLES[role]] for role in RUN_ROLES}
+    for role in RUN_ROLES:
+        if role in roles:
+            names[role] = [roles[role]] if role != "output" else [roles[role], *names[role]]
     if recipe is not None:
         flags = load(recipe).flags
         names = {role: list(filter(None, [getattr(flags, role)])) for role in RUN_ROLES}
@@ -67,7 +78,8 @@ def find_script_flags(
         _first_match(passed, names[role]) or _first_match(in_script, names[role])
         for role in ("train_batch", "accumulation")
     )
-    if batch is None or (batch not in passed and global_batch is None):
+    is_known = batch in passed or default_batch is not None or global_batch is not None
+    if batch is None or not is_known:
         raise InputError(
             f"the script's arguments name no training batch ({', '.join(names['train_batch'])}): "
             "pass it after --, --global-batch, or --recipe with its name for it"
@@ -76,7 +88,8 @@ def find_script_flags(
     if global_batch is None:
         multiplies = accumulation in passed and not of_steps
         factor = _number(accumulation, passed) if multiplies else 1
-        global_batch = _number(batch, passed) * factor
+        size = default_batch if batch not in passed else None
+        global_batch = (size or _number(batch, passed)) * factor
     return ScriptFlags(output, batch, accumulation, global_batch, of_steps)
 
 

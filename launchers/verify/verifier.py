@@ -7,11 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 from attrs import field, frozen
 
 from ...errors import InputError
+from ...patcher.api import flag_roles, read_program
 from ..gpus.nvml import inventory
 from ..script.flags import find_script_flags, remove_flag
 from . import naive
@@ -118,6 +120,7 @@ def verify(
             scripts.patched,
             recipe=request.recipe,
             global_batch=request.global_batch,
+            **_roles(scripts.patched),
         )
         isolation = choose_isolation(
             request.isolation, request.script, request.arguments, runs_folder
@@ -281,6 +284,17 @@ def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace
                 )
             )
     return rescored
+
+
+def _roles(script: Path) -> dict[str, Any]:
+    """What the script's options mean, and the default of its batch."""
+    roles = flag_roles(read_program(str(script)))
+    batch = roles.get("train_batch")
+    default = batch.default if batch else None
+    return {
+        "roles": {role: one.flag for role, one in roles.items()},
+        "default_batch": default if type(default) is int and default > 0 else None,
+    }
 
 
 def _with_naive_edits(scripts: ScriptsUnderTest) -> ScriptsUnderTest:
