@@ -133,4 +133,397 @@ READ: list[tuple[str, str, str, str]] = [
         "O1",
         "holds",
     ),
+    (
+        "a loop whose model DDP wraps",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DDP(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "holds",
+    ),
+    (
+        "a loop whose model nothing wraps",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:  # here
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "violated",
+    ),
+    (
+        "a model that FSDP wraps",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            model = FSDP(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "holds",
+    ),
+    (
+        "gradients that are reduced by hand",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    for p in model.parameters():
+                        dist.all_reduce(p.grad)
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "holds",
+    ),
+    (
+        "a wrapper that is passed on as a value",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            wrapper = DDP
+            model = wrapper(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:  # here
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "unknown",
+    ),
+    (
+        "a script of accelerate's, which wraps",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            from accelerate import Accelerator
+            model = Accelerator().prepare(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "holds",
+    ),
+    (
+        "a sampler that learns the epoch in the caller",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+
+        def one_epoch(model, loader, optimizer):
+            for batch in loader:
+                model(batch).mean().backward()
+                optimizer.step()
+        def main(model, data, optimizer):
+            dist.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                one_epoch(model, loader, optimizer)
+        """,
+        "O4",
+        "holds",
+    ),
+    (
+        "a sampler that never learns the epoch, as the caller counts",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+
+        def one_epoch(model, loader, optimizer):
+            for batch in loader:
+                model(batch).mean().backward()
+                optimizer.step()
+        def main(model, data, optimizer):
+            dist.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):  # here
+                one_epoch(model, loader, optimizer)
+        """,
+        "O4",
+        "violated",
+    ),
+    (
+        "data that every rank draws alike",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DDP(model)
+            sampler = RandomSampler(data)
+            loader = DataLoader(data, sampler=sampler)  # here
+            for epoch in range(3):
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O4",
+        "violated",
+    ),
+    (
+        "data that are dealt by hand",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DDP(model)
+            data = data[dist.get_rank() :: dist.get_world_size()]
+            loader = DataLoader(data)
+            for epoch in range(3):
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O4",
+        "holds",
+    ),
+    (
+        "random data with the rank in the seed",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DDP(model)
+            torch.manual_seed(7 + dist.get_rank())
+            loader = DataLoader(data, shuffle=True)
+            for epoch in range(3):
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O4",
+        "holds",
+    ),
+    (
+        "a sampler for ranks, and another for a lone process",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DDP(model)
+            alone = not dist.is_initialized()
+            sampler = RandomSampler(data) if alone else DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O4",
+        "holds",
+    ),
+    (
+        "shuffling beside a sampler",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DDP(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler, shuffle=True)  # here
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O4",
+        "violated",
+    ),
+    (
+        "a class inside the function goes to all ranks",
+        """
+        import torch.distributed as dist
+        def main():
+            dist.init_process_group("gloo")
+            class Score:
+                pass
+            rows = []
+            rows.append(Score())
+            shares = [None] * dist.get_world_size()
+            dist.all_gather_object(shares, rows)  # here
+        """,
+        "O9",
+        "violated",
+    ),
+    (
+        "a class of the module goes to all ranks",
+        """
+        import torch.distributed as dist
+        class Score:
+            pass
+        def main():
+            dist.init_process_group("gloo")
+            shares = [None] * dist.get_world_size()
+            dist.all_gather_object(shares, [Score()])
+        """,
+        "O9",
+        "holds",
+    ),
+    (
+        "a second process group",
+        """
+        import torch.distributed as dist
+        def main():
+            dist.init_process_group("gloo")
+            dist.init_process_group("gloo")  # here
+        """,
+        "O10",
+        "violated",
+    ),
+    (
+        "a group that is made unless there is one",
+        """
+        import torch.distributed as dist
+        def main():
+            dist.init_process_group("gloo")
+            if not dist.is_initialized():
+                dist.init_process_group("gloo")
+        """,
+        "O10",
+        "holds",
+    ),
+    (
+        "a group in each of two branches",
+        """
+        import torch.distributed as dist
+        def main(fast=True):
+            if fast:
+                dist.init_process_group("nccl")
+            else:
+                dist.init_process_group("gloo")
+        """,
+        "O10",
+        "holds",
+    ),
+    (
+        "ranks that the script starts itself",
+        """
+        import torch.distributed as dist
+        import torch.multiprocessing as mp
+        def worker(gpu):
+            dist.init_process_group("gloo", rank=gpu)
+        def main():
+            mp.spawn(worker, nprocs=2)  # here
+        """,
+        "O10",
+        "unknown",
+    ),
 ]

@@ -57,7 +57,7 @@ def audit(program: Program, original: Program | None = None) -> list[AuditVerdic
     ``original`` is the program before it was patched, with the same modules; without it only what
     can be told from the program itself is judged. A library module alone is no program.
     """
-    if original is None and not program.script.is_program:
+    if original is None and not (program.script.is_program or program.is_training_program):
         return []
     order = {module: index for index, module in enumerate(program.modules)}
     found = {

@@ -25,7 +25,7 @@ Bound = set[str] | None  # names that may be bound; None where nothing runs on
 def never_bound(module: Module, function: Function | None, role: Role) -> list[ast.Name]:
     """Reads of the function's own names (of the module's, for None) that fail in such a process."""
     body = module.tree.body if function is None else function.body
-    if not DYNAMIC.isdisjoint(module.called_names) or within(body, ast.Match):
+    if binds_dynamically(module) or within(body, ast.Match):
         return []
     names = own_names(module, function)
     if not names:
@@ -34,6 +34,11 @@ def never_bound(module: Module, function: Function | None, role: Role) -> list[a
     before = set(dir(builtins)) | MODULE_NAMES if function is None else parameters(function)
     walk.block(body, before)
     return walk.failing
+
+
+def binds_dynamically(module: Module) -> bool:
+    """Whether names may be bound by exec, globals() and the like."""
+    return any(isinstance(name, ast.Name) for name in module.occurrences(*DYNAMIC))
 
 
 def own_names(module: Module, function: Function | None) -> set[str]:
@@ -96,7 +101,7 @@ class _BindingWalk:
             case ast.For() | ast.AsyncFor() | ast.While():
                 head = stmt.test if isinstance(stmt, ast.While) else stmt.iter
                 self.expression(head, bound)
-                inside = bound | bound_names(stmt)
+                inside = bound | self.carried(stmt)
                 self.block(stmt.body, inside)
                 return self.block(stmt.orelse, inside)
             case ast.Try():
@@ -114,6 +119,8 @@ class _BindingWalk:
                     bound = bound | bound_names(item)
                 # A context manager may swallow what its body raises.
                 return (self.block(stmt.body, bound) or set()) | bound | bound_names(stmt)
+            case ast.Delete():
+                return bound - {name.id for name in stmt.targets if isinstance(name, ast.Name)}
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return bound | {stmt.name}
             case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
@@ -123,6 +130,17 @@ class _BindingWalk:
         if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
             self.read(stmt.target, bound)
         return bound | bound_names(stmt)
+
+    def carried(self, loop: ast.stmt) -> set[str]:
+        """Names that a pass through a loop may have bound, which ``x += 1`` alone does not."""
+        added = [node.target for node in within(loop, ast.AugAssign)]
+        only_added = {name.id for name in added if isinstance(name, ast.Name)}
+        stores = {
+            name.id
+            for name in within(loop, ast.Name)
+            if not isinstance(name.ctx, ast.Load) and name not in added
+        }
+        return bound_names(loop) - (only_added - stores)
 
     def branches(self, test: ast.If) -> Iterator[list[ast.stmt]]:
         value = value_for_role(self.module, test.test, self.role)

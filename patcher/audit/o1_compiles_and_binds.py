@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..source.module import Module
-from .never_bound import DYNAMIC, never_bound
+from .never_bound import binds_dynamically, never_bound
 from .verdict import AuditVerdict, violated
 
 CODE = "O1"
@@ -90,7 +90,7 @@ def unbound_names(program: Program, module: Module) -> Iterator[AuditVerdict]:
                     told.add(name)
                     yield violated(module, name, f"`{name.id}` is read, and {because}")
     stars = any(alias.name == "*" for node in module.nodes(ast.ImportFrom) for alias in node.names)
-    if stars or module.nodes(ast.Match) or not DYNAMIC.isdisjoint(module.called_names):
+    if stars or module.nodes(ast.Match) or binds_dynamically(module):
         return
     for name in module.nodes(ast.Name):
         if (

@@ -1,0 +1,152 @@
+"""There is one process group, all ranks make it, and the launcher starts them.
+
+What              init_process_group runs once on each rank, before any collective, and
+                  destroy_process_group behind the last one. The script spawns no ranks of its own.
+At run time       A second init_process_group raises; one that rank 0 alone calls waits for the
+                  others until the time-out; a collective before it raises. A script that spawns
+                  ranks, started once per card, starts N x N processes at one address.
+How it is judged  Statements of one block that each process passes, and the functions that they
+                  call, are read in their order. A call under `if not is_initialized()` is none too
+                  many.
+When unknown      The script spawns its ranks itself: right when it is started once, and wrong under
+                  a launcher that starts one process per card.
+Source            torch.distributed.init_process_group, torch.multiprocessing.spawn
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, Role
+from ..source.module import Module
+from ..source.tree import Function, mentions, within
+from .ranks import callees, is_certain, is_managed, process_groups, ranks_at, tests_before
+from .verdict import AuditVerdict, unknown, violated
+
+CODE = "O10"
+MAKE, END = "init_process_group", "destroy_process_group"
+COLLECTIVES = {
+    *("barrier", "all_reduce", "all_gather", "all_gather_object", "broadcast", "reduce"),
+    *("broadcast_object_list", "DistributedDataParallel", "get_world_size", "get_rank"),
+}
+Event = tuple[str, Module, ast.Call]
+
+
+def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
+    groups = process_groups(program)
+    if not groups or is_managed(program):
+        return
+    for module, call in groups:
+        roles = ranks_at(program, module, call)
+        if roles and roles < RANKS:
+            who = next(iter(roles)).value
+            yield violated(module, call, f"only {who} makes the process group; the others never do")
+    yield from spawned(program)
+    yield from in_order(program)
+
+
+def spawned(program: Program) -> Iterator[AuditVerdict]:
+    """Calls by which the script starts its ranks itself."""
+    for module in program.modules:
+        calls = [
+            *module.calls_to("spawn"),
+            *module.calls_to("Process"),
+            *module.calls_to("start_processes"),
+        ]
+        for call in calls:
+            targets = [*call.args, *(word.value for word in call.keywords)]
+            for target in targets:
+                found = (
+                    program.resolve(module, target)
+                    if isinstance(target, ast.Name | ast.Attribute)
+                    else None
+                )
+                if (
+                    found is not None
+                    and isinstance(found[1], Function)
+                    and makes_group(program, found[0], found[1], frozenset())
+                ):
+                    yield unknown(
+                        module,
+                        call,
+                        f"the script starts its ranks itself, by {found[1].name}():"
+                        " under a launcher every process would start as many again",
+                    )
+
+
+def makes_group(
+    program: Program, module: Module, function: Function, seen: frozenset[Function]
+) -> bool:
+    """Whether a function makes a process group, also through others."""
+    if function in seen:
+        return False
+    for call in within(function.body, ast.Call):
+        if module.last_name(call.func) == MAKE:
+            return True
+        for where, callee in callees(program, module, call):
+            if makes_group(program, where, callee, seen | {function}):
+                return True
+    return False
+
+
+def in_order(program: Program) -> Iterator[AuditVerdict]:
+    """Groups made twice, and collectives before there is a group or after its end."""
+    script = program.script
+    told: set[ast.Call] = set()
+    scopes: list[tuple[Module, list[ast.stmt]]] = [(script, script.tree.body)]
+    scopes += [(m, f.body) for m in program.modules for f in m.all_functions]
+    for module, body in scopes:
+        events = list(certain_events(program, module, body, frozenset()))
+        made: Event | None = None
+        ended: Event | None = None
+        if not any(kind == MAKE for kind, _, _ in events):
+            continue
+        for event in events:
+            kind, where, call = event
+            if kind == MAKE:
+                if made is not None and ended is None and call not in told:
+                    told.add(call)
+                    yield violated(
+                        where, call, f"the process group exists since line {made[2].lineno}"
+                    )
+                made, ended = made or event, None
+            elif kind == END:
+                ended = event
+            elif call not in told and kind in COLLECTIVES:
+                if made is None:
+                    told.add(call)
+                    yield violated(where, call, f"{kind} runs before the process group is made")
+                elif ended is not None:
+                    told.add(call)
+                    yield violated(
+                        where, call, f"{kind} runs after line {ended[2].lineno} has ended the group"
+                    )
+
+
+def certain_events(
+    program: Program, module: Module, body: list[ast.stmt], seen: frozenset[Function]
+) -> Iterator[Event]:
+    """Makings, collectives and ends that another rank passes for certain, in order."""
+    for call in sorted(within(body, ast.Call), key=lambda c: (c.end_lineno, c.end_col_offset)):
+        if not is_certain(module, call, Role.OTHER) or is_guarded(module, call):
+            continue
+        name = module.last_name(call.func)
+        full = module.dotted(call.func)
+        if name in (MAKE, END) or (
+            name in COLLECTIVES
+            and (full.startswith("torch.") or name in ("DistributedDataParallel",))
+        ):
+            yield name, module, call
+            continue
+        for where, function in callees(program, module, call):
+            if function not in seen:
+                yield from certain_events(program, where, function.body, seen | {function})
+
+
+def is_guarded(module: Module, call: ast.Call) -> bool:
+    """Whether a test before a call asks whether there is a group, or something fails quietly."""
+    return any(
+        mentions(test, word)
+        for test in tests_before(module, call)
+        for word in ("is_initialized", "is_available")
+    ) or any(isinstance(up, ast.Try) for up in module.ancestors(call))

@@ -1,0 +1,284 @@
+"""Each training loop that several ranks reach averages their gradients, once.
+
+What              Every loop that back-propagates and steps on rank 0 and on the others averages the
+                  gradients of its model over the ranks, once: by DDP, FSDP, fully_shard, apex's
+                  wrapper, an all-reduce of the gradients by hand, or a library that does it.
+At run time       Without it every rank trains a model of its own, and the one that saves last wins.
+                  Nothing warns: the losses fall all the same.
+How it is judged  Per loop. A wrap counts if both rank 0 and the others come to it before the loop
+                  and its value can get there: in the same function, in one that calls it, or
+                  returned or kept by another. It does not count if the loop calls the bare model.
+When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap.
+Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, Role
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import (
+    argument,
+    everywhere,
+    is_inside,
+    mentions,
+    names_within,
+    parameters,
+    within,
+)
+from .ranks import (
+    callers_above,
+    exclusive,
+    functions_below,
+    is_certain,
+    is_managed,
+    ranked_loops,
+    ranks_at,
+)
+from .verdict import AuditVerdict, unknown, violated
+
+CODE = "O2"
+WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "replicate")
+REDUCTIONS = ("all_reduce", "all_reduce_coalesced", "reduce_scatter", "reduce_scatter_tensor")
+KEEPING = (ast.Return, ast.Yield, ast.Attribute, ast.Subscript, ast.List, ast.Dict, ast.Tuple)
+
+Wrap = tuple[Module, ast.Call]
+
+
+def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
+    if is_managed(program):
+        return
+    wraps = [wrap for wrap in program.calls_to(*WRAPPERS) if program.is_live(*wrap)]
+    for loop in ranked_loops(program):
+        if reduces_by_hand(program, loop):
+            continue
+        yield from judge(program, loop, wraps)
+    yield from wrapped_twice(program, wraps)
+
+
+def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[AuditVerdict]:
+    module, steps = loop.module, loop.steps
+    near = [wrap for wrap in wraps if may_get_to(program, wrap, loop)]
+    good = [wrap for wrap in near if ranks_at(program, *wrap) >= RANKS]
+    if not good:
+        if is_passed_on(program):
+            yield unknown(
+                module,
+                steps,
+                "a wrapper is passed on as a value; whether this loop gets it could not be told",
+            )
+        elif near:
+            roles = ranks_at(program, *near[0])
+            who = next(iter(roles)).value if roles else "a lone process"
+            yield violated(
+                *near[0],
+                f"only {who} wraps the model of the loop in line {steps.lineno}:"
+                " the ranks' gradients are not averaged",
+            )
+        elif program.unread and not wraps:
+            name = program.unread[0][2]
+            yield unknown(
+                module, steps, f"nothing wraps its model, unless {name} does, which cannot be read"
+            )
+        else:
+            yield violated(
+                module, steps, "several ranks train here, and nothing averages their gradients"
+            )
+        return
+    yield from past_the_wrapper(program, loop, good)
+    if all(in_no_sync(loop, call) for call in loop.backwards):
+        yield violated(
+            module,
+            loop.backwards[0],
+            "each backward stands under no_sync(): gradients are never averaged",
+        )
+
+
+def reduces_by_hand(program: Program, loop: TrainLoop) -> bool:
+    """Whether the loop, or what it calls, reduces gradients or parameters."""
+    body: ast.AST = loop.epochs or loop.steps
+    places: list[tuple[Module, ast.AST]] = [(loop.module, body)]
+    places += functions_below(program, loop.module, body)
+    function = loop.module.function(loop.steps)
+    if function is not None:  # hooks that it registers
+        places.append((loop.module, function))
+        places += functions_below(program, loop.module, function.body)
+    for module, node in places:
+        reduces = any(
+            module.last_name(call.func) in REDUCTIONS for call in everywhere(node, ast.Call)
+        )
+        if reduces and any(
+            mentions(node, word) for word in ("grad", "parameters", "flat_grads", "grads")
+        ):
+            return True
+        if any(mentions(node, word) for word in ("register_hook", "register_comm_hook")):
+            return True
+    return False
+
+
+def may_get_to(program: Program, wrap: Wrap, loop: TrainLoop) -> bool:
+    """Whether a wrapped model can be the one that a loop trains."""
+    module, call = wrap
+    home, place = module.function(call), loop.module.function(loop.steps)
+    if home is None:
+        return loop.module is not module or call.lineno < (loop.steps.end_lineno or 0)
+    if home is place:
+        outer = loop.epochs or loop.steps
+        return call.lineno < (outer.end_lineno or 0)
+    if home in callers_above(program, place):
+        return True
+    return escapes(module, call)
+
+
+def escapes(module: Module, call: ast.Call) -> bool:
+    """Whether a wrapped model leaves the function that wraps it."""
+    stmt = module.statement(call)
+    if not (isinstance(stmt, ast.Assign) and len(stmt.targets) == 1):
+        return True
+    target = stmt.targets[0]
+    function = module.function(call)
+    if not isinstance(target, ast.Name) or function is None:
+        return True
+    for name in names_within(function.body, {target.id}):
+        if not isinstance(name.ctx, ast.Load) or is_inside(name, stmt):
+            continue
+        parent = module.parents[name]
+        if isinstance(parent, ast.Attribute) or (
+            isinstance(parent, ast.Call) and parent.func is name
+        ):
+            continue  # model.parameters(), model(batch)
+        return True
+    return any(target.id in each.names for each in within(function.body, ast.Global))
+
+
+def is_passed_on(program: Program) -> bool:
+    """Whether a wrapper's class is used other than by calling it."""
+    for module in program.modules:
+        for node in module.occurrences(*WRAPPERS, "DDP", "FSDP"):
+            parent = module.parents[node]
+            called = isinstance(parent, ast.Call) and parent.func is node
+            tested = any(
+                isinstance(up, ast.Call) and module.last_name(up.func) in ("isinstance", "type")
+                for up in module.ancestors(node)
+            )
+            known = called or tested or isinstance(parent, ast.Attribute)
+            if isinstance(node.ctx, ast.Load) and not known:
+                return True
+    return False
+
+
+def past_the_wrapper(
+    program: Program, loop: TrainLoop, wraps: list[Wrap]
+) -> Iterator[AuditVerdict]:
+    """A loop that calls the module inside its wrapper, or the model that was wrapped elsewhere."""
+    module = loop.module
+    function = module.function(loop.steps)
+    calls = within(loop.steps.body, ast.Call)
+    called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+    inner = [
+        call
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "module"
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id not in called
+    ]
+    local = [wrap for wrap in wraps if wrap[0] is module and module.function(wrap[1]) is function]
+    names = {wrapped_name(*wrap) for wrap in local}
+    for call in inner:
+        assert isinstance(call.func, ast.Attribute)
+        name = module.text(call.func.value)
+        if name in names or (function is not None and name in parameters(function)):
+            yield violated(
+                module,
+                call,
+                f"`{name}.module` is called past the wrapper: gradients are not averaged",
+            )
+    if len(local) != len(wraps) or len(local) != 1:
+        return
+    _, wrap = local[0]
+    target = wrapped_name(*local[0])
+    bare = argument(wrap, 0, "module")
+    if (
+        target
+        and isinstance(bare, ast.Name)
+        and bare.id != target
+        and bare.id in called
+        and all(
+            isinstance(module.parents[name], ast.Attribute)
+            for name in names_within(loop.steps.body, {target})
+        )
+        and not any(
+            isinstance(stmt.value, ast.Name) and stmt.value.id == target
+            for stmt in within(module.scope_statements(loop.steps), ast.Assign)
+        )
+    ):
+        at = next(c for c in calls if isinstance(c.func, ast.Name) and c.func.id == bare.id)
+        yield violated(
+            module,
+            at,
+            f"`{bare.id}` is called, and the wrapped model is `{target}`: gradients are"
+            " not averaged",
+        )
+
+
+def wrapped_name(module: Module, call: ast.Call) -> str:
+    """The plain name that a wrapped model is bound to, or the empty string."""
+    stmt = module.statement(call)
+    if isinstance(stmt, ast.Assign) and stmt.value is call and len(stmt.targets) == 1:
+        target = stmt.targets[0]
+        return target.id if isinstance(target, ast.Name) else ""
+    return ""
+
+
+def in_no_sync(loop: TrainLoop, call: ast.Call) -> bool:
+    """Whether a backward always stands under ``with model.no_sync():``."""
+    for up in loop.module.ancestors(call):
+        if up is loop.steps:
+            return False
+        if isinstance(up, ast.With):
+            for item in up.items:
+                context = item.context_expr
+                if isinstance(context, ast.Call) and loop.module.last_name(context.func) == (
+                    "no_sync"
+                ):
+                    return True
+    return False
+
+
+def wrapped_twice(program: Program, wraps: list[Wrap]) -> Iterator[AuditVerdict]:
+    """A model that the same process wraps a second time."""
+    for number, (module, second) in enumerate(wraps):
+        if module.last_name(second.func) == "fully_shard":
+            continue
+        inside = argument(second, 0, "module")
+        if isinstance(inside, ast.Call) and module.last_name(inside.func) in WRAPPERS[:2]:
+            yield violated(module, second, "the model is wrapped twice")
+            continue
+        for where, first in wraps[:number]:
+            if (
+                where is module
+                and module.function(first) is module.function(second)
+                and wrapped_name(module, first)
+                and isinstance(inside, ast.Name)
+                and inside.id == wrapped_name(module, first) == wrapped_name(module, second)
+                and len(module.stores.get((module.function(first), inside.id), ())) <= 3
+                and not exclusive(module, first, second)
+                and all(is_certain(module, call, Role.OTHER) for call in (first, second))
+                and not rebound_between(module, first, second, inside.id)
+            ):
+                yield violated(
+                    module, second, f"`{inside.id}` is wrapped already, in line {first.lineno}"
+                )
+
+
+def rebound_between(module: Module, first: ast.Call, second: ast.Call, name: str) -> bool:
+    """Whether a name gets another value between two calls."""
+    stores = module.stores.get((module.function(first), name), ())
+    return any(
+        first.lineno < store.lineno < second.lineno
+        for store in stores
+        if module.statement(store) not in (module.statement(first), module.statement(second))
+    )

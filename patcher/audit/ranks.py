@@ -1,0 +1,323 @@
+"""What several obligations ask: which ranks there are, who comes to a place, what names a rank."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from enum import Enum
+
+from ..analysis.loaders import argument_for_parameter
+from ..analysis.program import Program
+from ..analysis.rank_reach import (
+    ALL_UNKNOWN,
+    QUERIES,
+    RANKS,
+    UNKNOWN,
+    Role,
+    roles_reaching,
+    value_for_role,
+    values_by_role,
+)
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, parameters, within
+
+# Libraries that make the ranks, wrap the model and deal the data by calls of their own.
+MANAGERS = {"accelerate", "lightning", "pytorch_lightning", "deepspeed", "horovod", "fairscale"}
+MANAGING_CALLS = (
+    *("Accelerator", "Fabric", "Trainer", "Seq2SeqTrainer", "SFTTrainer"),
+    *("prepare", "DistributedOptimizer", "init_distributed"),
+)
+# Names of things that differ between ranks, or may; where one occurs nothing is certain.
+OF_A_RANK = re.compile(
+    r"rank|gpu|proc|worker|shard|node|device|pid|uuid|host|time|date|now|tmp|temp|split|part"
+    r"|card|local|replica",
+    re.IGNORECASE,
+)
+# Names of a test by which a process asks whether it is the first.
+OF_THE_FIRST = re.compile(
+    r"rank|main|master|primary|first|leader|chief|zero|process|distributed|worker", re.IGNORECASE
+)
+MAX_DEPTH = 8
+
+
+class Truth(Enum):
+    """An answer to a question about a program."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+def process_groups(program: Program) -> list[tuple[Module, ast.Call]]:
+    """The calls that make a process group and that the program may come to."""
+    return [
+        (module, call)
+        for module, call in program.calls_to("init_process_group")
+        if program.is_live(module, call)
+    ]
+
+
+def is_managed(program: Program) -> bool:
+    """Whether a library makes the ranks, wraps and deals: accelerate, DeepSpeed, Lightning, …"""
+    return any(
+        MANAGERS & module.imported_packages or module.calls_to(*MANAGING_CALLS)
+        for module in program.modules
+    )
+
+
+def has_several_ranks(program: Program) -> bool:
+    """Whether several ranks run the program, in a group that it makes itself."""
+    return bool(process_groups(program))
+
+
+def ranked_loops(program: Program) -> Iterator[TrainLoop]:
+    """The training loops that rank 0 and the others both come to, and that take steps."""
+    if not has_several_ranks(program):
+        return
+    for loop in program.train_loops:
+        if (
+            program.is_live(loop.module, loop.steps)
+            and roles_reaching(program, loop.module, loop.steps) >= RANKS
+            and takes_steps(loop)
+        ):
+            yield loop
+
+
+def takes_steps(loop: TrainLoop) -> bool:
+    """Whether an optimizer steps in the loop: a loop that only attacks inputs takes none."""
+    around: ast.AST = loop.epochs or loop.steps
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+        for call in everywhere(around, ast.Call)
+    )
+
+
+def ranks_at(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:
+    """Which of rank 0 and the others may come to a place."""
+    return roles_reaching(program, module, node) & RANKS
+
+
+def is_certain(module: Module, node: ast.AST, role: Role) -> bool:
+    """Whether a process of this role comes to ``node`` each time its function runs.
+
+    No loop, handler or test of unknown value stands around it; exits above are not looked for.
+    """
+    child: ast.AST = node
+    for up in module.ancestors(node):
+        if isinstance(up, FUNCTIONS):
+            break
+        if isinstance(up, ast.If | ast.IfExp) and child is not up.test:
+            value = value_for_role(module, up.test, role)
+            body = up.body if isinstance(up.body, list) else [up.body]
+            in_body = any(item is child for item in body)
+            if value is UNKNOWN or bool(value) is not in_body:
+                return False
+        if isinstance(up, ast.For | ast.While | ast.ExceptHandler | ast.Lambda | ast.BoolOp):
+            return False
+        child = up
+    return True
+
+
+def callees(program: Program, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
+    """The functions of the program that a call certainly runs one of."""
+    owner = module.enclosing_class(call)
+    func = call.func
+    if (
+        isinstance(func, ast.Attribute)
+        and isinstance(func.value, ast.Name)
+        and func.value.id == "self"
+        and owner is not None
+    ):
+        return [
+            (module, member)
+            for member in owner.body
+            if isinstance(member, FUNCTIONS) and member.name == func.attr
+        ]
+    found = program.resolve(module, func)
+    if found is None:
+        return []
+    where, definition = found
+    if isinstance(definition, FUNCTIONS):
+        return [(where, definition)]
+    if isinstance(definition, ast.ClassDef):
+        return [
+            (where, member)
+            for member in definition.body
+            if isinstance(member, FUNCTIONS) and member.name == "__init__"
+        ]
+    return []
+
+
+def callers_above(program: Program, function: Function | None) -> set[Function]:
+    """The functions that call a function, also through others."""
+    found: set[Function] = set()
+    pending = [] if function is None else [function]
+    while pending:
+        for module, call in program.callers(pending.pop()):
+            caller = module.function(call)
+            if caller is not None and caller not in found:
+                found.add(caller)
+                pending.append(caller)
+    return found
+
+
+def functions_below(
+    program: Program, module: Module, node: ast.AST | list[ast.stmt]
+) -> set[tuple[Module, Function]]:
+    """The functions that calls in ``node`` run, also through others."""
+    found: set[tuple[Module, Function]] = set()
+    pending = [(module, call) for call in within(node, ast.Call)]
+    while pending:
+        where, call = pending.pop()
+        for callee in callees(program, where, call):
+            if callee not in found:
+                found.add(callee)
+                pending += [(callee[0], each) for each in within(callee[1].body, ast.Call)]
+    return found
+
+
+def names_rank(
+    program: Program,
+    module: Module,
+    node: ast.AST,
+    depth: int = 0,
+    seen: frozenset[str] = frozenset(),
+) -> bool:
+    """Whether the value of an expression may differ between ranks, as far as names tell.
+
+    Variables, parameters and attributes are followed to their values. A name that sounds of a rank,
+    a card, a process or a time counts, so that only True may be wrong.
+    """
+    if depth > MAX_DEPTH:
+        return True
+    for part in everywhere(node, ast.Attribute):
+        if OF_A_RANK.search(part.attr) and part.attr not in ("split", "splitext", "partition"):
+            return True
+    for text in everywhere(node, ast.Constant):
+        if isinstance(text.value, str) and re.search(r"RANK|WORLD|%p|\{rank", text.value):
+            return True
+    for call in everywhere(node, ast.Call):
+        if module.last_name(call.func) in QUERIES:
+            return True
+        for where, function in callees(program, module, call):
+            if function.name not in seen and returns_rank(
+                program, where, function, depth, seen | {function.name}
+            ):
+                return True
+    for name in everywhere(node, ast.Name):
+        if isinstance(name.ctx, ast.Load) and name.id not in seen:
+            if OF_A_RANK.search(name.id) and name.id not in module.aliases:
+                return True
+            if _value_names_rank(program, module, name, depth, seen | {name.id}):
+                return True
+    return False
+
+
+def returns_rank(
+    program: Program, module: Module, function: Function, depth: int, seen: frozenset[str]
+) -> bool:
+    """Whether what a function returns may differ between ranks."""
+    return any(
+        result.value is not None and names_rank(program, module, result.value, depth + 1, seen)
+        for result in within(function.body, ast.Return)
+    )
+
+
+def _value_names_rank(
+    program: Program, module: Module, name: ast.Name, depth: int, seen: frozenset[str]
+) -> bool:
+    function = module.function(name)
+    while True:
+        for store in module.stores.get((function, name.id), ()):
+            stmt = module.statement(store)
+            value = getattr(stmt, "value", None) or getattr(stmt, "iter", None)
+            if value is not None and names_rank(program, module, value, depth + 1, seen):
+                return True
+        if function is None or (function, name.id) in module.stores:
+            return False
+        if name.id in parameters(function):
+            return any(
+                (value := argument_for_parameter(module, function, call, name.id)) is not None
+                and names_rank(program, where, value, depth + 1, seen)
+                for where, call in program.callers(function)
+            )
+        function = module.function(function)
+
+
+def unknown_guard(program: Program, module: Module, node: ast.AST) -> ast.expr | None:
+    """A test before ``node`` that may ask for the rank, and whose answer cannot be told.
+
+    Tests around it, those whose branch ends the block above it, and those of its callers.
+    """
+    return _unknown_guard(program, module, node, frozenset())
+
+
+def _unknown_guard(
+    program: Program, module: Module, node: ast.AST, seen: frozenset[Function]
+) -> ast.expr | None:
+    function = module.function(node)
+    for test in tests_before(module, node):
+        if values_by_role(module, test) is ALL_UNKNOWN and asks_for_the_first(test):
+            return test
+    if function is None or function in seen:
+        return None
+    for where, call in program.callers(function):
+        found = _unknown_guard(program, where, call, seen | {function})
+        if found is not None:
+            return found
+    return None
+
+
+def asks_for_the_first(test: ast.expr) -> bool:
+    """Whether the names in a test sound as if it asked which process this is."""
+    return any(
+        OF_THE_FIRST.search(name)
+        for name in (
+            *(each.id for each in everywhere(test, ast.Name)),
+            *(each.attr for each in everywhere(test, ast.Attribute)),
+        )
+    )
+
+
+def tests_before(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    """The tests around a node in its function, and those above it whose branch leaves the block."""
+    child: ast.AST = node
+    for up in module.ancestors(node):
+        if isinstance(up, ast.If | ast.IfExp | ast.While) and child is not up.test:
+            yield up.test
+        for stmts in (getattr(up, "body", None), getattr(up, "orelse", None)):
+            if isinstance(stmts, list) and any(stmt is child for stmt in stmts):
+                for stmt in stmts[: stmts.index(child)]:
+                    if isinstance(stmt, ast.If) and leaves(stmt):
+                        yield stmt.test
+        if isinstance(up, FUNCTIONS):
+            break
+        child = up
+
+
+def leaves(stmt: ast.If) -> bool:
+    """Whether a branch of a test ends in a return, a raise, or the end of the process."""
+    for body in (stmt.body, stmt.orelse):
+        last = body[-1] if body else None
+        if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
+            return True
+    return False
+
+
+def is_in(node: ast.AST, other: ast.AST) -> bool:
+    """Whether a node is another one, or inside of it."""
+    return node is other or is_inside(node, other)
+
+
+def exclusive(module: Module, first: ast.AST, second: ast.AST) -> bool:
+    """Whether two places stand in different branches of one test, so that one run takes one."""
+    for up in module.ancestors(first):
+        if isinstance(up, ast.If) and is_inside(second, up):
+            in_body = [any(is_in(node, stmt) for stmt in up.body) for node in (first, second)]
+            in_else = [any(is_in(node, stmt) for stmt in up.orelse) for node in (first, second)]
+            return (in_body[0] and in_else[1]) or (in_else[0] and in_body[1])
+        if isinstance(up, ast.IfExp) and is_inside(second, up):
+            return True
+    return False
