@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import attrs
 import click
 from attrs import frozen
 
@@ -19,6 +20,7 @@ from ...patcher.api import patch as patch_script
 from ...recipes.load import load
 from ..backends import command as commands
 from ..planning.plan import solve
+from ..stop_signals import unwinding
 from ..verify import trace_compare as compare
 from ..verify.traced_run import StartRun, TracedRun, run_traced, traced_command, tracer_prefix
 
@@ -71,6 +73,7 @@ def demo(ctx: click.Context, variant: str, output: Path | None) -> None:
 
     Needs no network, GPU or data. Exit status: 0 if every line of the closing table holds, else 1.
     """
+    ctx.with_resource(unwinding())
     from rich.console import Console
 
     if output is not None and output.exists() and any(output.iterdir()):
@@ -176,7 +179,7 @@ class DemoFolder:
             commands.ScriptCall(load(self.recipe), self.script, plan, run_folder, arguments),
             commands.ProcessOptions(module_prefix=tracer),
         )
-        return self.start(what, run_folder)
+        return self._start(what, run_folder)
 
     def group_of_one(self, name: str, accumulation: int) -> TracedRun:
         """One process in a process group of one, with dropout off."""
@@ -184,7 +187,13 @@ class DemoFolder:
         arguments = self.arguments(name, GLOBAL_BATCH // accumulation, accumulation)
         options = ["--no-dropout", "--threads", "1"]
         what = traced_command(self.script, arguments, run_folder, world=1, options=options)
-        return self.start(what, run_folder)
+        return self._start(what, run_folder)
+
+    def _start(self, command: commands.Command, run_folder: Path) -> TracedRun:
+        temporary = self.folder / "tmp"  # else what a run leaves there outlives the demo
+        temporary.mkdir(exist_ok=True)
+        env = command.env | {"TMPDIR": str(temporary)}
+        return self.start(attrs.evolve(command, env=env), run_folder)
 
 
 @contextlib.contextmanager

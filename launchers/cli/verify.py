@@ -12,6 +12,7 @@ import attrs
 import click
 
 from ...errors import InputError
+from ..stop_signals import unwinding
 from ..verify.report import as_json, show
 
 
@@ -159,6 +160,7 @@ def verify(
 
     Exit status: 0 all promises hold, 1 one is broken, 2 it cannot run or something is unproven.
     """
+    ctx.with_resource(unwinding())
     from rich.console import Console
 
     from ...patcher.api import split_codes

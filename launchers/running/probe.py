@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 
 from ...errors import InputError
 from ..backends import command
@@ -21,9 +20,11 @@ from ..planning.planner import FullPlan, PlanRequest, make_plan
 from ..planning.throughput import Throughput
 from ..script.arguments import parse_flags
 from ..script.flags import set_flag
+from ..stop_signals import stop_if_signalled, unwinding
 from .run_record import utc_now
-from .runner import LOG, OutputOptions, run
+from .runner import LOG, OutputOptions, RunLimits, run
 
+_GRACE = 1.0  # seconds that a stopped probe has to end in
 _TAIL = 5  # lines of a failed probe that are shown
 
 CommandBuilder = Callable[[Path, tuple[str, ...]], Command]
@@ -43,6 +44,7 @@ class ProbeResult:
     power: float | None
 
 
+@unwinding()
 def probe_plan(
     asked: PlanRequest, devices: Devices, steps: int, backend: str | None = None
 ) -> FullPlan:
@@ -53,7 +55,7 @@ def probe_plan(
 
     Raises:
         InputError: the script ends before, or there is no plan.
-        click.exceptions.Exit: the user stopped it.
+        SystemExit: the user stopped it.
 
     """
     first = make_plan(asked, devices)
@@ -103,7 +105,7 @@ def measure(build: CommandBuilder, steps: int, cards: Sequence[int]) -> ProbeRes
 
     Raises:
         InputError: the script ends before.
-        click.exceptions.Exit: the user stopped it.
+        SystemExit: the user stopped it.
 
     """
     with tempfile.TemporaryDirectory(prefix="ddpfix-probe-") as name:
@@ -112,11 +114,11 @@ def measure(build: CommandBuilder, steps: int, cards: Sequence[int]) -> ProbeRes
         outcome = run(
             build(folder / "run", prefix),
             folder / "run",
+            limits=RunLimits(grace=_GRACE),
             output=OutputOptions(quiet=True),
             cards=cards,
         )
-        if outcome.cause.startswith("stopped by"):
-            raise click.exceptions.Exit(outcome.status)
+        stop_if_signalled()
         ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
         if outcome.status or not ranks:
             raise InputError(_failure_message(folder / "run" / LOG, outcome.cause, steps))

@@ -12,9 +12,12 @@ from attrs import frozen
 from ..backends.command import Command, stale_variables
 from ..backends.registry import launcher_command
 from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
+from ..stop_signals import stop_if_signalled
 from ..trace.read import RankTrace, read
 
 TRACE_FOLDER = "trace"
+STOP_GRACE = 1.0
+"""Seconds that a stopped run has to end in: nothing that it does is wanted any more."""
 GROUP_OF_ONE = {
     "RANK": "0",
     "LOCAL_RANK": "0",
@@ -85,9 +88,14 @@ def traced_command(
 def run_traced(traced: Command, folder: Path) -> TracedRun:
     """Run a command of the tracer quietly, to its end, and read its trace.
 
-    Raises InputError when the program cannot be started or left no trace.
+    Raises InputError when the program cannot be started or left no trace, and SystemExit when a
+    signal stopped the run: no further one is to begin.
     """
-    outcome = run(traced, folder, limits=RunLimits(grace=10.0), output=OutputOptions(quiet=True))
+    limits = RunLimits(grace=STOP_GRACE)
+    outcome = run(traced, folder, limits=limits, output=OutputOptions(quiet=True))
+    stop_if_signalled()
+    if outcome.cause.startswith("stopped by"):
+        raise SystemExit(outcome.status)
     return TracedRun(outcome, tuple(read(folder / TRACE_FOLDER)), folder)
 
 
