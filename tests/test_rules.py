@@ -1099,6 +1099,7 @@ REPORTED = [
         def f(model):
             with open(path, 'wb') as file:
                 torch.save(model, file)
+                torch.save(args, file)
         """),
     ("DF901", "an update that torch does not have",
         "from transformers import AdamW\nAdamW(p, correct_bias=False)"),

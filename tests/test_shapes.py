@@ -96,7 +96,7 @@ SHAPES = (
     Shape("wrapped_where_made", accumulation=""),
     Shape("two_encoders", accumulation="", unsafe=True),  # all ranks' negatives
 )
-REFUSED = {"mp_spawn": "DF103"}
+REFUSED = {"mp_spawn": "DF105"}
 
 
 @frozen

@@ -22,6 +22,7 @@ from ..source.files import Source, folder_of
 from ..source.replacement import replace_all
 from .check import check, select_rules
 from .rounds import apply_round, apply_rounds
+from .unpatchable import reason_not_to_begin
 
 MAX_ROUNDS = 6  # edits that ask for more do not settle
 
@@ -108,6 +109,10 @@ def patch(
     def refuse(reason: str) -> Patch:
         return Patch(path, findings_before, findings_after, (), reason)
 
+    if any(finding.edits for finding in findings_before) and (
+        reason := reason_not_to_begin(original)
+    ):
+        return refuse(reason)
     try:
         program = apply_rounds(original, share_batches, texts) if exact else original
         if exact:

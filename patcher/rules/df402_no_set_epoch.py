@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
-from ..editing.edits import Import, Insert
+from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, is_within
+from ..source.tree import Function, below, bound_names, is_within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -47,6 +47,14 @@ def findings(program: Program) -> Iterator[Finding]:
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
             continue
         kind = loader.module.text(loader.distributed_samplers[0].func)
+        if not name:
+            yield Finding(
+                module,
+                epochs,
+                f"each epoch makes a new {kind}, which deals the first epoch's order",
+                name_loader(loop, kind, number),
+            )
+            continue
         sampler = f"{name}.sampler"
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
         is_made_inside = module is loop.module and name in bound_names(epochs)
@@ -62,6 +70,26 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name} is shuffled by a {kind} that never learns the epoch",
             (insert, *imports),
         )
+
+
+def name_loader(loop: TrainLoop, kind: str, number: str) -> tuple[Edit, ...]:
+    """Edits of ``for batch in DataLoader(…)`` that give the loader a name to set its epoch by."""
+    module, loader = loop.module, loop.loader
+    if loader is None or loader.module is not module or not isinstance(loop.steps, ast.For):
+        return ()
+    name = "train_loader"
+    if loader.call not in below(loop.steps.iter) or name in names_of(module):
+        return ()
+    code = (
+        f"{name} = {module.text(loader.call)}\n"
+        f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
+    )
+    return (Insert(loop.steps, code), Rewrite(loader.call, name))
+
+
+def names_of(module: Module) -> set[str]:
+    """All names that a module binds or reads."""
+    return {name.id for name in module.nodes(ast.Name)}
 
 
 def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:

@@ -5,21 +5,24 @@ At run time  Ranks that write the same path tear it; a reader, or a resumed run,
              after a crash. 2 of 6 runs of an unpatched script died so.
 Example      torch.save(model_to_save.state_dict(), output_dir)
 Fix          Rank 0 writes a complete file beside it and renames it; rank 0 alone calls
-             save_pretrained.
+             save_pretrained. A buffer in memory, and a path that names the rank, are left alone.
 Fix safety   Safe: a lone process leaves the same bytes under the same name.
 Source       os.replace (atomic on one file system)
 """
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.written_paths import is_memory, is_open_file, names_rank
+from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..fixes.statements import save_on_main
 from ..source.module import Module
-from ..source.tree import argument, within
+from ..source.tree import argument, argument_values, everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
@@ -36,17 +39,44 @@ def findings(program: Program) -> Iterator[Finding]:
             path = argument(call, 1, "f")
             by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
             because = "every rank writes it" if by_all_ranks else "written in place"
-            is_path = path is not None and not is_open_file(module, path)
-            yield Finding(module, call, because, save_on_main(module, call) if is_path else ())
+            if path is None:
+                yield Finding(module, call, because)
+            elif is_memory(module, path) or names_rank(program, module, path):
+                continue
+            elif is_open_file(module, path):
+                edits = save_instead_of_opening(module, call, path)
+                yield Finding(module, call, because, edits, severity=Severity.DEGRADED)
+            else:
+                yield Finding(module, call, because, save_on_main(module, call))
 
 
-def is_open_file(module: Module, path: ast.expr) -> bool:
-    """Whether ``path`` is not a path, but a file that a ``with`` of the function opens."""
-    return any(
-        type(file := item.optional_vars) is type(path) and module.text(file) == module.text(path)
-        for node in within(module.scope_statements(path), ast.With)
-        for item in node.items
-    )
+def save_instead_of_opening(module: Module, call: ast.Call, file: ast.expr) -> tuple[Edit, ...]:
+    """Edits of ``with open(path, "wb") as f: torch.save(obj, f)``, if there is no more to it.
+
+    Where there is, DF602 leaves the file to rank 0.
+    """
+    stmt = module.statement(call)
+    opening = module.parents[stmt]
+    if not (
+        isinstance(opening, ast.With)
+        and opening.body == [stmt]
+        and isinstance(stmt, ast.Expr)
+        and stmt.value is call
+        and len(opening.items) == 1
+        and stmt.lineno == opening.items[0].context_expr.lineno + 1  # no comment between
+        and isinstance(file, ast.Name)
+        and len(call.args) == 2
+        and not call.keywords
+    ):
+        return ()
+    opened = opening.items[0].context_expr
+    if not isinstance(opened, ast.Call) or module.dotted(opened.func) != "open":
+        return ()
+    path, mode = argument(opened, 0, "file"), argument(opened, 1, "mode")
+    if path is None or not (isinstance(mode, ast.Constant) and mode.value == "wb"):
+        return ()
+    code = f"save_on_main({module.text(call.args[0])}, {module.text(path)})"
+    return (Replace(opening, code), Define("save_on_main"))
 
 
 def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]:
@@ -54,7 +84,31 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
     for call in module.calls_to("save_pretrained"):
         if Role.OTHER not in roles_reaching(program, module, call):
             continue
+        path = argument(call, 0, "save_directory")
+        if keyword(call, "is_main_process") or (path and names_rank(program, module, path)):
+            continue
         stmt = module.statement(call)
+        because = "every rank writes the folder"
         is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
         edits = only_on_main(stmt) if is_whole_statement else ()
-        yield Finding(module, call, "every rank writes the folder", edits)
+        if gather := call_that_may_gather(module, call):
+            because += f"; {module.text(gather)} may need all of them"
+            edits = ()
+        yield Finding(module, call, because, edits)
+
+
+def call_that_may_gather(module: Module, save: ast.Call) -> ast.Call | None:
+    """A call in the arguments that gets the model, and may collect its weights from all ranks.
+
+    Accelerate's ``get_state_dict(model)`` does, for weights that are dealt among ranks.
+    """
+    models = {node.id for node in everywhere(save.func, ast.Name)}
+    for value in argument_values(save):
+        for call in everywhere(value, ast.Call):
+            gets = {n.id for each in argument_values(call) for n in everywhere(each, ast.Name)}
+            known = isinstance(call.func, ast.Name) and (
+                call.func.id in dir(builtins) or call.func.id in module.functions
+            )
+            if gets & models and not known:
+                return call
+    return None

@@ -24,6 +24,7 @@ from ..analysis.rank_reach import (
     roles_reaching,
     roles_reaching_in_function,
 )
+from ..analysis.written_paths import names_rank
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
@@ -69,6 +70,9 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to("open"):
             if not is_for_writing(module, call) or is_rank_dependent(module, call):
                 continue
+            path = path_of(call)
+            if path is None or names_rank(program, module, path):
+                continue
             if everyone_writes(program, module, call):
                 yield from single_writer(program, module, call)
         yield from log_handlers(program, module)
@@ -95,7 +99,10 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
     groups = [call for _, call in program.calls_to("init_process_group")]
     for call in module.calls_to(*HANDLER_CLASSES):
-        if not groups or path_of(call) is None or is_rank_dependent(module, call):
+        path = path_of(call)
+        if not groups or path is None or is_rank_dependent(module, call):
+            continue
+        if names_rank(program, module, path):
             continue
         if roles_reaching(program, module, call) < RANKS:
             continue

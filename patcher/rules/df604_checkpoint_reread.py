@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.written_paths import is_memory
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
@@ -28,9 +29,15 @@ def findings(program: Program) -> Iterator[Finding]:
     savers = saving_functions(program)
     folders = saved_folders(program)
     for module in program.modules:
-        saves = saving_calls(module, savers)
+        saves = [
+            call
+            for call in saving_calls(module, savers)
+            if not is_in_memory(module, argument(call, 1, "f"))
+        ]
         for call in module.calls_to("load"):
             if module.dotted(call.func) != "torch.load":
+                continue
+            if is_in_memory(module, argument(call, 0, "f")):
                 continue
             last = last_argument(call)
             if last is not None and argument(call, 1, "map_location") is None:
@@ -58,10 +65,15 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
+def is_in_memory(module: Module, target: ast.expr | None) -> bool:
+    """Whether a checkpoint goes to a buffer, which each rank has for itself."""
+    return target is not None and is_memory(module, target)
+
+
 def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
     """``torch.load``, or from_pretrained of a folder that the program saved or loops over."""
     if module.dotted(call.func) == "torch.load":
-        return True
+        return not is_in_memory(module, argument(call, 0, "f"))
     path = argument(call, 0, "pretrained_model_name_or_path")
     if path is None or not module.dotted(call.func).endswith("from_pretrained"):
         return False

@@ -1,0 +1,102 @@
+"""What a write goes to: memory, an open file, or a path that names the rank."""
+
+from __future__ import annotations
+
+import ast
+
+from ..source.module import Module
+from ..source.tree import argument, below, parameters, within
+from .loaders import argument_for_parameter
+from .program import Program
+from .rank_reach import Role, value_for_role
+
+MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
+UNIQUE = ("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory")
+MAX_DEPTH = 4  # names that stand for names
+
+
+def is_memory(module: Module, target: ast.expr) -> bool:
+    """Whether a value is a buffer in memory, or a file that nobody else can name."""
+    return any(
+        isinstance(value, ast.Call) and module.last_name(value.func) in MEMORY
+        for value in values_of(module, target)
+    )
+
+
+def is_open_file(module: Module, target: ast.expr) -> bool:
+    """Whether a value is a file that the function has opened, rather than a path."""
+    return any(
+        isinstance(value, ast.Call) and module.last_name(value.func) == "open"
+        for value in values_of(module, target)
+    ) or any(
+        type(file := item.optional_vars) is type(target)
+        and module.text(file) == module.text(target)
+        for node in within(module.scope_statements(target), ast.With)
+        for item in node.items
+    )
+
+
+def values_of(module: Module, target: ast.expr) -> list[ast.expr]:
+    """What a name may stand for, also as ``with … as name``; or the expression itself."""
+    if isinstance(target, ast.Attribute):
+        return module.attribute_values.get(target.attr, [])
+    if not isinstance(target, ast.Name):
+        return [target]
+    opened = [
+        item.context_expr
+        for node in within(module.scope_statements(target), ast.With)
+        for item in node.items
+        if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id
+    ]
+    return [*module.alternatives(target, target), *opened]
+
+
+def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0) -> bool:
+    """Whether a path differs between ranks, so that each of them writes a file of its own."""
+    if depth > MAX_DEPTH:
+        return False
+    for node in below(path):
+        if isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE:
+            return True
+        if not isinstance(node, ast.expr) or isinstance(node, ast.IfExp):
+            continue
+        first, second = (value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER))
+        are_numbers = type(first) is int and type(second) is int  # neither unknown nor a test
+        if are_numbers and first != second:
+            return True
+        if isinstance(node, ast.Name) and (
+            is_given_rank(module, node)
+            or any(
+                names_rank(program, module, value, depth + 1)
+                for value in module.alternatives(node, node)
+            )
+            or is_parameter_with_rank(program, module, node, depth)
+        ):
+            return True
+    return False
+
+
+def is_given_rank(module: Module, name: ast.Name) -> bool:
+    """Whether the function of a name makes its process group with it: ``rank=gpu``."""
+    function = module.function(name)
+    return function is not None and any(
+        module.function(call) is function
+        and (rank := argument(call, 3, "rank")) is not None
+        and any(isinstance(part, ast.Name) and part.id == name.id for part in below(rank))
+        for call in module.calls_to("init_process_group")
+    )
+
+
+def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, depth: int) -> bool:
+    """Whether all calls of the function pass a path with the rank for this parameter."""
+    function = module.function(name)
+    if function is None or name.id not in parameters(function):
+        return False
+    passed = [
+        (where, argument_for_parameter(module, function, call, name.id))
+        for where, call in program.callers(function)
+    ]
+    return bool(passed) and all(
+        value is not None and names_rank(program, where, value, depth + 1)
+        for where, value in passed
+    )

@@ -1,0 +1,35 @@
+"""A loader is told to shuffle beside its sampler.
+
+What         DataLoader(…, sampler=DistributedSampler(…), shuffle=True).
+At run time  ValueError as soon as the loader is made: sampler option is mutually exclusive with
+             shuffle.
+Example      DataLoader(data, sampler=train_sampler, batch_size=32, shuffle=True)
+Fix          The sampler shuffles; the loader does not.
+Fix safety   Safe: no process came past this line.
+Source       torch.utils.data.DataLoader (shuffle)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..editing.edits import Rewrite
+from ..findings import Finding, Safety, Severity
+from ..source.tree import argument, keyword
+
+CODE, SEVERITY, SAFETY = "DF407", Severity.ERROR, Safety.SAFE
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    for module, call in program.calls_to("DataLoader"):
+        shuffle, sampler = keyword(call, "shuffle"), argument(call, 3, "sampler")
+        if shuffle is None or sampler is None or not is_true(shuffle.value):
+            continue
+        values = module.alternatives(sampler, sampler) or [sampler]
+        if all(isinstance(value, ast.Call) for value in values):  # and never None
+            because = f"its sampler is {module.text(values[-1])}"
+            yield Finding(module, call, because, (Rewrite(shuffle.value, "False"),))
+
+
+def is_true(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True

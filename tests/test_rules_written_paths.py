@@ -1,0 +1,222 @@
+"""Where writes go (DF601, DF602, DF604), loaders without a name (DF402), and ranks of a script."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from cases import changes, fixed, found
+
+NOOP = [
+    ("DF601", "memory is no file", """
+        import io, torch
+        def f(model):
+            buffer = io.BytesIO()
+            torch.save(model, buffer)
+        """),
+    ("DF601", "memory that a with statement holds", """
+        import tempfile, torch
+        with tempfile.TemporaryFile() as buffer:
+            torch.save(model, buffer)
+        """),
+    ("DF601", "each rank has a file of its own", """
+        import torch
+        torch.save(part, f"part_{args.local_rank}.pt")
+        """),
+    ("DF601", "a path with the rank has a name", """
+        import os, torch
+        def f(part):
+            rank = torch.distributed.get_rank()
+            name = f"{rank}.pt"
+            path = os.path.join("parts", name)
+            torch.save(part, path)
+        """),
+    ("DF601", "the number of a spawned process", """
+        import torch
+        def worker(gpu, n):
+            torch.distributed.init_process_group("gloo", rank=gpu, world_size=n)
+            torch.save(part, "part%d.pt" % gpu)
+        """),
+    ("DF601", "every caller names the rank", """
+        import torch
+        def write(part, path):
+            torch.save(part, path)
+        write(part, f"{args.rank}.pt")
+        write(part, path=f"other{args.rank}.pt")
+        """),
+    ("DF601", "a library that writes on its main process", """
+        import torch
+        accelerator.unwrap_model(model).save_pretrained(
+            "out", is_main_process=accelerator.is_main_process)
+        """),
+    ("DF602", "a log of each rank", """
+        import torch, logging
+        torch.distributed.init_process_group("gloo")
+        with open(f"log{torch.distributed.get_rank()}.txt", "w") as file:
+            file.write("x")
+        handler = logging.FileHandler("log%s" % args.rank)
+        """),
+    ("DF604", "memory that each rank has for itself", """
+        import io, torch
+        def f(model, other):
+            buffer = io.BytesIO()
+            torch.save(model, buffer)
+            other.load_state_dict(torch.load(buffer))
+        """),
+    ("DF407", "no sampler, one that may be none, and no shuffling", """
+        from torch.utils.data import DataLoader, DistributedSampler
+        sampler = DistributedSampler(data) if several else None
+        DataLoader(data, shuffle=True)
+        DataLoader(data, shuffle=True, sampler=None)
+        DataLoader(data, shuffle=True, sampler=sampler)
+        DataLoader(data, shuffle=sampler is None, sampler=DistributedSampler(data))
+        """),
+    ("DF105", "processes that join no group", """
+        import torch
+        from multiprocessing import Process
+        def read(path):
+            return open(path).read()
+        def main():
+            torch.distributed.init_process_group("gloo")
+            Process(target=read, args=(path,)).start()
+        main()
+        """),
+    ("DF105", "somebody else's spawn", """
+        import torch, mine
+        def worker(rank):
+            torch.distributed.init_process_group("gloo", rank=rank)
+        mine.spawn(worker)
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
+)
+def test_what_every_rank_has_for_itself_is_left_alone(code: str, text: str) -> None:
+    assert [finding.because for finding in found(code, text)] == []
+
+
+FIX = [
+    ("DF601", "a file that is opened for the checkpoint alone", """
+        import torch
+        with open(path, "wb") as file:
+            torch.save(model, file)
+        """, """
+        @@ -1,3 +1,20 @@
+         import torch
+        -with open(path, "wb") as file:
+        -    torch.save(model, file)
+        +import shutil
+        +import os
+        +
+        +
+        +def is_main_process(): ...
+        +
+        +
+        +def save_on_main(obj, path, **options): ...
+        +save_on_main(model, path)
+        """),
+    ("DF407", "the sampler shuffles", """
+        import torch
+        sampler = torch.utils.data.DistributedSampler(data)
+        loader = torch.utils.data.DataLoader(data, sampler=sampler, shuffle=True)
+        """, """
+        @@ -2,2 +2,2 @@
+         sampler = torch.utils.data.DistributedSampler(data)
+        -loader = torch.utils.data.DataLoader(data, sampler=sampler, shuffle=True)
+        +loader = torch.utils.data.DataLoader(data, sampler=sampler, shuffle=False)
+        """),
+    ("DF402", "a loader without a name gets one", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        for epoch in range(3):
+            for step, batch in enumerate(DataLoader(data, sampler=DistributedSampler(data))):
+                model(batch).backward()
+        """, """
+        @@ -3,3 +3,6 @@
+         for epoch in range(3):
+        -    for step, batch in enumerate(DataLoader(data, sampler=DistributedSampler(data))):
+        +    train_loader = DataLoader(data, sampler=DistributedSampler(data))
+        +    if isinstance(train_loader.sampler, DistributedSampler):
+        +        train_loader.sampler.set_epoch(epoch)
+        +    for step, batch in enumerate(train_loader):
+                 model(batch).backward()
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
+)
+def test_it_is_repaired_exactly_like_this(code: str, text: str, diff: str) -> None:
+    text = textwrap.dedent(text).lstrip("\n")
+    new = fixed(code, text)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
+    assert found(code, new) == []
+
+
+REPORTED = [
+    ("DF601", "the weights may have to be collected from all ranks", """
+        import torch
+        model.save_pretrained("out", state_dict=accelerator.get_state_dict(model))
+        """),
+    ("DF601", "a file in which more is written", """
+        import torch
+        with open(path, "wb") as file:
+            file.write(head)
+            torch.save(model, file)
+        """),
+    ("DF601", "a file with a remark", """
+        import torch
+        with open(path, "wb") as file:
+            # the best one
+            torch.save(model, file)
+        """),
+    ("DF601", "a file that is read as well", """
+        import torch
+        with open(path, "rb+") as file:
+            torch.save(model, file)
+        """),
+    ("DF402", "a loader without a name, which another function makes", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def batches(data):
+            return DataLoader(data, sampler=DistributedSampler(data))
+        for epoch in range(3):
+            for batch in batches(data):
+                model(batch).backward()
+        """),
+    ("DF402", "a loader whose new name is taken", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        for epoch in range(3):
+            for batch in DataLoader(train_loader, sampler=DistributedSampler(data)):
+                model(batch).backward()
+        """),
+    ("DF105", "a worker that joins a group in a function of its own", """
+        import torch
+        import torch.multiprocessing as mp
+        def join(rank, size):
+            torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
+        def worker(rank, size):
+            join(rank, size)
+        mp.spawn(worker, nprocs=2, args=(2,))
+        """),
+    ("DF105", "a process for each card", """
+        import torch
+        from torch.multiprocessing import Process
+        def worker(rank, size):
+            torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
+        for rank in range(2):
+            Process(target=worker, args=(rank, 2)).start()
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in REPORTED]
+)
+def test_it_is_reported_and_not_touched(code: str, text: str) -> None:
+    (finding,) = found(code, text)
+    assert finding.edits == ()
