@@ -18,13 +18,13 @@ from ...errors import InputError
 from ..state import state_folder
 from .machine import this_place
 from .output_monitor import last_progress
+from .record_completion import LAUNCHER_KILLED
 from .run_record import RECORD, process_start_time
 from .runner import LOG
 from .stored_run import Progress, StoredRun, read_run
 
 _POLL = 0.1  # seconds between looks at a run
 _RUNNING = "running"
-_LOST = "its launcher was killed"
 _TAILS = (1 << 13, 1 << 18)
 """Bytes at the end of a log that are searched for its last step and loss, the fewest first."""
 
@@ -69,7 +69,7 @@ class Run:
             return self.record.cause
         if self.elsewhere:
             return f"running elsewhere, {self.elsewhere}"
-        return _RUNNING if self.launcher else _LOST
+        return _RUNNING if self.launcher else LAUNCHER_KILLED
 
     def facts(self) -> dict[str, Any]:
         """The fields of `ddpfix status --json`."""

@@ -1,38 +1,43 @@
-"""Find and signal all processes of a run, at any depth and in any session.
+"""Signal all processes of a run, at any depth and in any session.
 
 Torch elastic puts every rank into a session of its own, so a signal to the child's process group
-does not reach the ranks. All processes of a run have its id in their environment; on Linux they are
-found by it in /proc, even orphans whose launcher has died.
+does not reach the ranks. The processes of a run are the descendants of its guardian, which adopts
+orphans. Where a system has no such adoption, those with the run's id in their environment are found
+by that in /proc.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+from .descent import can_signal, end_all, parent_of, send
 from .ranks import rank_from_environment
 
 MARK = "DDPFIX_RUN"
 
-_POLL = 0.05  # seconds between looks
 _LEFTOVER_GRACE = 5.0  # seconds a process left behind has to end after SIGTERM
 
 
 class ProcessTree:
-    """The child process and all its descendants."""
+    """The process `child` and all other processes of the run.
 
-    def __init__(self, child: subprocess.Popen[bytes], run_id: str) -> None:
+    `find_descendants` finds those that the guardian has below it.
+    """
+
+    def __init__(
+        self, child: int, run_id: str, find_descendants: Callable[[], list[int]] = list
+    ) -> None:
         self.child = child
         self._mark = f"{MARK}={run_id}".encode()
+        self._find_descendants = find_descendants
 
     def members(self) -> list[int]:
         """The process ids of the run's processes, without zombies."""
-        return list(self._environments())
+        marked = (pid for pid in self._environments() if can_signal(pid))
+        return list({*self._find_descendants(), *marked})
 
     def ranks(self) -> list[int]:
         """The processes that train: those with a rank, else the child.
@@ -41,12 +46,13 @@ class ProcessTree:
         """
         environments = self._environments()
         ranks = [pid for pid, variables in environments.items() if rank_from_environment(variables)]
-        return [pid for pid in ranks if _parent(pid) not in ranks] or [self.child.pid]
+        return [pid for pid in ranks if parent_of(pid) not in ranks] or [self.child]
 
     def signal_child(self, number: int) -> None:
         """Signal the child's process group, as Ctrl-C in its terminal would."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.child.pid, number)
+        if self.child:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child, number)
 
     def signal_all(self, number: int, except_for: Collection[int] = ()) -> int:
         """Signal every member and the child's group, or every member except these.
@@ -61,9 +67,7 @@ class ProcessTree:
 
     def signal(self, pids: Iterable[int], number: int) -> None:
         """Signal those of the processes that still exist."""
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        send(pids, number)
 
     def any_alive(self, pids: Iterable[int]) -> bool:
         """Whether any of these members is still alive."""
@@ -71,13 +75,7 @@ class ProcessTree:
 
     def end(self) -> int:
         """Stop what outlived the child, with SIGTERM, then SIGKILL; the number of processes."""
-        count = self.signal_all(signal.SIGTERM)
-        deadline = time.monotonic() + _LEFTOVER_GRACE
-        while self.members() and time.monotonic() < deadline:
-            time.sleep(_POLL)
-        while self.signal_all(signal.SIGKILL):  # repeatedly, as one may have forked meanwhile
-            time.sleep(_POLL)
-        return count
+        return end_all(self.members, _LEFTOVER_GRACE)
 
     def _environments(self) -> dict[int, list[bytes]]:
         environments = {}
@@ -88,10 +86,3 @@ class ProcessTree:
                 if self._mark in variables:
                     environments[int(entry.name)] = variables
         return environments
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ import attrs
 
 from ...errors import InputError
 from ..backends.command import Command
-from ..parent_death import die_with_parent
+from .guardian import GuardedCommand, Guardian
 from .output_monitor import OutputMonitor
 from .process_tree import MARK, ProcessTree
 from .run_folder import check_folder
@@ -115,16 +114,18 @@ def run(
     facts: RunFacts | None = None,
     next_attempt: NextAttempt | None = None,
     cards: Sequence[int] = (),
+    last: bool = False,
 ) -> RunOutcome:
     """Run `command` to its end; its output goes to the terminal and to `folder`/log.txt.
 
     `folder`/run.json is written when the run starts, after each attempt and when it ends; `facts`
     go into it. A first SIGINT, SIGTERM or SIGHUP is passed on; a second one, or the end of the
-    grace, kills all processes of the run. When this process is killed, the child gets SIGTERM
-    (Linux).
+    grace, kills all processes of the run. When this process is killed, the run's guardian ends
+    them and completes the record.
 
     After an attempt that failed by itself, `next_attempt` decides how to continue. `cards`
-    (indices as in nvidia-smi) are sampled into `folder`/gpus.jsonl.
+    (indices as in nvidia-smi) are sampled into `folder`/gpus.jsonl. `last`: this process ends soon
+    after the run, and ignores those signals until then.
 
     Raises:
         InputError: the folder cannot be used, or the program cannot be started.
@@ -133,26 +134,40 @@ def run(
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     facts = facts or RunFacts()
+    limits = limits or RunLimits()
     run_id = os.urandom(16).hex()
-    record = RunRecord(folder / RECORD, initial_content(command, run_id, facts.known))
     began = time.monotonic()
-    outcome = _Run(
-        folder,
-        record,
-        run_id,
-        limits or RunLimits(),
-        output or OutputOptions(),
-        late_facts=facts.late,
-        cards=cards,
-    ).run(command, next_attempt)
-    outcome = attrs.evolve(outcome, seconds=time.monotonic() - began)
-    record.close(
-        exit_status=outcome.status,
-        cause=outcome.cause,
-        seconds=round(outcome.seconds, 3),
-        left_behind=outcome.left_behind,
-        failure=attrs.asdict(outcome.failure) if outcome.failure else None,
-    )
+    with (
+        SignalForwarder(limits.grace, last=last) as signals,
+        Guardian(folder / RECORD, run_id, limits.grace) as guardian,
+    ):
+        record = RunRecord(folder / RECORD, initial_content(command, run_id, facts.known))
+        try:
+            outcome = _Run(
+                folder,
+                record,
+                run_id,
+                limits,
+                output or OutputOptions(),
+                late_facts=facts.late,
+                cards=cards,
+                signals=signals,
+                guardian=guardian,
+            ).run(command, next_attempt)
+        except InputError as error:
+            record.close(exit_status=2, cause=str(error))
+            raise
+        except BaseException as error:
+            record.close(exit_status=1, cause=f"its launcher failed: {error!r}")
+            raise
+        outcome = attrs.evolve(outcome, seconds=time.monotonic() - began)
+        record.close(
+            exit_status=outcome.status,
+            cause=outcome.cause,
+            seconds=round(outcome.seconds, 3),
+            left_behind=outcome.left_behind,
+            failure=attrs.asdict(outcome.failure) if outcome.failure else None,
+        )
     return outcome
 
 
@@ -167,33 +182,39 @@ class _Run:
     output: OutputOptions
     late_facts: Callable[[], Mapping[str, Any]]
     cards: Sequence[int]
+    signals: SignalForwarder
+    guardian: Guardian
 
     def run(self, command: Command, next_attempt: NextAttempt | None) -> RunOutcome:
         """Make attempts until one succeeds, a signal arrives, or `next_attempt` gives up."""
         attempts: list[dict[str, Any]] = []
         upcoming: Attempt | None = Attempt(command)
         ranks = self.folder / RANKS if self.output.rank_logs else None
-        with Logs(self.folder / LOG, ranks) as logs, SignalForwarder(self.limits.grace) as signals:
+        with Logs(self.folder / LOG, ranks) as logs:
             while upcoming is not None:
-                outcome, facts = self._attempt(upcoming.command, logs, signals)
+                outcome, facts = self._attempt(upcoming.command, logs)
                 attempts.append({**upcoming.facts, **facts})
                 _link(self.folder / LOG, self.output.script_folder)
-                failed = outcome.status and signals.received is None
-                upcoming = next_attempt(outcome) if next_attempt and failed else None
+                # Without its guardian a further attempt would have nobody to look after it.
+                final = not outcome.status or self.signals.received or self.guardian.death
+                upcoming = None if final or not next_attempt else next_attempt(outcome)
                 self.record.update(attempts=attempts)
+                if upcoming is not None and self.signals.received is not None:
+                    # It came between the two: nobody was there to be stopped by it.
+                    status, cause = _stopped_by(self.signals.received)
+                    return attrs.evolve(outcome, status=status, cause=cause)
         return outcome
 
-    def _attempt(
-        self, command: Command, logs: Logs, signals: SignalForwarder
-    ) -> tuple[RunOutcome, dict[str, Any]]:
+    def _attempt(self, command: Command, logs: Logs) -> tuple[RunOutcome, dict[str, Any]]:
         """Start the command and wait for its end; the outcome, and facts for the record."""
-        supervisor = _Supervisor(command, self.run_id, logs, self.output.quiet, self.limits.silence)
+        supervisor = _Supervisor(
+            command, self.run_id, self.guardian, logs, self.output.quiet, self.limits.silence
+        )
         try:
             with _monitor(self.folder, self.cards) as monitor:
-                outcome = supervisor.run(signals, self._complete_record)
+                outcome = supervisor.run(self.signals, self._complete_record)
         except OSError as error:
             message = f"{command.argv[0]}: cannot be started: {error.strerror}"
-            self.record.close(exit_status=2, cause=message)
             raise InputError(message) from None
         gpus = {"gpus": monitor.facts()} if monitor else {}
         return outcome, {**supervisor.facts(outcome), **gpus}
@@ -206,9 +227,15 @@ class _Supervisor:
     """Starts a command once and looks after it to its end."""
 
     def __init__(
-        self, command: Command, run_id: str, logs: Logs, quiet: bool, silence: SilenceLimits
+        self,
+        command: Command,
+        run_id: str,
+        guardian: Guardian,
+        logs: Logs,
+        quiet: bool,
+        silence: SilenceLimits,
     ) -> None:
-        self._command, self._run_id = command, run_id
+        self._command, self._run_id, self._guardian = command, run_id, guardian
         self._logs, self._quiet, self._silence = logs, quiet, silence
         self._monitor = OutputMonitor()
 
@@ -219,7 +246,7 @@ class _Supervisor:
         """
         with Tee(self._logs, self._quiet, self._monitor.take) as tee:
             child = self._start(tee)
-            tree = ProcessTree(child, self._run_id)
+            tree = ProcessTree(child.pid, self._run_id, self._guardian.members)
             watchdog = RunWatchdog(tree, self._monitor, self._silence)
             signals.forward_to(tree)
             pending: list[Callable[[], None]] = [when_started]
@@ -235,24 +262,16 @@ class _Supervisor:
         self._monitor.end()
         for call in pending:
             call()
-        status, cause = _ending(child.returncode, signals.received, watchdog)
-        failed = status and signals.received is None
+        status, cause = _ending(child.returncode, signals.received, watchdog, self._guardian.death)
+        failed = status and signals.received is None and not self._guardian.death
         failure = _first_failure(self._monitor) if failed else None
         seconds = time.monotonic() - self._monitor.began
         return RunOutcome(status, cause, seconds, left_behind, failure, self._monitor.step)
 
-    def _start(self, tee: Tee) -> subprocess.Popen[bytes]:
+    def _start(self, tee: Tee) -> GuardedCommand:
         variables = {MARK: self._run_id, **self._silence.variables}
-        stdout, stderr = tee.ends
-        child = subprocess.Popen(
-            self._command.argv,
-            env=self._command.environment(os.environ) | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
+        environment = self._command.environment(os.environ) | variables
+        child = self._guardian.start(self._command.argv, environment, tee.ends)
         tee.begin()
         return child
 
@@ -269,18 +288,27 @@ class _Supervisor:
         }
 
 
-def _ending(returncode: int, received: int | None, watchdog: RunWatchdog) -> tuple[int, str]:
+def _ending(
+    returncode: int | None, received: int | None, watchdog: RunWatchdog, guardian_death: str
+) -> tuple[int, str]:
     """The exit status to pass on, and the cause in words."""
+    assert returncode is not None  # it has ended
+    own = returncode if returncode >= 0 else 128 - returncode
+    if guardian_death and received is None:
+        return own or 1, guardian_death
     if watchdog.cause and received is None:
-        own = returncode if returncode > 0 else 128 - returncode
         return (HANG_STATUS if watchdog.hung else own or 1), watchdog.cause
     if returncode == 0:
         return 0, "finished"
     if received is not None:
-        return 128 + received, f"stopped by {signal.Signals(received).name}"
+        return _stopped_by(received)
     if returncode < 0:
-        return 128 - returncode, f"killed by {signal.Signals(-returncode).name}"
-    return returncode, f"failed with exit status {returncode}"
+        return own, f"killed by {signal.Signals(-returncode).name}"
+    return own, f"failed with exit status {returncode}"
+
+
+def _stopped_by(received: int) -> tuple[int, str]:
+    return 128 + received, f"stopped by {signal.Signals(received).name}"
 
 
 def _monitor(folder: Path, cards: Sequence[int]) -> AbstractContextManager[Monitor | None]:

@@ -16,13 +16,15 @@ _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
 class SignalForwarder:
     """Passes signals on while a run lasts, and kills the run if it does not end in time.
 
-    `received` is the first signal that came.
+    `received` is the first signal that came. With `last`, the process ends soon after the run, and
+    until then ignores the signals: how the run ended is decided and recorded.
     """
 
-    def __init__(self, grace: float) -> None:
+    def __init__(self, grace: float, *, last: bool = False) -> None:
         self.received: int | None = None
         self._tree: ProcessTree | None = None
         self._grace = grace
+        self._last = last
         self._deadline = float("inf")
         self._handlers: dict[int, Any] = {}
 
@@ -35,9 +37,9 @@ class SignalForwarder:
                     self._handlers[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object, *_: object) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self._last and not failed else handler)
 
     def forward_to(self, tree: ProcessTree) -> None:
         """Send signals to this attempt's processes from now on, also one that came before."""
