@@ -1,14 +1,16 @@
 """The patcher's public interface, and the only one that the rest of ddpfix uses."""
 
 from .analysis.flag_roles import FlagRole, constant_batch, divides_batch, flag_roles
+from .analysis.joined_processes import joins_processes
 from .analysis.load import read_program
 from .analysis.program import Program
 from .capabilities import Capability, all_capabilities, select_capabilities
 from .capabilities.flags import Flag
 from .codes import split_codes
-from .engine.check import check
+from .engine.check import check, select_rules
 from .engine.patch import FileChange, Patch, patch
 from .findings import Finding, Safety, Severity
+from .frontend.config import read_config
 from .frontend.diagnostics import Diagnostic, diagnose
 from .frontend.output import concise
 from .rules import all_rules
@@ -34,8 +36,11 @@ __all__ = [
     "diagnose",
     "divides_batch",
     "flag_roles",
+    "joins_processes",
     "patch",
+    "read_config",
     "read_program",
     "select_capabilities",
+    "select_rules",
     "split_codes",
 ]

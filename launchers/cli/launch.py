@@ -20,6 +20,7 @@ from ..running.runner import LOG
 from ..running.slurm import submit
 from .node_options import with_node_options
 from .plan_options import with_plan_options
+from .script_check import script_errors
 from .slurm_options import SlurmJob, with_slurm_options
 from .supervision_options import with_supervision
 
@@ -44,6 +45,9 @@ from .supervision_options import with_supervision
     help="Print the command as a file of this kind; run and write nothing.",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")
+@click.option(
+    "--unchecked", is_flag=True, help="Launch a script in which `ddpfix check` finds errors."
+)
 @with_supervision
 @with_slurm_options
 @with_node_options
@@ -56,6 +60,7 @@ def launch(
     dry_run: bool,
     emit: str | None,
     detach: bool,
+    unchecked: bool,
     policy: SupervisionPolicy,
     nodes: Nodes,
     job: SlurmJob,
@@ -66,16 +71,24 @@ def launch(
     With --recipe it is arguments for the recipe's script, which override the recipe's. Prints the
     GPUs, the plan and the exact command, then runs it.
 
-    Exit status: the run's own; 124 after a hang, 2 for unusable input.
+    Before several processes the script is checked, and errors end the launch.
+
+    Exit status: the run's own; 124 after a hang, 1 for a script with errors, 2 for unusable input.
     """
     say = partial(click.echo, err=True)
     options = LaunchOptions(
         plan_options, policy, nodes, output, backend, dry_run, emit, detach, job.submit
     )
+    errors = [] if unchecked else script_errors(plan_options.script)
+    trains = not dry_run and (job.submit or not emit)
+    if errors and plan_options.probe:
+        _stop_for(errors, ctx)
     prepared = prepare(options, say)
     for line in prepared.summary:
         say(line)
-    if not dry_run and (job.submit or not emit):
+    if errors and prepared.plan.plan.world > 1:
+        _stop_for(errors, ctx, trains)
+    if trains:
         if not emit:
             prepared.check_packages()
         prepared = prepared.with_claimed_folder()
@@ -103,3 +116,11 @@ def launch(
         say(f"Stopped {outcome.left_behind} process(es) that were left behind.")
     say(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}")
     ctx.exit(outcome.status)
+
+
+def _stop_for(errors: list[str], ctx: click.Context, trains: bool = True) -> None:
+    """Show the errors in a script, and end before it trains."""
+    for line in errors:
+        click.echo(line, err=True)
+    if trains:
+        ctx.exit(1)
