@@ -162,7 +162,7 @@ def build(
         processes.restarts,
     )
     return Command(
-        argv=(*launcher, *escape_words(name, [str(script), *arguments])),
+        argv=(*launcher, *escape_words(name, [script_word(script), *arguments])),
         env={
             **processes.environment,
             **_variables(cards, threads),
@@ -172,6 +172,11 @@ def build(
         unset=stale_variables(environ),
         replaced_arguments=tuple(overridden),
     )
+
+
+def script_word(script: Path) -> str:
+    """The script's name as a word of a command: one that begins with "-" is no option."""
+    return f"./{script}" if str(script).startswith("-") else str(script)
 
 
 def stale_variables(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import attrs
 from ... import __version__
 from ...errors import InputError
 from ..planning.plan import Plan
-from .command import STALE_PREFIXES, STALE_VARIABLES, Command, quote_word
+from .command import STALE_PREFIXES, STALE_VARIABLES, Command, quote_word, script_word
 from .nodes import Nodes
 
 SAVE_SECONDS = 120
@@ -190,7 +190,7 @@ def _command_lines(start: str, launch: Launch) -> list[str]:
     """The command on several lines: one for the script, and one for each flag with its values."""
     lines = [start]
     for word in launch.command.argv:
-        if word.startswith("--") or word == str(launch.script):
+        if (word.startswith("--") and word != "--") or word == script_word(launch.script):
             lines[-1] += " \\"
             lines.append(f"    {quote_word(word)}")
         else:

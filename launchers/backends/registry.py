@@ -40,12 +40,15 @@ class Backend:
     `words` makes its command line from the number of processes and the threads of each. `module` is
     its option for Python's ``-m``. `restarts`: it can start the ranks again after a failure.
     `expands`: torch elastic replaces `$local_rank` and `$$` in the arguments of the ranks.
+    `abbreviates`: it would take flags of the script for abbreviations of its own, such as `--log`,
+    so that "--" has to end its own.
     """
 
     words: Callable[[int, int], list[str]]
     module: str = "-m"
     restarts: bool = False
     expands: bool = False
+    abbreviates: bool = False
 
 
 class ShellWord(str):
@@ -104,7 +107,8 @@ def launcher_command(
         words += ["--max-restarts", str(restarts)]
     elif restarts:
         raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
-    return [*words, *module, *escape_words(name, prefix[1:])]
+    end = ["--"] * backend.abbreviates
+    return [*words, *module, *end, *escape_words(name, prefix[1:])]
 
 
 def escape_words(name: str, words: Sequence[str]) -> list[str]:
@@ -205,8 +209,8 @@ def _flat(choices: dict[str, str]) -> list[str]:
 BACKENDS = {
     "python": Backend(_python),
     "accelerate": Backend(_accelerate, "--module", expands=True),
-    "torchrun": Backend(_torchrun, "--module", restarts=True, expands=True),
-    "slurm": Backend(_slurm, "--module", restarts=True, expands=True),
+    "torchrun": Backend(_torchrun, "--module", restarts=True, expands=True, abbreviates=True),
+    "slurm": Backend(_slurm, "--module", restarts=True, expands=True, abbreviates=True),
     "direct": Backend(_direct),
 }
 BACKEND_CHOICES = ("accelerate", "torchrun", "direct")
