@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import io
 import random
 import tokenize
@@ -164,6 +165,21 @@ def movable(tree: ast.Module) -> tuple[list[ast.stmt], list[ast.stmt]]:
         staying |= names
 
 
+def used_imports(tree: ast.Module) -> ast.Module:
+    """The module without the imports at its head that it does not use."""
+    used = {"*", *(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))}
+    body: list[ast.stmt] = []
+    for stmt in tree.body:
+        if isinstance(stmt, ast.Import | ast.ImportFrom) and "__future__" not in ast.unparse(stmt):
+            names = [a for a in stmt.names if (a.asname or a.name).partition(".")[0] in used]
+            if not names:
+                continue
+            stmt = copy.copy(stmt)
+            stmt.names = names
+        body.append(stmt)
+    return ast.Module(body, [])
+
+
 def move(where: str) -> Callable[[str, random.Random], tuple[dict[str, str], int]]:
     """A kind that moves functions to a module, a package, behind a package's re-export, …"""
 
@@ -175,7 +191,7 @@ def move(where: str) -> Callable[[str, random.Random], tuple[dict[str, str], int
             return {}, 0
         names = [stmt.name for stmt in moving if isinstance(stmt, ast.FunctionDef | ast.ClassDef)]
         listed = ", ".join(names)
-        helpers = ast.unparse(ast.Module([*taken, *moving], []))
+        helpers = ast.unparse(used_imports(ast.Module([*taken, *moving], [])))
         module = f"{PACKAGE}.{HELPERS}" if where != "module" and where != "attribute" else HELPERS
         lines = {
             "module": f"from {module} import {listed}",
@@ -197,6 +213,6 @@ def move(where: str) -> Callable[[str, random.Random], tuple[dict[str, str], int
         first = tree.body.index(moving[0])
         tree.body[first:first] = ast.parse(lines[where]).body
         tree.body = [stmt for stmt in tree.body if stmt not in moving]
-        return {"": ast.unparse(tree) + "\n", **files}, len(moving)
+        return {"": ast.unparse(used_imports(tree)) + "\n", **files}, len(moving)
 
     return kind

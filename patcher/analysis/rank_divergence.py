@@ -11,7 +11,15 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, argument_values, below, bound_names, locate, within
+from ..source.tree import (
+    Function,
+    argument_values,
+    below,
+    bound_names,
+    locate,
+    precedes,
+    within,
+)
 from .loaders import loader_of
 from .program import Program
 from .train_loops import TrainLoop
@@ -90,8 +98,8 @@ def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
         return isinstance(leaving, ast.Return) and any(up in training for up in around)
     if isinstance(leaving, ast.Continue):
         if around[0] is loop.steps:
-            return any(leaving.lineno < call.lineno for call in loop.backwards)
-        return leaving.lineno < loop.steps.lineno
+            return any(precedes(leaving, call) for call in loop.backwards)
+        return precedes(leaving, loop.steps)
     return True
 
 

@@ -9,7 +9,10 @@ from ...record import record
 from ..analysis.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding
-from ..source.tree import argument_values
+from ..source.tree import (
+    argument_values,
+    precedes,
+)
 from .flags import Flag, arguments_at, missing_flag_findings
 from .models import ModelConstruction, model_constructions, transformer_class, transformer_parts
 
@@ -29,7 +32,7 @@ class ModelSite:
             call
             for call in module.calls_to(name)
             if module.function(call) is module.function(self.construction.stmt)
-            and call.lineno > self.construction.stmt.lineno
+            and precedes(self.construction.stmt, call)
         ]
 
 

@@ -34,7 +34,13 @@ from ..fixes.grad_scaler import (
     step_receiver,
 )
 from ..source.module import Module
-from ..source.tree import argument, everywhere, keyword, within
+from ..source.tree import (
+    argument,
+    everywhere,
+    keyword,
+    precedes,
+    within,
+)
 from .errors import CannotError
 from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
 from .models import (
@@ -130,7 +136,7 @@ def _contains(other: ModelConstruction, one: ModelConstruction) -> bool:
     """Whether ``other`` is ``model = Model(model)`` after ``one`` constructed the inner model."""
     return (
         other.module is one.module
-        and other.stmt.lineno > one.stmt.lineno
+        and precedes(one.stmt, other.stmt)
         and other.name == one.name
         and other.module.function(other.stmt) is one.module.function(one.stmt)
         and any(name.id == one.name for name in everywhere(other.call, ast.Name))
@@ -275,7 +281,7 @@ def _unscaled_clips(loop: TrainLoop, steps: list[ast.Expr]) -> Iterator[Edit]:
     for clip in loop.clips:
         if len(steps) > 1:
             raise CannotError(module, clip, "gradients of several optimizers are clipped")
-        if clip.lineno > steps[0].lineno or not _tests_around(loop, steps[0]) <= _tests_around(
+        if precedes(steps[0], clip) or not _tests_around(loop, steps[0]) <= _tests_around(
             loop, clip
         ):
             raise CannotError(module, clip, "gradients are clipped between steps")
@@ -351,7 +357,7 @@ def _link_flags(program: Program, name: str) -> Iterator[Finding]:
         if any(module.text(other.value) == f"{amp} == 'fp16'" for other in assignments):
             continue
         block = module.body(stmt)
-        later = [other for other in assignments if other in block and other.lineno > stmt.lineno]
+        later = [other for other in assignments if other in block and precedes(stmt, other)]
         code = UNIFY.format(flag=flag, amp=amp)
         edits = (Insert([stmt, *later][-1], code, "after"),)
         yield Finding(module, stmt, f"{flag} is float16", edits)
@@ -396,7 +402,7 @@ def _checkpoint_scaler(loop: TrainLoop) -> Iterator[Finding]:
     paths = [
         stmt
         for stmt in within(scope, ast.Assign)
-        if stmt.lineno < load.lineno
+        if precedes(stmt, load)
         and module.text(stmt.targets[0]) in {name.id for name in everywhere(load, ast.Name)}
         and _mentions_optimizer(stmt)
     ]

@@ -20,6 +20,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import differs_by_role
 from ..editing.edits import Insert
 from ..findings import Finding
+from ..source.tree import precedes
 from .errors import CannotError
 from .flags import Flag, arguments_at, missing_flag_findings
 from .models import DdpWrap, ddp_wraps
@@ -86,6 +87,6 @@ def _is_compiled(one: DdpWrap) -> bool:
         isinstance(call.func, ast.Attribute)
         and one.module.text(call.func.value) == one.name
         and one.module.function(call) is one.module.function(one.stmt)
-        and call.lineno > one.stmt.lineno
+        and precedes(one.stmt, call)
         for call in one.module.calls_to("compile")
     )

@@ -31,7 +31,14 @@ from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding
 from ..fixes.grad_scaler import is_schedule
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, keyword, within
+from ..source.tree import (
+    Function,
+    bound_names,
+    everywhere,
+    keyword,
+    precedes,
+    within,
+)
 from .errors import CannotError
 from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
 from .loop_state import LoopState, find_loop_state
@@ -443,7 +450,7 @@ def _start_attributes(training: ResumableLoop) -> set[str]:
     values += module.alternatives(training.outer.iter, training.outer)
     for name in training.state.through:
         for stmt in within(module.scope_statements(training.outer), ast.Assign):
-            if stmt.lineno < training.outer.lineno and name in bound_names(stmt):
+            if precedes(stmt, training.outer) and name in bound_names(stmt):
                 values.append(stmt.value)
     for value in values:
         found |= {node.attr for node in everywhere(value, ast.Attribute)}

@@ -43,6 +43,33 @@ class StatementEdits:
         """Whether the statement and the comments above it are removed."""
         return self.replace is not None and not parse_snippet(self.replace).body
 
+    @property
+    def needs_line(self) -> bool:
+        """Whether the statement needs a line of its own."""
+        return bool(self.before or self.after or self.guard or self.replace is not None)
+
+
+def separate_lines(
+    joined: cst.SimpleStatementLine | cst.SimpleStatementSuite,
+) -> list[cst.SimpleStatementLine]:
+    """A line for each of several small statements; comments stay above them and behind them."""
+    default = cst.MaybeSentinel.DEFAULT
+    lines = [
+        cst.SimpleStatementLine([small.with_changes(semicolon=default)]) for small in joined.body
+    ]
+    lines[-1] = lines[-1].with_changes(trailing_whitespace=joined.trailing_whitespace)
+    if isinstance(joined, cst.SimpleStatementLine):
+        lines[0] = lines[0].with_changes(leading_lines=joined.leading_lines)
+    return lines
+
+
+def block_of(body: cst.BaseSuite) -> cst.IndentedBlock:
+    """The body of a compound statement, on lines of its own."""
+    if isinstance(body, cst.IndentedBlock):
+        return body
+    assert isinstance(body, cst.SimpleStatementSuite)
+    return cst.IndentedBlock(separate_lines(body))
+
 
 @lru_cache(maxsize=256)
 def parse_snippet(code: str) -> cst.Module:
@@ -81,22 +108,37 @@ class Editor(cst.CSTTransformer):
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
         updated = super().on_leave(original_node, updated_node)
+        if isinstance(original_node, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            plans = [self.plans.get(small) for small in original_node.body]
+            if any(plan is not None and plan.needs_line for plan in plans):
+                return self.split(updated, original_node)
         plan = self.plans.get(original_node)
-        if plan is None:
+        if plan is None or not isinstance(updated, Statement):
             return updated
-        stmt = self.statements[original_node]
-        assert isinstance(updated, cst.CSTNode)
-        if not isinstance(updated, Statement):
-            if plan.before or plan.after or plan.guard or plan.replace is not None:
-                raise RefusedError(
-                    f"line {stmt.lineno}: several statements on one line; split it first"
-                )
-            return updated
+        group = self.edited(self.statements[original_node], updated, plan)
+        if not group:
+            return cst.RemoveFromParent()
+        return group[0] if len(group) == 1 else cst.FlattenSentinel(group)
+
+    def split(
+        self, joined: Any, original: cst.SimpleStatementLine | cst.SimpleStatementSuite
+    ) -> cst.FlattenSentinel[cst.CSTNode] | cst.IndentedBlock:
+        """``a; b``, or the body of ``if t: a; b``, with the edits of each on lines of its own."""
+        group: list[cst.CSTNode] = []
+        for line, small in zip(separate_lines(joined), original.body, strict=True):
+            plan = self.plans.get(small)
+            group += [line] if plan is None else self.edited(self.statements[small], line, plan)
+        if isinstance(original, cst.SimpleStatementLine):
+            return cst.FlattenSentinel(group)
+        return cst.IndentedBlock(group or [cst.parse_statement("pass")])  # type: ignore[arg-type]
+
+    def edited(self, stmt: ast.stmt, updated: Statement, plan: StatementEdits) -> list[cst.CSTNode]:
+        """What stands in the place of a statement after its edits."""
         if plan.first or plan.last:
             updated = self.with_body_inserts(stmt, updated, plan)
         unwraps = plan.unwrap and plan.replace is None
         if unwraps and isinstance(updated, cst.If) and self.is_elif(stmt):
-            return cst.Else(updated.body, leading_lines=updated.leading_lines)
+            return [cst.Else(updated.body, leading_lines=updated.leading_lines)]
         group = self.replaced(updated, plan)
         if plan.guard is not None:
             group = [self.guarded(plan.guard, group)]
@@ -106,10 +148,7 @@ class Editor(cst.CSTTransformer):
             assert isinstance(head, Statement)
             added[0] = added[0].with_changes(leading_lines=head.leading_lines)
             group = [*added, head.with_changes(leading_lines=()), *group[1:]]
-        group += self.parse_all(plan.after)
-        if not group:
-            return cst.RemoveFromParent()
-        return group[0] if len(group) == 1 else cst.FlattenSentinel(group)
+        return [*group, *self.parse_all(plan.after)]
 
     def replaced(self, node: Statement, plan: StatementEdits) -> list[cst.CSTNode]:
         """What ``Replace`` or ``Unwrap`` puts in the place of a statement; else the statement."""
@@ -117,7 +156,7 @@ class Editor(cst.CSTTransformer):
             new: list[cst.CSTNode] = [*self.parse(plan.replace)]
         elif plan.unwrap:
             assert isinstance(node, cst.If | cst.With)
-            new = [*node.body.body]
+            new = [*block_of(node.body).body]
         else:
             return [node]
         if new:
@@ -133,10 +172,9 @@ class Editor(cst.CSTTransformer):
     def with_body_inserts(self, stmt: ast.stmt, node: Statement, plan: StatementEdits) -> Statement:
         """A compound statement with new statements first and last in its body."""
         body = getattr(node, "body", None)
-        if not isinstance(body, cst.IndentedBlock):
-            raise RefusedError(
-                f"line {stmt.lineno}: its body stands on the same line; split it first"
-            )
+        if not isinstance(body, cst.BaseSuite):
+            raise RefusedError(f"line {stmt.lineno}: it has no body to insert into")
+        body = block_of(body)
         first, last = self.parse_all(plan.first), self.parse_all(plan.last)
         return node.with_changes(body=body.with_changes(body=[*first, *body.body, *last]))
 

@@ -33,7 +33,7 @@ def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]
     applied = compatible(findings)
     modules: list[Module] = []
     for module in program.modules:
-        edits = [edit for f in applied if f.module is module for edit in f.edits]
+        edits = [edit for f in applied for edit in edits_of_module(program, f, module)]
         if not edits:
             modules.append(Module(module.source))  # its facts are those of another program
             continue
@@ -42,6 +42,36 @@ def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]
         texts[source.name] = text
         modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
     return Program(modules[0], tuple(modules[1:]), program.roots, program.unread)
+
+
+def edits_of_module(program: Program, finding: Finding, module: Module) -> list[Edit]:
+    """The edits of a finding that change ``module``: those of its nodes, with what they need.
+
+    A finding may be repaired in another module than its own, such as the script that parses the
+    arguments.
+    """
+    places = [home_of(program, finding, edit) for edit in finding.edits]
+    homes = {id(place) for place in places if place is not None} or {id(finding.module)}
+    if id(module) not in homes:
+        return []
+    return [
+        edit
+        for edit, place in zip(finding.edits, places, strict=True)
+        if place is None or place is module
+    ]
+
+
+def home_of(program: Program, finding: Finding, edit: Edit) -> Module | None:
+    """The module whose node an edit changes, the finding's own first; None without a node."""
+    node = edit.first if isinstance(edit, Rewrite) else getattr(edit, "anchor", None)
+    if node is None or is_part(node, finding.module):
+        return None if node is None else finding.module
+    return next(module for module in program.modules if is_part(node, module))
+
+
+def is_part(node: ast.AST, module: Module) -> bool:
+    """Whether a node is one of the module's tree."""
+    return node is module.tree or node in module.parents
 
 
 def compatible(findings: list[Finding]) -> list[Finding]:

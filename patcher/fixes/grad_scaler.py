@@ -11,6 +11,7 @@ from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite
 from ..source.module import Module
 from ..source.tree import bound_names, everywhere, mentions, names_within, within
 from .process_group import on_cuda_test
+from .statements import lines_of
 
 SCALER = "scaler"
 SCALE = "loss_scale"  # holds the scale before the step
@@ -145,8 +146,7 @@ def put_under_autocast(
 ) -> Iterator[Edit]:
     """Edits that put the statements of a forward pass under autocast."""
     first, *rest = forward
-    last = max(stmt.end_lineno or stmt.lineno for stmt in forward)
-    lines = [module.line(number) for number in range(first.lineno, last + 1)]
+    lines = lines_of(module, first, forward[-1]).splitlines(keepends=True)
     margin = module.margin(first)
     inner = "".join(f"    {ln.removeprefix(margin)}" if ln.strip() else "\n" for ln in lines)
     yield Replace(

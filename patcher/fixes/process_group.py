@@ -20,6 +20,7 @@ from ..source.tree import (
     names_within,
     parameters,
     position,
+    precedes,
     within,
 )
 
@@ -251,7 +252,7 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
         node.lineno
         for node in mentions_of_name
         if not isinstance(node.ctx, ast.Load)
-        and node.lineno > stmt.lineno
+        and precedes(stmt, node)
         and not are_alternatives(module, stmt, node)
     ]
     return any(

@@ -48,3 +48,11 @@ def save_on_main(module: Module, call: ast.Call) -> tuple[Edit, ...]:
         if word.arg == "f":
             edits.append(Rewrite(word, f"path={module.text(word.value)}"))
     return tuple(edits)
+
+
+def lines_of(module: Module, first: ast.stmt, last: ast.stmt) -> str:
+    """The lines from one statement to another, without others that share the first or the last."""
+    end = last.end_lineno or last.lineno, last.end_col_offset or 0
+    rest = module.text_between(end, (end[0] + 1, 0))
+    text = module.text_between((first.lineno, first.col_offset), end)
+    return module.margin(first) + text + ("\n" if rest.lstrip().startswith(";") else rest)

@@ -21,7 +21,11 @@ from ..analysis.rank_reach import Role, rank_gates, value_for_role, values_by_ro
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, within
+from ..source.tree import (
+    Function,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 
@@ -147,7 +151,7 @@ def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]
         names = {
             module.last_name(other.func)
             for other in within(module.scope_statements(call), ast.Call)
-            if other.lineno < call.lineno
+            if precedes(other, call)
         }
         early_functions |= reachable_functions(program, names)
         if function is not None:

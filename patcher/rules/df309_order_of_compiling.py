@@ -33,7 +33,11 @@ from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import dedented_lines, with_gate
 from ..source.module import Module
-from ..source.tree import argument, within
+from ..source.tree import (
+    argument,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF309", Severity.DEGRADED, Safety.SAFE
 
@@ -53,7 +57,7 @@ class WrapAndCompile:
     @property
     def wraps_last(self) -> bool:
         """Whether DistributedDataParallel is outside, around the compiled model."""
-        return self.compiling.lineno < self.wrap.lineno
+        return precedes(self.compiling, self.wrap)
 
 
 def findings(program: Program) -> Iterator[Finding]:

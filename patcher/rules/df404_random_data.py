@@ -20,7 +20,12 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import below, mentions, within
+from ..source.tree import (
+    below,
+    mentions,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF404", Severity.NOTE, Safety.REPORT
 
@@ -98,10 +103,10 @@ def is_seeded_before(
     """Whether a seed is set above the draw, or above a call that leads to it."""
     scope = seeding.function(seed)
     if seeding is drawing and drawing.function(draw) is scope:
-        return seed.lineno < draw.lineno
+        return precedes(seed, draw)
     called_below = {
         seeding.last_name(call.func)
         for call in within(seeding.scope_statements(seed), ast.Call)
-        if call.lineno > seed.lineno
+        if precedes(seed, call)
     }
     return drawing.function(draw) in reachable_functions(program, called_below)

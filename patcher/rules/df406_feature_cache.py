@@ -24,7 +24,14 @@ from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
 from ..source.module import Module
-from ..source.tree import argument, argument_values, everywhere, mentions, same_code
+from ..source.tree import (
+    argument,
+    argument_values,
+    everywhere,
+    mentions,
+    precedes,
+    same_code,
+)
 
 CODE, SEVERITY, SAFETY = "DF406", Severity.ERROR, Safety.SAFE
 
@@ -38,7 +45,7 @@ def findings(program: Program) -> Iterator[Finding]:
             reads = [
                 read
                 for read in module.calls_to(*READ_CALLS)
-                if read.lineno < call.lineno
+                if precedes(read, call)
                 and module.function(read) is function
                 and not is_for_writing(read)
                 and any(same_code(part, path) for part in (*argument_values(read), owner(read)))
@@ -137,7 +144,7 @@ def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
         id(module.parents[up]) for up in (node, *module.ancestors(node)) if up in module.parents
     }
     return any(
-        barrier.lineno < node.lineno
+        precedes(barrier, node)
         and module.function(barrier) is module.function(node)
         and roles_reaching(program, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks

@@ -39,6 +39,7 @@ from ..source.tree import (
     last_argument,
     names_within,
     parameters,
+    precedes,
     within,
 )
 
@@ -107,9 +108,7 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
         if roles_reaching(program, module, call) < RANKS:
             continue
         function = module.function(call)
-        if any(
-            module.function(group) is function and group.lineno > call.lineno for group in groups
-        ):
+        if any(module.function(group) is function and precedes(call, group) for group in groups):
             yield Finding(module, call, "every rank writes it, and the group comes later")
         else:
             yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
@@ -211,7 +210,7 @@ def is_read_outside(module: Module, stmt: ast.stmt, names: set[str]) -> bool:
     return any(
         isinstance(name.ctx, ast.Load)
         and not is_inside(name, stmt)
-        and (in_loop or name.lineno > stmt.lineno)
+        and (in_loop or precedes(stmt, name))
         for name in names_within(module.scope_statements(stmt), names)
     )
 

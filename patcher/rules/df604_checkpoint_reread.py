@@ -20,7 +20,14 @@ from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..source.module import Module
-from ..source.tree import Function, argument, bound_names, last_argument, position
+from ..source.tree import (
+    Function,
+    argument,
+    bound_names,
+    last_argument,
+    position,
+    precedes,
+)
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
@@ -113,7 +120,7 @@ def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
 def last_call_above(module: Module, stmt: ast.stmt, calls: list[ast.Call]) -> ast.Call | None:
     """The last of some calls above ``stmt`` in its function."""
     function = module.function(stmt)
-    above = [c for c in calls if c.lineno < stmt.lineno and module.function(c) is function]
+    above = [c for c in calls if precedes(c, stmt) and module.function(c) is function]
     return max(above, key=position, default=None)
 
 
@@ -123,7 +130,7 @@ def loop_behind_save(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stm
     for up in module.ancestors(stmt):
         if isinstance(up, Function):
             break
-        if isinstance(up, ast.For | ast.While) and up.lineno > saved.lineno:
+        if isinstance(up, ast.For | ast.While) and precedes(saved, up):
             outermost = up
     return outermost
 
@@ -138,7 +145,8 @@ def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
             body = module.body(node)
             above |= set(body[: body.index(node)])
     return any(
-        saved.lineno < call.lineno < stmt.lineno
+        precedes(saved, call)
+        and precedes(call, stmt)
         and any(parent in above for parent in module.ancestors(call))
         for call in module.calls_to("barrier")
     )

@@ -32,6 +32,7 @@ from ..source.tree import (
     is_within,
     names_within,
     parameters,
+    precedes,
     same_code,
     within,
 )
@@ -167,7 +168,7 @@ def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     construction = module.statement(loader.call)
     block = module.body(construction)
     outer = next((up for up in (stmt, *module.ancestors(stmt)) if up in block), stmt)
-    is_below = isinstance(outer, ast.stmt) and outer.lineno > construction.lineno
+    is_below = isinstance(outer, ast.stmt) and precedes(construction, outer)
     return outer if isinstance(outer, ast.stmt) and is_below else stmt
 
 

@@ -23,7 +23,15 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, parameters, same_code, within
+from ..source.tree import (
+    Function,
+    bound_names,
+    everywhere,
+    parameters,
+    precedes,
+    same_code,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF703", Severity.DEGRADED, Safety.SAFE
 
@@ -223,7 +231,7 @@ def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
         return ()
     counter = dividend.left.id
     increment = next(stmt for stmt in loop.steps.body if counter in bound_names(stmt))
-    if increment.lineno > test.lineno:
+    if precedes(test, increment):
         return ()
     return (Rewrite(test.left, f"{counter} % {accumulation_text(loop)}"),)
 
@@ -255,7 +263,7 @@ def step_on_last_of_cycle(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
         uses = [
             use
             for use in within(loop.scope, ast.Name)
-            if use.id == name and use.lineno > stmt.lineno and isinstance(use.ctx, ast.Load)
+            if use.id == name and precedes(stmt, use) and isinstance(use.ctx, ast.Load)
         ]
         if not all(is_next_argument(module, use) for use in uses):
             return ()

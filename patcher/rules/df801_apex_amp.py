@@ -33,7 +33,14 @@ from ..fixes.grad_scaler import (
 )
 from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import argument, argument_values, bound_names, everywhere, mentions
+from ..source.tree import (
+    argument,
+    argument_values,
+    bound_names,
+    everywhere,
+    mentions,
+    precedes,
+)
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
 
@@ -191,7 +198,7 @@ def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
         for call in module.calls_to("state_dict", "load_state_dict")
         if module.dotted(call.func) in ("apex.amp.state_dict", "apex.amp.load_state_dict")
         and module.function(call) is module.function(initialize) is module.function(loop.steps)
-        and call.lineno > initialize.lineno
+        and precedes(initialize, call)
         and any(
             isinstance(up, ast.If)
             and module.text(up.test) == module.text(initialize.test)
@@ -265,6 +272,6 @@ def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit
     """Edits that clear the flag at opt level O0, where both are command-line options."""
     module = shape.loop.module
     level = "" if shape.level is None else module.text(shape.level)
-    for parser, stmt, args in program.parse_sites:
-        if parser is module and all(text.startswith(f"{args}.") for text in (flag, level)):
+    for _, stmt, args in program.parse_sites:
+        if all(text.startswith(f"{args}.") for text in (flag, level)):
             yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")

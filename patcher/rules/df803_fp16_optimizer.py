@@ -33,7 +33,14 @@ from ..fixes.grad_scaler import (
 )
 from ..fixes.statements import dedented_lines
 from ..source.module import Module
-from ..source.tree import argument, argument_values, bound_names, only_argument, within
+from ..source.tree import (
+    argument,
+    argument_values,
+    bound_names,
+    only_argument,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF803", Severity.DEGRADED, Safety.SAFE
 
@@ -219,7 +226,7 @@ def has_other_optimizer(module: Module, creation: ast.If, optimizer: str) -> boo
         )
         return not is_elif and optimizer in bound_names(creation.orelse)
     return any(
-        stmt.lineno < creation.lineno and optimizer in bound_names(stmt)
+        precedes(stmt, creation) and optimizer in bound_names(stmt)
         for stmt in within(module.scope_statements(creation), ast.Assign)
     ) and all(
         is_optimizer_wrap(module, stmt, optimizer) for stmt in within(creation.body, ast.Assign)

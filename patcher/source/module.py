@@ -328,12 +328,13 @@ class Module:
             return []
         function = self.function(at)
         scope = 0 if function is None else number_of(function)
-        scopes, line = self._table.scopes, getattr(at, "lineno", 0)
+        scopes, place = self._table.scopes, position(at)
         sites = [
             stmt
             for target in self.stores.get((function, name.id), ())
             if isinstance(stmt := self.parents[target], ast.Assign | AddedAssign)
-            and stmt.lineno < line
+            and position(stmt) < place
+            and not is_inside(at, stmt)
             and scopes[number_of(stmt)] == scope  # not in the body of a local class
         ]
         if not sites:

@@ -364,6 +364,11 @@ def position(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
+def precedes(node: ast.AST, other: ast.AST) -> bool:
+    """Whether ``node`` stands above ``other``, or before it on its line, and does not hold it."""
+    return position(node) < position(other) and not is_inside(other, node)
+
+
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
     """The keyword argument ``name`` of a call."""
     for word in call.keywords:

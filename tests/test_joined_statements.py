@@ -1,0 +1,51 @@
+"""Edits of statements that share a line with others, and of nodes in another module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import module
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.editing.apply import apply_edits
+from ddpfix.patcher.editing.edits import Edit, Guard, Import, Insert, Replace, Unwrap
+from ddpfix.patcher.engine.rounds import apply_round
+from ddpfix.patcher.findings import Finding
+from ddpfix.patcher.source.files import Source
+from ddpfix.patcher.source.module import Module
+
+JOINED = [
+    ("a(); b(); c()  # why\n", lambda s: Insert(s[1], "x()"), "a()\nx()\nb()\nc()  # why\n"),
+    ("# above\na(); b()\n", lambda s: Insert(s[0], "x()", "after"), "# above\na()\nx()\nb()\n"),
+    ("a(); b()\n", lambda s: Guard(s[1], "rank == 0"), "a()\nif rank == 0:\n    b()\n"),
+    ("a(); b(); c()\n", lambda s: Replace(s[1], ""), "a()\nc()\n"),
+    ("if t: a(); b()\n", lambda s: Insert(s[0].body[1], "x()"),
+        "if t:\n    a()\n    x()\n    b()\n"),
+    ("if t: a()\n", lambda s: Insert(s[0], "x()", "first"), "if t:\n    x()\n    a()\n"),
+    ("if t: a()\n", lambda s: Replace(s[0].body[0], ""), "if t:\n    pass\n"),
+    ("if t: a(); b()\n", lambda s: Unwrap(s[0]), "a()\nb()\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "edit", "after"), JOINED)
+def test_a_statement_gets_a_line_of_its_own(text: str, edit: object, after: str) -> None:
+    parsed = module(text)
+    assert callable(edit)
+    assert apply_edits(parsed, [edit(parsed.tree.body)]) == after
+
+
+def test_an_edit_goes_to_the_module_of_its_node(tmp_path: Path) -> None:
+    def read(name: str, text: str) -> Module:
+        return Module(Source(str(tmp_path / name), text, "utf-8", False))
+
+    script = read("run.py", "import helpers\nargs = 1\nhelpers.work()\n")
+    helpers = read("helpers.py", "def work():\n    pass\n    return 2\n")
+    edits: tuple[Edit, ...] = (Insert(script.tree.body[1], "x = 1", "after"), Import("os"))
+    texts: dict[str, str] = {}
+    apply_round(
+        Program(script, (helpers,)), [Finding(helpers, helpers.tree.body[0], "it", edits)], texts
+    )
+    assert list(texts) == [script.source.name]
+    assert texts[script.source.name] == (
+        "import helpers\nimport os\nargs = 1\nx = 1\nhelpers.work()\n"
+    )
