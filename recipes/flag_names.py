@@ -55,8 +55,14 @@ ROLES: dict[str, tuple[str, ...]] = {
         "output",
     ),
     "learning_rate": ("learning_rate", "lr"),
-    "epochs": ("num_train_epochs", "epoch", "epochs", "num_epochs", "train_epochs", "max_epochs"),
-    "max_steps": ("max_steps", "train_steps", "max_train_steps", "num_train_steps"),
+    "epochs": (
+        *("num_train_epochs", "epoch", "epochs", "num_epochs", "train_epochs", "max_epochs"),
+        "num_training_epochs",
+    ),
+    "max_steps": (
+        *("max_steps", "train_steps", "max_train_steps", "num_train_steps"),
+        "num_training_steps",
+    ),
     "sequence_length": (
         "block_size",
         "max_seq_length",
@@ -71,7 +77,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "seed": ("seed", "random_seed"),
 }
 
-MAX_STEPS = ("max_steps", "max_train_steps", "num_train_steps", "train_steps")
+MAX_STEPS = ROLES["max_steps"]
 """Number of optimizer steps after which training ends. Not looked up as a role in shell files, as
 many scripts overwrite it: a recipe says with flags.max_steps that its script obeys it."""
 

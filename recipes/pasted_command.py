@@ -133,7 +133,7 @@ def _python_script(words: list[str], environment: dict[str, str]) -> PastedComma
     if is_module:
         script = script.replace(".", "/") + ".py"
     arguments = words[place + 1 :]
-    unknown = next((word for word in [script, *arguments] if re.search(r"\$[\w{(]", word)), None)
+    unknown = next((word for word in words if re.search(r"\$[\w{(]", word)), None)
     if unknown is not None:
         raise InputError(
             f"{unknown}: a variable that only your shell knows: paste the command without quotes"

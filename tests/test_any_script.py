@@ -91,6 +91,7 @@ def number(words: list[str], flag: str) -> int:
         ("train.py -- DATA --examples=24 --wait 2", 48),
         ("train.py -- DATA", 8),
         ("-- python train.py DATA --examples 24 --wait 2", 48),
+        ("-- 'python train.py DATA'", 8),
         ("-- torchrun --nproc_per_node=4 train.py DATA -b6 --wait 4", 96),
         ("-- accelerate launch --num_processes 2 train.py DATA --examples 12", 24),
     ],

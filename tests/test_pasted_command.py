@@ -87,6 +87,7 @@ def test_a_variable_exported_before_a_quoted_command_is_its_own() -> None:
         (["python -c 'import torch'"], "no Python script is started in it"),
         (["cd src && python train.py"], "the command changes to src: go there first"),
         (["python train.py --data $DATA"], r"\$DATA: a variable that only your shell knows"),
+        (["torchrun --nproc_per_node $N train.py"], r"\$N: a variable that only your shell knows"),
         (["python train.py 'open"], "no closing quotation"),
     ],
 )

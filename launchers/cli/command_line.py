@@ -87,7 +87,7 @@ def _command(words: Sequence[str], script: Path | None) -> PastedCommand:
         return PastedCommand(str(script), tuple(words), {})
     if not words:
         raise InputError(NO_SCRIPT)
-    if words[0].endswith(".py"):
+    if words[0].endswith(".py") and not any(map(str.isspace, words[0])):
         return PastedCommand(words[0], tuple(words[1:]), {})
     return read_command(words)
 
