@@ -6,6 +6,8 @@ worked out by hand from the scripts: the batch of one optimizer step, and the op
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import field, frozen
 
 HF = {
@@ -51,9 +53,9 @@ class ReadmeCommand:
     source: str
     begins: str
     total: int
-    roles: dict[str, str]
-    filled: dict[str, str] = field(factory=dict)
-    either: dict[str, tuple[str, ...]] = field(factory=dict)
+    roles: Mapping[str, str]
+    filled: Mapping[str, str] = field(factory=dict)
+    either: Mapping[str, tuple[str, ...]] = field(factory=dict)
 
     @property
     def path(self) -> str:
