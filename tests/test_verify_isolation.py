@@ -17,8 +17,10 @@ from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.verify import isolation as isolations
 from ddpfix.launchers.verify import landlock
 from ddpfix.launchers.verify.isolation import Isolation, choose_isolation
+from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.scratch_copy import NoRoomError, plan_copy
-from sabotage import write
+from ddpfix.launchers.verify.scripts import prepare_scripts
+from sabotage import LEGACY, write
 
 HERE_ONLY = "it is refused where the kernel has no Landlock: "
 
@@ -76,7 +78,7 @@ def start(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as verify runs a script of ``runs/code``."""
     folder = isolation.folder
-    prepared = folder / "code"
+    prepared = folder / "code" / "patched"
     shutil.rmtree(prepared, ignore_errors=True)
     shutil.copytree(isolation.home, prepared)
     (prepared / "run.py").write_text(program)
@@ -175,10 +177,10 @@ def test_a_run_that_begins_where_another_ended_finds_what_that_wrote(
     write_first = "open('checkpoints/new.pt', 'w').write('trained'); os.remove('best.pt')"
     assert start(isolation, PROLOGUE + write_first, name="first").returncode == 0
     folder = isolation.folder
-    (folder / "code" / "run.py").write_text("print(open('checkpoints/new.pt').read())")
+    (folder / "code" / "patched" / "run.py").write_text("print(open('checkpoints/new.pt').read())")
     before = folder / "runs" / "first"
     with isolation.begin(
-        folder / "code" / "run.py", folder / "runs" / "second", folder / "live", before
+        folder / "code" / "patched" / "run.py", folder / "runs" / "second", folder / "live", before
     ) as isolated:
         command = isolated.command(Command((sys.executable, str(isolated.script)), {}))
         done = subprocess.run(
@@ -198,16 +200,16 @@ def test_modules_are_those_of_the_prepared_copy(
         monkeypatch.setenv("PYTHONSAFEPATH", "1")
     isolation = isolation_of(mode, project)
     folder = isolation.folder
-    shutil.copytree(project / "code", folder / "patched")
-    (folder / "patched" / "steps.py").write_text("NAME = 'the patched copy'\n")
-    (folder / "patched" / "run.py").write_text(
+    shutil.copytree(project / "code", folder / "code" / "patched")
+    (folder / "code" / "patched" / "steps.py").write_text("NAME = 'the patched copy'\n")
+    (folder / "code" / "patched" / "run.py").write_text(
         "import os, sys\nsys.path.insert(0, os.path.abspath('code'))\n"
         "from steps import NAME\nprint(NAME)\n"
     )
     (folder / "live").mkdir()
     before = listing(project)
     with isolation.begin(
-        folder / "patched" / "run.py", folder / "runs" / "run", folder / "live", None
+        folder / "code" / "patched" / "run.py", folder / "runs" / "run", folder / "live", None
     ) as isolated:
         command = isolated.command(Command((sys.executable, str(isolated.script)), {}))
         done = subprocess.run(
@@ -215,6 +217,65 @@ def test_modules_are_those_of_the_prepared_copy(
         )
     assert done.stdout == b"the patched copy\n", done.stderr
     assert listing(project) == before
+
+
+def test_modules_of_the_scripts_package_are_patched_and_those_that_run(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script in a package, started with PYTHONPATH: its module is found through the package."""
+    project = tmp_path / "ann" / "project"
+    (project / "pkg").mkdir(parents=True)
+    (project / "pkg" / "__init__.py").write_text("")
+    (project / "pkg" / "training.py").write_text(LEGACY.partition("\nif __name__")[0] + "\n")
+    script = project / "pkg" / "run.py"
+    script.write_text(
+        "import inspect\nfrom pkg.training import main\n\nif __name__ == '__main__':\n    main()\n"
+    )
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PYTHONPATH", str(project), prepend=os.pathsep)
+    before = listing(project)
+    folder = tmp_path / "runs"
+    (folder / "live").mkdir(parents=True)
+    scripts = prepare_scripts(VerifyRequest(script, []), folder / "code")
+    patched = folder / "code" / "patched" / "pkg" / "training.py"
+    assert scripts.patched == patched.with_name("run.py")
+    assert "LOCAL_RANK" in patched.read_text()
+    assert scripts.patching_row.status == "holds", scripts.patching_row.evidence
+    try:
+        isolation = choose_isolation(mode, script, [], folder)
+    except InputError as error:
+        assert mode == "overlay"
+        pytest.skip(str(error))
+    probe = (
+        "import importlib.util as u, sys; print(open(u.find_spec('pkg.training').origin).read())"
+    )
+    for prepared, what in ((scripts.original, "original"), (scripts.patched, "patched")):
+        assert prepared is not None
+        with isolation.begin(prepared, folder / "runs" / what, folder / "live", None) as isolated:
+            command = isolated.command(Command((sys.executable, "-c", probe), {}))
+            done = subprocess.run(
+                command.argv, env=command.environment(os.environ), capture_output=True, check=False
+            )
+        assert done.stdout.decode().strip() == prepared.with_name("training.py").read_text().strip()
+    assert listing(project) == before
+
+
+def test_a_module_that_is_imported_by_a_full_path_is_not_patched_behind_the_users_back(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "library").mkdir()
+    (tmp_path / "project").mkdir()
+    module = tmp_path / "library" / "training.py"
+    module.write_text(LEGACY.partition("\nif __name__")[0] + "\n")
+    script = tmp_path / "project" / "run.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(module.parent)!r})\nfrom training import main\n\n"
+        "if __name__ == '__main__':\n    main()\n"
+    )
+    before = listing(tmp_path / "library")
+    with pytest.raises(InputError, match="by a full path"):
+        prepare_scripts(VerifyRequest(script, []), tmp_path / "code")
+    assert listing(tmp_path / "library") == before
 
 
 @pytest.mark.skipif(not landlock.is_usable(), reason="the kernel has no Landlock (version 2)")

@@ -24,6 +24,7 @@ from ..backends.command import Command
 from ..trace.read import RankTrace
 from . import landlock
 from .isolated_start import View
+from .program_copy import program_folders
 from .scratch_copy import NoRoomError, ScratchCopy, plan_copy
 
 Mode = Literal["overlay", "copy", "none"]
@@ -143,18 +144,23 @@ class Isolation:
             shutil.copytree(start_from, copy.view, symlinks=True, dirs_exist_ok=True)
         for target, source in replacements.items():
             place = copy.place(Path(target))
+            if not place.is_relative_to(copy.view):
+                raise InputError(f"{target}: lies outside of what is copied; use --in-place")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.unlink(missing_ok=True)
             shutil.copyfile(source, place)
         return View(str(copy.place(self.current)), (*writable, str(copy.view), str(temporary)))
 
     def _replacements(self, script: Path) -> dict[str, str]:
-        """The files of the prepared copy that differ from those in the script's own folder."""
+        """The files of the prepared copy that differ from those of the user's own program."""
+        prepared = self.folder / "code"
+        root = prepared / script.relative_to(prepared).parts[0]
         result = {}
-        for folder, _, names in os.walk(script.parent):
+        for folder, _, names in os.walk(root):
             for name in sorted(names):
                 source = Path(folder, name)
-                target = self.home / source.relative_to(script.parent)
+                place = os.path.relpath(source, script.parent)
+                target = Path(os.path.normpath(self.home / place))
                 if not source.is_symlink() and not _has_content(target, source.read_bytes()):
                     result[str(target)] = str(source)
         return result
@@ -220,7 +226,7 @@ def choose_isolation(
     plain = Isolation("none", folder, home, current)
     if mode == "none":
         return plain
-    known = (current, home, *_folders_in(arguments))
+    known = (current, home, *program_folders(script).modules, *_folders_in(arguments))
     reasons = []
     if mode != "copy":
         own = (*known, *filter(Path.is_dir, (Path.home(), Path(tempfile.gettempdir()).resolve())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +23,7 @@ from ...patcher.api import (
 from ..script.flags import remove_flag
 from ..script.source import declared_flag_names
 from .evidence import Row
+from .program_copy import copy_program, program_folders
 from .request import VerifyRequest
 
 ACCUMULATION_MATTERS = {
@@ -30,7 +31,6 @@ ACCUMULATION_MATTERS = {
     "DF310": "the loss is a mean over a micro-batch's tokens",
 }
 """Rules whose findings in the original mean that splitting into micro-batches changes results."""
-_HIDDEN = {"__pycache__", ".git"}
 
 
 @frozen
@@ -72,12 +72,11 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     )
     if not script.is_file():
         raise InputError(f"{script}: no such script")
-    judged = _copy_script(script, folder / "patched")
+    judged = copy_program(script, folder / "patched")
     if original is not None or rev is not None:
-        before = folder / "original" / script.name
-        _copy_script(original or script, folder / "original", as_name=script.name)
+        before = copy_program(original or script, folder / "original", as_name=script.name)
         if rev is not None:
-            _check_out(script, rev, before)
+            _check_out(script, rev, folder / "original")
         source = f"{script} at {rev}" if rev is not None else str(original)
         summary = f"original: {source}; judged: {script}"
         return _with_original(before, judged, summary, patch_as_requested)
@@ -94,7 +93,13 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
         summary = f"{script} needs no patch, and no original is given (--original or --rev)"
         row = check_patching(judged, None, patch_as_requested)
         return ScriptsUnderTest(None, judged, summary, row)
-    before = _copy_script(script, folder / "original")
+    for each in change.changes:
+        if not each.source.path.resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                f"{script}: it imports {each.source.path} by a full path, of which no copy can be "
+                "patched: patch the script by hand, and give verify --original or --rev"
+            )
+    before = copy_program(script, folder / "original")
     change.write()
     summary = f"original: {script}; judged: a copy of it, patched for this run"
     return _with_original(before, judged, summary, patch_as_requested)
@@ -123,46 +128,23 @@ def _added_flags(original: Path, judged: Path) -> tuple[Flag, ...]:
     return tuple(flag for flag in flags if flag.spelling in added)
 
 
-def _copy_script(script: Path, folder: Path, *, as_name: str | None = None) -> Path:
-    """Copy a script's folder: Python files as copies, all else as links. Returns the script."""
-    home = script.resolve().parent
-    _copy_folder(home, folder, top=True)
-    target = folder / (as_name or script.name)
-    target.unlink(missing_ok=True)
-    shutil.copyfile(script, target)
-    return target
-
-
-def _copy_folder(source: Path, target: Path, *, top: bool = False) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    for path in sorted(source.iterdir()):
-        if path.name in _HIDDEN:
-            continue
-        if path.is_dir() and not path.is_symlink() and _has_python(path, top):
-            _copy_folder(path, target / path.name)
-        elif path.suffix == ".py" and path.is_file():
-            shutil.copyfile(path, target / path.name)
-        else:
-            (target / path.name).symlink_to(path)
-
-
-def _has_python(folder: Path, top: bool) -> bool:
-    # A package, or a folder of packages; not searched deeper, as data may be millions of files.
-    return any(folder.glob("*.py")) or (top and any(folder.glob("*/__init__.py")))
-
-
-def _check_out(script: Path, rev: str, copied: Path) -> None:
-    """Overwrite the copied script's folder with git's Python files at ``rev``."""
-    home = script.resolve().parent
-    names = _git(home, script, "ls-tree", "-r", "--name-only", rev, ".").splitlines()
-    if script.name not in names:
+def _check_out(script: Path, rev: str, copy: Path) -> None:
+    """Overwrite the copied program with git's Python files at ``rev``."""
+    program = program_folders(script)
+    names = _git(program.base, script, "ls-tree", "-r", "--name-only", rev, ".").splitlines()
+    if (program.home.relative_to(program.base) / script.name).as_posix() not in names:
         raise InputError(f"{script}: git has no such file at {rev}; name another --rev")
     for name in names:
-        if name.endswith(".py"):
-            target = copied.parent / name
+        target = copy / name
+        if name.endswith(".py") and _is_copied(target.parent, copy):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
-            target.write_bytes(_git_bytes(home, script, "show", f"{rev}:./{name}"))
+            target.write_bytes(_git_bytes(program.base, script, "show", f"{rev}:./{name}"))
+
+
+def _is_copied(folder: Path, copy: Path) -> bool:
+    """Whether a folder of a copy is not one of the user's by a link."""
+    return not any(each.is_symlink() for each in (folder, *folder.parents) if each != copy)
 
 
 def _git(home: Path, script: Path, *arguments: str) -> str:
@@ -199,12 +181,12 @@ def check_patching(
     change = patch_as_requested(original)
     texts = {each.source.path.resolve(): each.source.encode(each.text) for each in change.changes}
     edited = []
-    for path in sorted(original.parent.rglob("*.py")):
-        other = judged.parent / path.relative_to(original.parent)
+    for path in sorted({*original.parent.rglob("*.py"), *texts}):
+        other = judged.parent / os.path.relpath(path, original.parent)
         if not other.is_file() or other.read_bytes() != texts.get(
             path.resolve(), path.read_bytes()
         ):
-            edited.append(path.relative_to(original.parent).as_posix())
+            edited.append(os.path.relpath(path, original.parent))
     if edited:
         return Row(
             "C9",
