@@ -11,8 +11,8 @@ from functools import cached_property
 
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, parameters, within
-from .names import ModuleSet
+from ..source.tree import FUNCTIONS, Function, within
+from .names import ModuleSet, parameter_names
 from .objects import class_of, classes_above, method_of
 
 Place = tuple[Module, ast.expr]
@@ -82,6 +82,8 @@ class CallGraph(ModuleSet):
         calls: list[tuple[Module, ast.Call]] = []
         possible: list[Place] = []
         for module in self.modules:
+            if not module.spells(name):
+                continue
             for call in self._calls_by_name(module, name):
                 answer = self._is_call_of(module, call, (home, function))
                 if answer:
@@ -202,7 +204,7 @@ class CallGraph(ModuleSet):
             )
         if isinstance(func, ast.Name):
             scope = module.function(func)
-            if scope is not None and func.id in parameters(scope):
+            if scope is not None and func.id in parameter_names(module)[scope]:
                 return None
             if (scope, func.id) in module.stores:
                 return None if module.last_name(func) == function.name else False

@@ -17,10 +17,11 @@ from .program import Program
 MAX_FILES = 400  # of one program
 # What a module outside of the script's folder has to mention to be part of the program.
 ABOUT_TRAINING = re.compile(
-    r"backward|distributed|DataLoader|DataParallel|rank|LOCAL_RANK|WORLD_SIZE|is_main|is_master"
-    r"|torch\.save|save_pretrained|argparse|barrier|\bopen\(|from \.|import \*|__all__"
+    r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
+    r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
 )
 
+DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)
 SourceReader = Callable[[str], Source | None]
 
 
@@ -102,5 +103,5 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
 
 
 def is_about_training(text: str) -> bool:
-    """Whether a module's text holds a word that rules or rank tests are about, or re-exports."""
-    return ABOUT_TRAINING.search(text) is not None
+    """Whether a module's text holds a word that rules or rank tests are about, or may re-export."""
+    return ABOUT_TRAINING.search(text) is not None or DEFINITION.search(text) is None

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ..source.libraries import LIBRARIES
 from ..source.module import Module, cached_per_module
-from ..source.tree import FUNCTIONS, everywhere, parameters, within
+from ..source.tree import FUNCTIONS, Function, Preorder, everywhere, locate, parameters, within
 from .imports import Links, links_of
 
 MAX_DEPTH = 12  # modules through which a name is followed
@@ -72,9 +72,11 @@ class ModuleSet:
         parts.append(base.id)
         function = module.function(node)
         while function is not None:
-            if base.id in parameters(function) or (function, base.id) in module.stores:
+            if base.id in parameter_names(module)[function]:
                 return None
-            local = _definition_among(within(function.body, ast.FunctionDef), base.id)
+            if (function, base.id) in module.stores:
+                return None
+            local = local_functions(module).get((function, base.id))
             if local is not None:
                 return (module, local) if len(parts) == 1 else None
             function = module.function(function)
@@ -113,7 +115,11 @@ class ModuleSet:
 
     def module_of(self, node: ast.AST) -> Module:
         """The module that ``node`` belongs to."""
-        return next(module for module in self.modules if node in module.parents)
+        return self._by_table[locate(node)[0]]
+
+    @cached_property
+    def _by_table(self) -> dict[Preorder, Module]:
+        return {module.parents.table: module for module in reversed(self.modules)}
 
 
 def calls_at_import(module: Module) -> list[ast.Call]:
@@ -161,5 +167,18 @@ def _inside(module: Module, node: ast.AST, rest: list[str]) -> Definition | None
     return None
 
 
-def _definition_among(functions: list[ast.FunctionDef], name: str) -> ast.FunctionDef | None:
-    return next((function for function in functions if function.name == name), None)
+@cached_per_module
+def local_functions(module: Module) -> dict[tuple[Function, str], Function]:
+    """Functions that are defined in a function, by that function and their name."""
+    found: dict[tuple[Function, str], Function] = {}
+    for function in module.all_functions:
+        around = module.function(function)
+        if around is not None and not isinstance(module.parents[function], ast.ClassDef):
+            found.setdefault((around, function.name), function)
+    return found
+
+
+@cached_per_module
+def parameter_names(module: Module) -> dict[Function, set[str]]:
+    """The names of each function's parameters."""
+    return {function: parameters(function) for function in module.all_functions}

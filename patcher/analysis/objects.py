@@ -17,8 +17,17 @@ RETURN_SELF = {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", 
 
 def class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int = 0) -> ClassOf | None:
     """The class of the program that the object ``node`` is an instance of; None if unknown."""
+    known: dict[ast.expr, ClassOf | None] = module.program_answers.setdefault("classes", {})
+    if node in known:
+        return known[node]
     if depth > MAX_DEPTH:
         return None
+    known[node] = None  # where its value depends on itself
+    known[node] = found = _class_of(graph, module, node, depth)
+    return found
+
+
+def _class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int) -> ClassOf | None:
     match node:
         case ast.Name():
             return _class_of_name(graph, module, node, depth)

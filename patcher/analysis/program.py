@@ -36,7 +36,7 @@ class Program(CallGraph):
     ) -> None:
         super().__init__(script, siblings, roots, unread)
         # Roles that may enter each function, filled in by analysis/rank_reach.
-        self.roles_entering: dict[Function, frozenset[Any]] | None = None
+        self.roles_entering: dict[Function, frozenset[Any]] = {}
 
     @cached_property
     def is_training_program(self) -> bool:

@@ -321,34 +321,53 @@ def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset
     function = module.function(node)
     if function is None:
         return roles
-    return roles & entering_roles(program).get(function, EVERYONE)
+    return roles & roles_entering(program, function)
 
 
-def entering_roles(program: Program) -> dict[Function, frozenset[Role]]:
-    """Roles that may enter each function that has callers: a fixpoint over the call graph.
+def roles_entering(program: Program, function: Function) -> frozenset[Role]:
+    """Roles that may enter a function: a fixpoint over those that lead to it.
 
-    A function that nothing calls is not in it. Where a method is called on objects of unknown class
-    only, and where a function is passed on as a value, those places count as calls.
+    All may enter one that nothing calls. Where a method is called on objects of unknown class only,
+    and where a function is passed on as a value, those places count as calls.
     """
-    if program.roles_entering is None:
-        program.roles_entering = _entering_roles(program)
-    return program.roles_entering
+    known = program.roles_entering
+    if function not in known:
+        known.update(_entering_roles(program, function, known))
+    return known[function]
 
 
-def _entering_roles(program: Program) -> dict[Function, frozenset[Role]]:
+def _entry_places(program: Program, function: Function) -> list[tuple[Module, ast.expr]]:
+    places: list[tuple[Module, ast.expr]] = [*program.callers(function)]
+    possible = program.possible_callers(function)
+    return places + [p for p in possible if not places or not isinstance(p[1], ast.Call)]
+
+
+def _entering_roles(
+    program: Program, function: Function, known: dict[Function, frozenset[Role]]
+) -> dict[Function, frozenset[Role]]:
+    """Roles that may enter a function and all that lead to it and are not known yet."""
     entries: dict[Function, list[tuple[Function | None, frozenset[Role]]]] = {}
     callees: dict[Function | None, list[Function]] = defaultdict(list)
-    for module in program.modules:
-        for function in module.all_functions:
-            places: list[tuple[Module, ast.expr]] = [*program.callers(function)]
-            possible = program.possible_callers(function)
-            places += [p for p in possible if not places or not isinstance(p[1], ast.Call)]
-            for where, place in places:
-                caller = where.function(place)
-                if caller is not function:
-                    roles = roles_reaching_in_function(where, place)
-                    entries.setdefault(function, []).append((caller, roles))
-                    callees[caller].append(function)
+    unseen = [function]
+    while unseen:
+        function = unseen.pop()
+        if function in entries:
+            continue
+        entries[function] = []
+        for where, place in _entry_places(program, function):
+            caller = where.function(place)
+            if caller is function:
+                continue
+            roles = roles_reaching_in_function(where, place)
+            if caller is not None and caller in known:
+                roles &= known[caller]
+                caller = None
+            entries[function].append((caller, roles))
+            callees[caller].append(function)
+            if caller is not None:
+                unseen.append(caller)
+        if not entries[function]:
+            entries[function] = [(None, EVERYONE)]
     entering: dict[Function, frozenset[Role]] = dict.fromkeys(entries, frozenset())
     pending = list(entries)
     while True:
@@ -356,9 +375,7 @@ def _entering_roles(program: Program) -> dict[Function, frozenset[Role]]:
             function = pending.pop()
             roles = frozenset[Role]().union(
                 *(
-                    at_call
-                    if caller is None or caller not in entering
-                    else at_call & entering[caller]
+                    at_call if caller is None else at_call & entering[caller]
                     for caller, at_call in entries[function]
                 )
             )

@@ -212,6 +212,14 @@ class Module:
         found: list[Any] = self._named(names)
         return found
 
+    def spells(self, name: str) -> bool:
+        """Whether the file uses or imports a name."""
+        return name in self._table.numbers_by_spelling or name in self._last_names
+
+    @cached_property
+    def _last_names(self) -> set[str]:
+        return set(self._last.values())
+
     def _named(self, names: tuple[str, ...]) -> list[ast.AST]:
         known = self._table.numbers_by_spelling
         numbers = [index for name in names if name in known for index in known[name]]
