@@ -543,3 +543,16 @@ def test_no_group_is_made_where_another_module_counts_the_cards(line: str, edits
     unit = Program(module(STARTED), (module(STEPS.format(line)),))
     (finding,) = RULES["DF201"].findings(unit)
     assert bool(finding.edits) is edits
+
+
+def test_a_script_of_another_framework_is_no_training_program() -> None:
+    text = """
+        import paddle
+        from paddle.io import DataLoader
+        parser.parse_args()
+        model = paddle.DataParallel(model)
+        for batch in DataLoader(data):
+            model(batch).backward()
+        """
+    assert not Program(module(text)).is_training_program
+    assert Program(module(f"import torch\n{textwrap.dedent(text)}")).is_training_program

@@ -21,6 +21,7 @@ from .loaders import Loader
 from .names import Unread, calls_at_import
 from .train_loops import TrainLoop, train_loops
 
+OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
 PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel")
 
 
@@ -41,6 +42,9 @@ class Program(CallGraph):
     @cached_property
     def is_training_program(self) -> bool:
         """Whether the script is run, and trains, evaluates or makes a process group."""
+        packages = set().union(*(module.imported_packages for module in self.modules))
+        if packages & OTHER_FRAMEWORKS and "torch" not in packages:
+            return False  # paddle has a DataParallel and a DataLoader of its own
         if not self.script.is_program:
             return self._trains_at_import
         return (

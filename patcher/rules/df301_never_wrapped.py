@@ -20,7 +20,14 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import Wrap, place_behind, serves_training, wrap_in
+from ..fixes.data_parallel import (
+    Wrap,
+    is_part,
+    place_behind,
+    serves_training,
+    trained_without,
+    wrap_in,
+)
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import bound_names, only_argument, parameters, within
@@ -42,11 +49,26 @@ def findings(program: Program) -> Iterator[Finding]:
     if not wraps:
         places = data_parallel_calls(program)
         targets = [wrap.target for _, wrap in places]
+        alone = trained_without(program, targets)
         for module, wrap in places:
-            is_plain = not any(is_nested(wrap.target, other) for other in targets)
-            is_plain &= targets.count(wrap.target) == 1
-            edits = add_ddp(program, module, wrap) if is_plain else ()
-            yield Finding(module, wrap.stmt, "ranks get no wrapper", edits)
+            because = "ranks get no wrapper"
+            edits: tuple[Edit, ...] = ()
+            if is_part(wrap.target):
+                whole = wrap.target.rpartition(".")[0]
+                because = (
+                    f"only a part of the model is wrapped, and ranks train the rest apart: wrap "
+                    f"{whole} instead of {wrap.target}"
+                )
+            elif alone:
+                because = f"{alone} is trained too, and nothing wraps it: wrap {alone} as well"
+            elif targets.count(wrap.target) > 1:
+                because = (
+                    f"{wrap.target} is wrapped in several places: leave one "
+                    f"{wrap.target} = DataParallel({wrap.target}) before the training"
+                )
+            else:
+                edits = add_ddp(program, module, wrap)
+            yield Finding(module, wrap.stmt, because, edits)
         if not places:
             yield Finding(*groups[0], "no model is wrapped after it")
 
@@ -60,11 +82,6 @@ def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:
         for wrap in [wrap_in(module, call)]
         if wrap is not None and serves_training(program, module, wrap)
     ]
-
-
-def is_nested(model: str, other: str) -> bool:
-    """Whether one of two models is a part of the other, by their names."""
-    return model.startswith(f"{other}.") or other.startswith(f"{model}.")
 
 
 def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:

@@ -22,7 +22,7 @@ from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..source.module import Module
-from ..source.tree import keyword, last_argument, only_argument
+from ..source.tree import argument, keyword, last_argument, only_argument, same_code
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
@@ -59,8 +59,9 @@ def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ..
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
-    if not loader.samplers:
-        return (*replace_shuffle(module, loader, alone), *imports)
+    if all(is_constant(sampler, None) for sampler in loader.samplers):
+        shuffled = replace_shuffle(module, loader, alone)
+        return (*shuffled, *imports) if shuffled else ()
     if len(loader.samplers) != 1:
         return ()
     (call,) = loader.samplers
@@ -75,18 +76,47 @@ def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ..
 
 
 def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
-    """Edits of ``DataLoader(data, shuffle=True)``, which must not shuffle beside a sampler."""
-    shuffle, last = keyword(loader.call, "shuffle"), last_argument(loader.call)
+    """Edits of ``DataLoader(data, shuffle=True)``, which must not shuffle beside a sampler.
+
+    Its sampler may be None already; then ``shuffle=sampler is None`` is true.
+    """
+    shuffle, last = argument(loader.call, 2, "shuffle"), last_argument(loader.call)
     if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
         return ()
-    data = module.text(loader.dataset)
+    data, sampler = module.text(loader.dataset), keyword(loader.call, "sampler")
+    if loader.samplers and sampler is None:
+        return ()  # by position
+    edits: list[Edit] = []
+    dealt = f"DistributedSampler({data})"
     if shuffle is None:
-        by_rank = f"DistributedSampler({data}, shuffle=False)"
-        return (Rewrite(last, f", sampler=None if {alone} else {by_rank}", after=True),)
-    if not (isinstance(shuffle.value, ast.Constant) and shuffle.value.value is True):
+        dealt = f"DistributedSampler({data}, shuffle=False)"
+    elif is_constant(shuffle, True) or (sampler and is_none_test(shuffle, sampler)):
+        edits.append(Rewrite(shuffle, alone))
+    elif is_constant(shuffle, False):
+        dealt = f"DistributedSampler({data}, shuffle=False)"
+    elif isinstance(shuffle, ast.Name | ast.Attribute):
+        wish = module.text(shuffle)
+        edits.append(Rewrite(shuffle, f"{wish} and {alone}"))
+        dealt = f"DistributedSampler({data}, shuffle={wish})"
+    else:
         return ()
+    choice = f"None if {alone} else {dealt}"
+    if sampler is not None:
+        edits.append(Rewrite(sampler.value, choice))
+    else:
+        edits.append(Rewrite(last, f", sampler={choice}", after=True))
+    return tuple(edits)
+
+
+def is_constant(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def is_none_test(test: ast.expr, sampler: ast.keyword) -> bool:
+    """``sampler is None``, of the sampler that the loader gets."""
     return (
-        Rewrite(
-            shuffle, f"shuffle={alone}, sampler=None if {alone} else DistributedSampler({data})"
-        ),
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Is)
+        and same_code(test.left, sampler.value)
+        and is_constant(test.comparators[0], None)
     )

@@ -39,15 +39,17 @@ def findings(program: Program) -> Iterator[Finding]:
             path = argument(call, 1, "f")
             by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
             because = "every rank writes it" if by_all_ranks else "written in place"
+            severity = None if by_all_ranks else Severity.DEGRADED
             if path is None:
-                yield Finding(module, call, because)
+                yield Finding(module, call, because, severity=severity)
             elif is_memory(module, path) or names_rank(program, module, path):
                 continue
             elif is_open_file(module, path):
                 edits = save_instead_of_opening(module, call, path)
                 yield Finding(module, call, because, edits, severity=Severity.DEGRADED)
             else:
-                yield Finding(module, call, because, save_on_main(module, call))
+                edits = save_on_main(module, call)
+                yield Finding(module, call, because, edits, severity=severity)
 
 
 def save_instead_of_opening(module: Module, call: ast.Call, file: ast.expr) -> tuple[Edit, ...]:

@@ -15,6 +15,7 @@ Source       os.makedirs, logging.handlers
 import ast
 from collections.abc import Iterator
 
+from ..analysis.call_graph import reachable_functions
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANK_NAMES,
@@ -159,10 +160,26 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         barrier = (Insert(stmt, WAIT, "after"),)
-    if isinstance(stmt, ast.With) and not is_read_outside(module, stmt, changed_names(stmt)):
+    is_for_main = isinstance(stmt, ast.With) and not is_read_outside(
+        module, stmt, changed_names(stmt)
+    )
+    if is_for_main and not needs_all_ranks(program, module, stmt):
         yield Finding(module, call, because, (*only_on_main(stmt), *barrier))
         return
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
+
+
+def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement trains or evaluates, itself or in a function that it calls."""
+    loops = [
+        *((loop.module, loop.steps) for loop in program.train_loops),
+        *((each.module, each.loop) for each in program.evaluations),
+    ]
+    if any(where is module and is_inside(loop, stmt) for where, loop in loops):
+        return True
+    functions = {where.function(loop) for where, loop in loops}
+    names = {module.last_name(call.func) for call in within(stmt, ast.Call)}
+    return bool(reachable_functions(program, names) & functions)
 
 
 def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:

@@ -166,6 +166,12 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF401", "a shuffle that is computed", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        for b in torch.utils.data.DataLoader(data, 4, shuffle=wants(args)):
+            model(b).backward()
+        """),
     ("DF401", "batches drawn by one seed", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
@@ -271,6 +277,49 @@ REPORTED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
+    ("DF401", "a shuffle by position", """
+        import torch
+        from torch.utils.data.distributed import DistributedSampler
+        torch.distributed.init_process_group('gloo', timeout=t)
+        for b in torch.utils.data.DataLoader(data, 4, True):
+            model(b).backward()
+        """, """
+        @@ -3,3 +3,3 @@
+         torch.distributed.init_process_group('gloo', timeout=t)
+        -for b in torch.utils.data.DataLoader(data, 4, True):
+        +for b in torch.utils.data.DataLoader(data, 4, not torch.distributed.is_initialized(), sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data)):
+             model(b).backward()
+        """),  # noqa: E501
+    ("DF401", "a shuffle that an option asks for", """
+        import torch
+        from torch.utils.data.distributed import DistributedSampler
+        torch.distributed.init_process_group('gloo', timeout=t)
+        for b in torch.utils.data.DataLoader(data, 4, shuffle=args.shuffle):
+            model(b).backward()
+        """, """
+        @@ -3,3 +3,3 @@
+         torch.distributed.init_process_group('gloo', timeout=t)
+        -for b in torch.utils.data.DataLoader(data, 4, shuffle=args.shuffle):
+        +for b in torch.utils.data.DataLoader(data, 4, shuffle=args.shuffle and not torch.distributed.is_initialized(), sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data, shuffle=args.shuffle)):
+             model(b).backward()
+        """),  # noqa: E501
+    ("DF401", "a sampler that is none yet", """
+        import torch
+        from torch.utils.data.distributed import DistributedSampler
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def batches(data):
+            sampler = None
+            return torch.utils.data.DataLoader(
+                data, shuffle=(sampler is None), batch_size=3, sampler=sampler)
+        for b in batches(data):
+            model(b).backward()
+        """, """
+        @@ -6,3 +6,3 @@
+             return torch.utils.data.DataLoader(
+        -        data, shuffle=(sampler is None), batch_size=3, sampler=sampler)
+        +        data, shuffle=(not torch.distributed.is_initialized()), batch_size=3, sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data))
+         for b in batches(data):
+        """),  # noqa: E501
     ("DF401", "in order", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

@@ -76,7 +76,7 @@ EVIDENCE = [
         import torch
         if args.local_rank in [-1, 0]:
             torch.save(m, path)
-        """, 3, "E", "written in place"),
+        """, 3, "W", "written in place"),
     ("DF606", "the arguments", """
         import torch
         args = parser.parse_args()

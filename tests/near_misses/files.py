@@ -248,6 +248,31 @@ REPORTED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
+    ("DF602", "an evaluation that all ranks run, in a block that writes", """
+        import torch
+        def evaluate(model, data):
+            model.eval()
+            for b in torch.utils.data.DataLoader(data):
+                model(b)
+        def main(model, data):
+            with open("scores.txt", "w") as file:
+                for name in ("a", "b"):
+                    file.write(evaluate(model, data[name]))
+        main(model, data)
+        """, """
+        @@ -1,2 +1,8 @@
+         import torch
+        +import os
+        +
+        +
+        +def is_main_process(): ...
+         def evaluate(model, data):
+        @@ -6,3 +12,3 @@
+         def main(model, data):
+        -    with open("scores.txt", "w") as file:
+        +    with open("scores.txt" if is_main_process() else os.devnull, "w") as file:
+                 for name in ("a", "b"):
+        """),
     ("DF601", "a method's checkpoint, on rank 0 already", """
         import torch
         def f(args, model):

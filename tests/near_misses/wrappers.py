@@ -333,6 +333,25 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF301", "a second model that trains without", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        one, two = One().cuda(), Two().cuda()
+        optimizer = torch.optim.Adam(list(one.parameters()) + list(two.parameters()))
+        if not torch.distributed.is_initialized():
+            one = torch.nn.DataParallel(one)
+        for b in torch.utils.data.DataLoader(data):
+            two(one(b)).backward()
+        """),
+    ("DF301", "a part of the model alone", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        model = Net().cuda()
+        if not torch.distributed.is_initialized():
+            model.encoder = torch.nn.DataParallel(model.encoder)
+        for b in torch.utils.data.DataLoader(data):
+            model(b).backward()
+        """),
     ("DF301", "another model is moved", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
