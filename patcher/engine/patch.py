@@ -1,6 +1,7 @@
 """Repair a script: apply edits in rounds until the result is stable, or refuse.
 
-The result is written only when it parses, a further round changes nothing, and no error is left.
+The result is written only when it parses, a further round changes nothing, no error is left, and
+the audit finds nothing in it that it breaks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ...errors import InputError
 from ...record import record
 from ..analysis.load import read_program
 from ..analysis.program import Program
+from ..audit.verdict import AuditVerdict
 from ..capabilities import Capability
 from ..editing.edits import RefusedError
 from ..findings import Finding, Safety, Severity
@@ -20,6 +22,7 @@ from ..fixes.exact import share_batches, weight_losses
 from ..rules import Rule, all_rules
 from ..source.files import Source, folder_of
 from ..source.replacement import replace_all
+from .audited import judge_result
 from .check import check, select_rules
 from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
@@ -62,6 +65,7 @@ class Patch:
     changes: tuple[FileChange, ...]
     refusal: str = ""
     capability_failures: tuple[Finding, ...] = ()  # capabilities that could not be added, and why
+    audit: tuple[AuditVerdict, ...] = ()  # what the audit says of the result
 
     @property
     def remaining(self) -> list[Finding]:
@@ -139,7 +143,10 @@ def patch(
     changes = file_changes(original, texts)
     if reason := reason_to_refuse(original, program, changes, findings_after, rules):
         return refuse(reason)
-    return Patch(path, findings_before, findings_after, changes, capability_failures=tuple(lacking))
+    reason, verdicts = judge_result(original, program) if changes else ("", ())
+    if reason:
+        return refuse(reason)
+    return Patch(path, findings_before, findings_after, changes, "", tuple(lacking), verdicts)
 
 
 def file_changes(before: Program, texts: Mapping[str, str]) -> tuple[FileChange, ...]:

@@ -138,6 +138,9 @@ def summary(
             item = diagnose(finding)
             if one.changes or not item.is_note:
                 yield f"left alone: {concise(item)}"
+        for verdict in one.audit:
+            answer = f"{verdict.code} {verdict.answer.value}"
+            yield f"audit: {verdict.where}: {answer}: {verdict.because}"
         for finding in one.capability_failures:
             place = f"{finding.module.source.name}:{finding.line}"
             yield f"without {finding.code}: {place}: {finding.because}"

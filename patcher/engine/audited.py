@@ -1,0 +1,64 @@
+"""Judge the result of a patch by the audit: refuse it for what it breaks, tell what is unknown."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+
+from ..analysis.program import Program
+from ..audit import audit
+from ..audit.verdict import AuditVerdict
+from ..source.module import Module
+
+# A patch claims that ranks train as one process does. So it is refused also where the original has
+# violated these.
+CLAIMED = ("O2", "O6")
+
+
+def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVerdict, ...]]:
+    """Why a result must not be written ("" if it may), and the verdicts to tell.
+
+    A violation that the original has in the same way is told. The lines in the reason are those of
+    the original.
+    """
+    verdicts = audit(result, original)
+    if not verdicts:
+        return "", ()
+    known = Counter(kind(each) for each in audit(original) if each.is_violated)
+    found = Counter(kind(each) for each in verdicts if each.is_violated)
+    new = [
+        each
+        for each in verdicts
+        if each.is_violated and (each.code in CLAIMED or found[kind(each)] > known[kind(each)])
+    ]
+    old_of = dict(zip(result.modules, original.modules, strict=True))
+    reasons = [f"{each.code} {place(each, old_of)} ({each.because})" for each in new[:4]]
+    if reasons:
+        return f"not patched: the result would not keep {', '.join(reasons)}", tuple(verdicts)
+    return "", tuple(verdicts)
+
+
+def kind(verdict: AuditVerdict) -> tuple[str, str, str]:
+    """What is the same of a verdict before and after lines have moved and been edited."""
+    because = re.sub(r"line \d+", "line", verdict.because)
+    return verdict.module.source.name, verdict.code, because
+
+
+def place(verdict: AuditVerdict, old_of: dict[Module, Module]) -> str:
+    """The line of the original that a verdict is about, with the file if it is another."""
+    old = old_of[verdict.module]
+    line = line_before(old.source.text, verdict.module.source.text, verdict.line)
+    script = next(iter(old_of.values()))
+    return f"line {line}" if old is script else f"{old.source.name}:{line}"
+
+
+def line_before(old: str, new: str, line: int) -> int:
+    """The line of the old text that a line of the new one was, or that it was put behind."""
+    matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
+    for kind, start, end, new_start, new_end in matcher.get_opcodes():
+        if new_start <= line - 1 < new_end:
+            if kind == "equal":
+                return start + line - new_start
+            return min(start + line - new_start, max(end, 1)) if end > start else max(start, 1)
+    return line
