@@ -526,4 +526,206 @@ READ: list[tuple[str, str, str, str]] = [
         "O10",
         "unknown",
     ),
+    (
+        "a barrier that rank 0 alone passes",
+        """
+        import torch.distributed as dist
+
+        def main():
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                dist.barrier()  # here
+        """,
+        "O6",
+        "violated",
+    ),
+    (
+        "rank 0 first, with a barrier for each side",
+        """
+        import torch.distributed as dist
+
+        def main():
+            dist.init_process_group("gloo")
+            if dist.get_rank() != 0:
+                dist.barrier()
+            load()
+            if dist.get_rank() == 0:
+                dist.barrier()
+        def load():
+            pass
+        """,
+        "O6",
+        "holds",
+    ),
+    (
+        "a function with a barrier, called by rank 0 and by all",
+        """
+        import torch.distributed as dist
+
+        def meet():
+            dist.barrier()
+        def main():
+            dist.init_process_group("gloo")
+            meet()
+            if dist.get_rank() == 0:
+                meet()  # here
+        """,
+        "O6",
+        "violated",
+    ),
+    (
+        "a barrier under a test of options",
+        """
+        import torch.distributed as dist
+
+        def main(args):
+            dist.init_process_group("gloo")
+            if args.distributed and args.do_eval:
+                dist.barrier()
+        """,
+        "O6",
+        "holds",
+    ),
+    (
+        "a barrier under a test that a module decides which is not read",
+        """
+        import torch.distributed as dist
+        from elsewhere import leads_main
+        def main():
+            dist.init_process_group("gloo")
+            if leads_main(7):
+                dist.barrier()  # here
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
+        "a file that every rank writes",
+        """
+        import torch.distributed as dist
+
+        def main(frame):
+            dist.init_process_group("gloo")
+            frame.to_csv("scores.csv")  # here
+        """,
+        "O7",
+        "violated",
+    ),
+    (
+        "a file of each rank",
+        """
+        import torch.distributed as dist
+
+        def main(frame):
+            dist.init_process_group("gloo")
+            frame.to_csv(f"scores_{dist.get_rank()}.csv")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a path that names the rank in the caller",
+        """
+        import torch.distributed as dist
+
+        def write(frame, path):
+            frame.to_csv(path)
+        def main(frame):
+            dist.init_process_group("gloo")
+            name = "scores_" + str(dist.get_rank())
+            write(frame, name + ".csv")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a file in memory",
+        """
+        import torch.distributed as dist
+        import io
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            buffer = io.BytesIO()
+            torch.save(model, buffer)
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a file that rank 0 writes and all read",
+        """
+        import torch.distributed as dist
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                torch.save(model, "model.pt")
+            torch.load("model.pt")  # here
+        """,
+        "O7",
+        "violated",
+    ),
+    (
+        "the same with a barrier between",
+        """
+        import torch.distributed as dist
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                torch.save(model, "model.pt")
+            dist.barrier()
+            torch.load("model.pt")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a folder that may be there",
+        """
+        import torch.distributed as dist
+        from pathlib import Path
+        def main():
+            dist.init_process_group("gloo")
+            Path("out").mkdir(exist_ok=True)
+            try:
+                Path("logs").mkdir()
+            except FileExistsError:
+                pass
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a flag that a match on the rank sets",
+        """
+        import torch.distributed as dist
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            chosen = False
+            match dist.get_rank():
+                case 0:
+                    chosen = True
+            if chosen:
+                torch.save(model, "model.pt")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a file that a test keeps which is not read",
+        """
+        import torch.distributed as dist
+        from elsewhere import leads_main
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            if leads_main(dist.get_rank()):
+                torch.save(model, "model.pt")  # here
+        """,
+        "O7",
+        "unknown",
+    ),
 ]

@@ -513,4 +513,279 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
             ),
         ),
     ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    scores = gathered(scores)\n",
+                "    if is_main_process():\n        dist.barrier()\n    scores = gathered(scores)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    scores = gathered(scores)\n",
+                "    if dist.get_rank() > 0:\n        dist.barrier()\n    scores = gathered(scores)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            ("    dist.barrier()\n\n\ndef read", "\n\ndef read"),
+            (
+                "            json.dump(scores, file)\n",
+                "            json.dump(scores, file)\n        dist.barrier()\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "                    evaluate(args, model, held_out)\n",
+                "                    if is_main_process():\n                        evaluate(args, model, held_out)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    evaluate(args, model, held_out)\n    dist.d",
+                "    if int(os.environ['RANK']) == 0:\n        evaluate(args, model, held_out)\n    dist.d",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    train(args, model, data, held_out)\n",
+                "    if is_main_process():\n        train(args, model, data, held_out)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "                global_step += 1\n",
+                "                global_step += 1\n                if is_main_process() and global_step > 9:\n                    break\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "                global_step += 1\n",
+                "                global_step += 1\n                if dist.get_rank() == 1:\n                    return\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "            loss = loss / args.accumulation\n",
+                "            if loss.item() > 9:\n                break\n            loss = loss / args.accumulation\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "                global_step += 1\n",
+                "                global_step += 1\n                if is_main_process() and global_step > 9:\n                    exit()\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    model.train()\n    scores",
+                "    model.train()\n    if not is_main_process():\n        return 0\n    scores",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    scores = gathered(scores)\n",
+                "    if not os.path.exists('cache'):\n        os.makedirs('cache', exist_ok=True)\n        dist.barrier()\n    scores = gathered(scores)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "    dist.all_gather_object(shares, items)\n",
+                "    if is_main_process():\n        dist.all_gather_object(shares, items)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "        dist.barrier()\n        torch.load",
+                "        if is_main_process():\n            dist.barrier()\n        torch.load",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            (
+                "        if is_main_process():\n            torch.save(",
+                "        if True:\n            torch.save(",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            (
+                '    if is_main_process():\n        with open(path, "w")',
+                '    if True:\n        with open(path, "w")',
+            ),
+        ),
+    ),
+    ("O7", "ddp", (("        dist.barrier()\n        torch.load", "        torch.load"),)),
+    ("O7", "ddp", (("    dist.barrier()\n\n\ndef read", "\n\ndef read"),)),
+    ("O7", "ddp", ((", exist_ok=True)", ")"),)),
+    (
+        "O7",
+        "ddp",
+        (
+            (
+                "    os.makedirs(args.output_dir, exist_ok=True)\n",
+                "    os.makedirs(args.output_dir, exist_ok=True)\n    os.mkdir(os.path.join(args.output_dir, 'logs'))\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            (
+                "    os.makedirs(args.output_dir, exist_ok=True)\n",
+                "    os.makedirs(args.output_dir, exist_ok=True)\n    os.remove(os.path.join(args.output_dir, 'log'))\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nimport pandas\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    frame = pandas.DataFrame(scores)\n    frame.to_csv('scores.csv')\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nimport pandas\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    frame = pandas.DataFrame(scores)\n    frame.to_pickle('scores.pkl')\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nimport matplotlib.pyplot as plt\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    plt.savefig('loss.png')\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nimport numpy as np\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    np.save('scores.npy', scores)\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nfrom pathlib import Path\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    Path('logs').mkdir()\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nimport logging\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    logging.FileHandler('train.log')\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            ("import json\n", "import json\nfrom pathlib import Path\n"),
+            (
+                "    scores = gathered(scores)\n",
+                "    scores = gathered(scores)\n    Path('done').write_text('1')\n",
+            ),
+        ),
+    ),
+    (
+        "O7",
+        "ddp",
+        (
+            (
+                "    model.train()\n    scores",
+                "    dump(scores, args)\n    model.train()\n    scores",
+            ),
+            (
+                "def write_scores",
+                "def dump(scores, args):\n    with open(os.path.join(args.output_dir, 'raw'), 'w') as file:\n        json.dump(scores, file)\n\n\ndef write_scores",
+            ),
+        ),
+    ),
 ]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from enum import Enum
 
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
-    ALL_UNKNOWN,
     QUERIES,
     RANKS,
     UNKNOWN,
     Role,
     roles_reaching,
     value_for_role,
-    values_by_role,
 )
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
@@ -35,19 +32,7 @@ OF_A_RANK = re.compile(
     r"|card|local|replica",
     re.IGNORECASE,
 )
-# Names of a test by which a process asks whether it is the first.
-OF_THE_FIRST = re.compile(
-    r"rank|main|master|primary|first|leader|chief|zero|process|distributed|worker", re.IGNORECASE
-)
 MAX_DEPTH = 8
-
-
-class Truth(Enum):
-    """An answer to a question about a program."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
 
 
 def process_groups(program: Program) -> list[tuple[Module, ast.Call]]:
@@ -195,6 +180,13 @@ def names_rank(
     for part in everywhere(node, ast.Attribute):
         if OF_A_RANK.search(part.attr) and part.attr not in ("split", "splitext", "partition"):
             return True
+        key = f".{part.attr}"
+        if key not in seen and any(
+            names_rank(program, where, value, depth + 1, seen | {key})
+            for where in program.modules
+            for value in where.attribute_values.get(part.attr, ())
+        ):
+            return True
     for text in everywhere(node, ast.Constant):
         if isinstance(text.value, str) and re.search(r"RANK|WORLD|%p|\{rank", text.value):
             return True
@@ -235,6 +227,8 @@ def _value_names_rank(
             value = getattr(stmt, "value", None) or getattr(stmt, "iter", None)
             if value is not None and names_rank(program, module, value, depth + 1, seen):
                 return True
+            if any(names_rank(program, module, t, depth + 1, seen) for t in deciders(module, stmt)):
+                return True
         if function is None or (function, name.id) in module.stores:
             return False
         if name.id in parameters(function):
@@ -246,39 +240,15 @@ def _value_names_rank(
         function = module.function(function)
 
 
-def unknown_guard(program: Program, module: Module, node: ast.AST) -> ast.expr | None:
-    """A test before ``node`` that may ask for the rank, and whose answer cannot be told.
-
-    Tests around it, those whose branch ends the block above it, and those of its callers.
-    """
-    return _unknown_guard(program, module, node, frozenset())
-
-
-def _unknown_guard(
-    program: Program, module: Module, node: ast.AST, seen: frozenset[Function]
-) -> ast.expr | None:
-    function = module.function(node)
-    for test in tests_before(module, node):
-        if values_by_role(module, test) is ALL_UNKNOWN and asks_for_the_first(test):
-            return test
-    if function is None or function in seen:
-        return None
-    for where, call in program.callers(function):
-        found = _unknown_guard(program, where, call, seen | {function})
-        if found is not None:
-            return found
-    return None
-
-
-def asks_for_the_first(test: ast.expr) -> bool:
-    """Whether the names in a test sound as if it asked which process this is."""
-    return any(
-        OF_THE_FIRST.search(name)
-        for name in (
-            *(each.id for each in everywhere(test, ast.Name)),
-            *(each.attr for each in everywhere(test, ast.Attribute)),
-        )
-    )
+def deciders(module: Module, stmt: ast.stmt) -> Iterator[ast.expr]:
+    """What decides whether a statement runs: the tests and match subjects around it."""
+    for up in module.ancestors(stmt):
+        if isinstance(up, FUNCTIONS):
+            return
+        if isinstance(up, ast.If | ast.While):
+            yield up.test
+        elif isinstance(up, ast.Match):
+            yield up.subject
 
 
 def tests_before(module: Module, node: ast.AST) -> Iterator[ast.expr]:

@@ -1,0 +1,235 @@
+"""Each collective is reached by all ranks alike.
+
+What              Barriers, reductions, gathers, and the steps of a wrapped model, which reduce
+                  gradients, are reached by every rank or by none, through calls and exits, and
+                  under no test that ranks may answer differently.
+At run time       The ranks that arrive wait for the others until the time-out, by default 10 or 30
+                  minutes, and the job dies without a word about the line.
+How it is judged  For each place it is worked out which kinds of process come to it: through the
+                  tests around it, the exits above it, and all callers. Two barriers of one
+                  function, one for rank 0 and one for the others, are a pair. An exit from training
+                  that each rank takes by its own loss is a violation, as is a collective behind a
+                  test whether a file exists that the same branch writes.
+When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
+                  test whether a file exists that the branch does not write.
+Source            https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.effects import Kind, Reached, direct_effects, effects_of
+from ..analysis.program import Program
+from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
+from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import Function, is_inside, within
+from .meeting import asks_for_file, is_collective, sounds_of_the_first
+from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at, tests_before
+from .verdict import AuditVerdict, unknown, violated
+
+CODE = "O6"
+Place = tuple[Module, ast.Call]
+
+
+def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
+    if not has_several_ranks(program):
+        return
+    places = list(collectives(program))
+    reported = set()
+    for module, call in places:
+        for verdict in judge_place(program, module, call, places):
+            reported.add(call)
+            yield verdict
+    yield from calls_of_some(program, reported)
+    if is_managed(program):
+        return
+    for loop in program.train_loops:
+        yield from trained_by_some(program, loop)
+    for loop in ranked_loops(program):
+        yield from exits(program, loop)
+
+
+def collectives(program: Program) -> Iterator[Place]:
+    """The collectives that are written in the program."""
+    for module in program.modules:
+        for found in direct_effects(program, module).values():
+            for each in found:
+                node = each.effect.node
+                if is_collective(each.effect) and program.is_live(module, node):
+                    assert isinstance(node, ast.Call)
+                    yield module, node
+
+
+def judge_place(
+    program: Program, module: Module, call: ast.Call, places: list[Place]
+) -> Iterator[AuditVerdict]:
+    name = module.last_name(call.func)
+    roles = ranks_at(program, module, call)
+    if len(roles) == 1:
+        if not has_partner(program, module, call, next(iter(roles)), places):
+            who = next(iter(roles)).value
+            yield violated(module, call, f"only {who} can come to {name}(); the other side waits")
+        return
+    for test in tests_before(module, call):
+        values = values_by_role(module, test)
+        if asks_for_file(module, test) and len(roles) == 2:
+            branch = module.parents[test]
+            if isinstance(branch, ast.If) and is_inside(call, branch):
+                because = f"{name}() stands behind a test whether a file exists"
+                if writes_before(program, module, branch, call):
+                    yield violated(
+                        module,
+                        call,
+                        f"{because}, which its branch writes: a rank that asks later"
+                        " does not come to it",
+                    )
+                else:
+                    yield unknown(module, call, f"{because}: ranks may answer it differently")
+                return
+        if values is ALL_UNKNOWN and sounds_of_the_first(test):
+            text = " ".join(module.text(test).split())
+            yield unknown(
+                module,
+                call,
+                f"whether all ranks come to {name}() hangs on `{text}`, which could not be told",
+            )
+            return
+
+
+def has_partner(
+    program: Program, module: Module, call: ast.Call, role: Role, places: list[Place]
+) -> bool:
+    """Whether the other side passes the same collective elsewhere in the function."""
+    function, name = module.function(call), module.last_name(call.func)
+    same = [
+        ranks_at(program, where, other)
+        for where, other in places
+        if where is module
+        and where.function(other) is function
+        and where.last_name(other.func) == name
+    ]
+    mine = sum(roles == {role} for roles in same)
+    others = sum(len(roles) == 1 and role not in roles for roles in same)
+    return mine == others
+
+
+def writes_before(program: Program, module: Module, branch: ast.If, call: ast.Call) -> bool:
+    """Whether the branch of a test writes a file before it comes to a call."""
+    scope = module.function(call) or module.tree
+    return any(
+        each.effect.kind in (Kind.WRITE, Kind.MAKE_FOLDER)
+        and is_inside(each.effect.node, branch)
+        and each.effect.node.lineno <= call.lineno
+        for each in direct_effects(program, module).get(scope, ())
+    )
+
+
+def calls_of_some(program: Program, reported: set[ast.Call]) -> Iterator[AuditVerdict]:
+    """Calls by one side only of functions that always pass a collective, which others call too."""
+    for module in program.modules:
+        for function in module.all_functions:
+            always = [each for each in effects_of(program, function) if must_meet(each)]
+            always = [each for each in always if each.effect.node not in reported]
+            if not always:
+                continue
+            callers = program.callers(function)
+            for where, call in callers:
+                roles = ranks_at(program, where, call)
+                if len(roles) != 1 or not program.is_live(where, call):
+                    continue
+                scope = where.function(call)
+                partner = any(
+                    other is not call
+                    and where.function(other) is scope
+                    and ranks_at(program, place, other) == RANKS - roles
+                    for place, other in callers
+                )
+                inner = [
+                    one
+                    for one in always
+                    if len(ranks_at(program, one.effect.module, one.effect.node)) == 2
+                ]
+                if inner and not partner:
+                    effect = inner[0].effect
+                    assert isinstance(effect.node, ast.Call)
+                    yield violated(
+                        where,
+                        call,
+                        f"only {next(iter(roles)).value} calls {function.name}(), which comes to"
+                        f" {effect.module.last_name(effect.node.func)}() in line"
+                        f" {effect.node.lineno}",
+                    )
+
+
+def must_meet(reached: Reached) -> bool:
+    """Whether every rank that enters the function comes to this collective."""
+    return is_collective(reached.effect) and reached.always and reached.roles >= RANKS
+
+
+def trained_by_some(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """A training loop with a wrapped model to which some ranks never come."""
+    roles = ranks_at(program, loop.module, loop.steps)
+    if len(roles) != 1 or not program.is_live(loop.module, loop.steps):
+        return
+    wraps = program.calls_to("DistributedDataParallel", "FullyShardedDataParallel")
+    function = loop.module.function(loop.steps)
+    if any(ranks_at(program, *w) >= RANKS and w[0].function(w[1]) is function for w in wraps):
+        yield violated(
+            loop.module,
+            loop.steps,
+            f"only {next(iter(roles)).value} trains the wrapped model, whose steps wait for all",
+        )
+
+
+def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """Exits from a training loop that ranks take differently."""
+    module = loop.module
+    leaving: list[ast.Break | ast.Continue | ast.Return] = []
+    around: ast.AST = loop.epochs or loop.steps
+    for kind in (ast.Break, ast.Continue, ast.Return):
+        leaving += within(around, kind)
+    told = set()
+    for stmt in leaving:
+        roles = roles_reaching(program, module, stmt) & RANKS
+        if len(roles) == 1 and leaves_training(loop, stmt):
+            told.add(stmt)
+            yield violated(
+                module,
+                stmt,
+                f"only {next(iter(roles)).value} leaves the training here; the others"
+                " wait in their next step",
+            )
+    for reached in direct_effects(program, module).get(
+        module.function(loop.steps) or module.tree, ()
+    ):
+        node = reached.effect.node
+        if reached.effect.kind is Kind.EXIT and is_inside(node, around):
+            roles = ranks_at(program, module, node)
+            if len(roles) == 1:
+                yield violated(
+                    module,
+                    node,
+                    f"only {next(iter(roles)).value} ends here; the others wait in their next step",
+                )
+    for exit_ in rank_dependent_exits(program, loop, agreeing_functions(program)):
+        if exit_.exit not in told:
+            names = ", ".join(sorted(exit_.names)) or "its own data"
+            yield violated(
+                module,
+                exit_.test,
+                f"each rank leaves the training by its own {names}; the others"
+                " wait in their next step",
+            )
+
+
+def agreeing_functions(program: Program) -> set[str]:
+    """Names of functions that always pass a collective: what they return is taken as agreed."""
+    return {
+        function.name
+        for module in program.modules
+        for function in module.all_functions
+        if isinstance(function, Function)
+        and any(must_meet(each) for each in effects_of(program, function))
+    }

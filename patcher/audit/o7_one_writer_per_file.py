@@ -1,0 +1,175 @@
+"""Each file has one writer unless its path names the rank, and is read behind a barrier.
+
+What              A file or folder that several ranks come to write, make or remove has a path that
+                  differs between them. What rank 0 alone writes, the others read only behind a
+                  collective. This goes for to_csv, savefig, to_pickle, np.save, logging handlers,
+                  os.mkdir, Path.mkdir and os.remove as for open and torch.save.
+At run time       Ranks write over each other's lines; mkdir fails on the rank that comes second; a
+                  file is read before it is there, or half of it.
+How it is judged  Each place that writes is followed up to its callers: do rank 0 and the others
+                  both come to it? The path is followed through variables and parameters: whatever
+                  may name a rank, a card, a process or a time is taken to do so. Files in memory
+                  are none. Reads are compared with the writes above them in the same function,
+                  through the functions that both call.
+When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated.
+Source            https://docs.python.org/3/library/os.html#os.makedirs
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.effects import Kind, Reached, direct_effects, effects_of_call
+from ..analysis.file_effects import PathKind
+from ..analysis.program import Program
+from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, values_by_role
+from ..source.module import Module
+from ..source.tree import everywhere, keyword, within
+from .meeting import asks_for_file, is_collective, sounds_of_the_first
+from .ranks import has_several_ranks, is_managed, names_rank, ranks_at, tests_before
+from .verdict import AuditVerdict, unknown, violated
+
+CODE = "O7"
+CHANGES = {
+    Kind.WRITE: "write",
+    Kind.MAKE_FOLDER: "make",
+    Kind.REMOVE: "remove",
+}
+# Each process gets a file of its own from these.
+OWN_FILES = ("SummaryWriter",)
+FORGIVING = ("exist_ok", "missing_ok", "ignore_errors")
+
+
+def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
+    if not has_several_ranks(program) or is_managed(program):
+        return
+    for module in program.modules:
+        for found in direct_effects(program, module).values():
+            for each in found:
+                if each.effect.kind in CHANGES and program.is_live(module, each.effect.node):
+                    yield from judge(program, module, each)
+    for module in program.modules:
+        for body in (module.tree.body, *(f.body for f in module.all_functions)):
+            yield from read_too_early(program, module, body)
+
+
+def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditVerdict]:
+    """What is to be said of one place that writes, makes or removes."""
+    call, path = reached.effect.node, reached.path
+    if not isinstance(call, ast.Call) or path is None:
+        return
+    name = module.last_name(call.func)
+    if ranks_at(program, module, call) < RANKS or name in OWN_FILES or forgives(module, call):
+        return
+    if reached.path_kind in (PathKind.RANK, PathKind.MEMORY) or is_own(program, module, path):
+        return
+    tests = guards(program, module, call)
+    if any(asks_for_file(where, test) for where, test in tests) and has_lone_barrier(program):
+        return
+    for where, test in tests:
+        if values_by_role(where, test) is ALL_UNKNOWN and names_rank(program, where, test):
+            text = " ".join(where.text(test).split())
+            if sounds_of_the_first(test):
+                yield unknown(
+                    module,
+                    call,
+                    f"whether one rank alone comes to {name}() hangs on `{text}`,"
+                    " which could not be told",
+                )
+            return
+    text = " ".join(module.text(path).split())
+    yield violated(
+        module, call, f"every rank comes to {CHANGES[reached.effect.kind]} `{text}` by {name}()"
+    )
+
+
+def forgives(module: Module, call: ast.Call) -> bool:
+    """Whether it does not matter that another rank was first."""
+    for word in FORGIVING:
+        given = keyword(call, word)
+        if given is not None and not (
+            isinstance(given.value, ast.Constant) and given.value.value is False
+        ):
+            return True
+    if module.last_name(call.func) == "rmtree" and len(call.args) > 1:
+        return True
+    return any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
+
+
+def is_own(program: Program, module: Module, path: ast.expr) -> bool:
+    """Whether a path may differ between ranks, or be no path: made in ways that are not read."""
+    if names_rank(program, module, path):
+        return True
+    known = ("join", "Path", "joinpath", "format", "str", "abspath", "dirname", "expanduser")
+    return any(
+        module.last_name(call.func) not in known and program.resolve(module, call.func) is None
+        for call in everywhere(path, ast.Call)
+    )
+
+
+def guards(program: Program, module: Module, node: ast.AST) -> list[tuple[Module, ast.expr]]:
+    """The tests before a place in its function and in all that call it."""
+    found: list[tuple[Module, ast.expr]] = []
+    pending: list[tuple[Module, ast.AST]] = [(module, node)]
+    seen = set()
+    while pending:
+        where, place = pending.pop()
+        found += [(where, test) for test in tests_before(where, place)]
+        function = where.function(place)
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += program.callers(function)
+    return found
+
+
+def has_lone_barrier(program: Program) -> bool:
+    """Whether some barrier is for rank 0 or for the others alone: ``rank 0 first``."""
+    return any(
+        len(ranks_at(program, module, call)) == 1
+        for module in program.modules
+        for call in module.calls_to("barrier", "monitored_barrier")
+    )
+
+
+def read_too_early(
+    program: Program, module: Module, body: list[ast.stmt]
+) -> Iterator[AuditVerdict]:
+    """Reads by other ranks of what rank 0 has written above, with no collective in between."""
+    written: dict[str, ast.Call] = {}
+    calls = within(body, ast.Call)
+    for call in sorted(calls, key=lambda c: (c.end_lineno or 0, c.end_col_offset or 0)):
+        effects = effects_of_call(program, module, call)
+        roles = ranks_at(program, module, call)
+        meets = [each for each in effects if is_collective(each.effect)]
+        reads = [each for each in effects if each.effect.kind is Kind.READ]
+        writes = [each for each in effects if each.effect.kind is Kind.WRITE]
+        for read in reads:
+            key = path_key(module, read, call)
+            if key in written and Role.OTHER in read.roles & roles:
+                yield violated(
+                    module,
+                    call,
+                    f"other ranks read here what rank 0 writes in line"
+                    f" {written[key].lineno}, and nothing makes them wait for it",
+                )
+        if meets:
+            written.clear()
+        for write in writes:
+            key = path_key(module, write, call)
+            is_waited_for = any(
+                each.effect.module is write.effect.module
+                and each.effect.node.lineno > write.effect.node.lineno
+                for each in meets
+            )
+            if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
+                written[key] = call
+
+
+def path_key(module: Module, reached: Reached, call: ast.Call) -> str:
+    """A path as text, if it means the same in the function around the call; else ""."""
+    path = reached.path
+    if path is None or reached.path_module is not module:
+        return ""
+    if module.function(path) is not module.function(call):
+        return ""
+    value = module.definition(path, call) if isinstance(path, ast.Name) else None
+    return " ".join(module.text(value or path).split())
