@@ -30,13 +30,19 @@ def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVe
     new = [
         each
         for each in verdicts
-        if each.is_violated and (each.code in CLAIMED or found[kind(each)] > known[kind(each)])
+        if each.is_violated
+        and (each.code in CLAIMED or is_more(each, found[kind(each)], known[kind(each)]))
     ]
     old_of = dict(zip(result.modules, original.modules, strict=True))
     reasons = [f"{each.code} {place(each, old_of)} ({each.because})" for each in new[:4]]
     if reasons:
         return f"not patched: the result would not keep {', '.join(reasons)}", tuple(verdicts)
     return "", tuple(verdicts)
+
+
+def is_more(verdict: AuditVerdict, now: int, before: int) -> bool:
+    """Whether a violation is one more than the original has; a name is unbound once."""
+    return not before if verdict.code == "O1" else now > before
 
 
 def kind(verdict: AuditVerdict) -> tuple[str, str, str]:
