@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ddpfix.errors import InputError
 from ddpfix.launchers.stop_signals import stop_if_signalled, unwinding
-from ddpfix.launchers.verify.isolation import choose_isolation
+from ddpfix.launchers.verify.isolation_choice import choose_isolation
 from launched import RECIPE
 from sabotage import write
 

@@ -14,15 +14,13 @@ import pytest
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import Command
-from ddpfix.launchers.verify import isolation as isolations
-from ddpfix.launchers.verify import landlock
-from ddpfix.launchers.verify.isolation import Isolation, choose_isolation
+from ddpfix.launchers.verify import isolation_choice, landlock
+from ddpfix.launchers.verify.isolation import Isolation
+from ddpfix.launchers.verify.isolation_choice import choose_isolation
 from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.scratch_copy import NoRoomError, plan_copy
 from ddpfix.launchers.verify.scripts import prepare_scripts
 from sabotage import LEGACY, write
-
-HERE_ONLY = "it is refused where the kernel has no Landlock: "
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int, int, bytes | str | None]]:
@@ -337,6 +335,31 @@ def test_a_verification_leaves_every_file_as_it_was(mode: str, project: Path) ->
     assert not list(keep.glob("runs/*/view")), "what isolated the runs is left behind"
 
 
+@pytest.mark.skipif(not landlock.is_usable(), reason="the kernel has no Landlock (version 2)")
+def test_a_write_that_copies_cannot_keep_is_told_in_one_line(project: Path) -> None:
+    script, arguments = write(project.parent / "small")
+    other = project.parent / "other.txt"
+    line = f'    with open("{other}", "w") as f:\n        f.write("mine")\n'
+    text = script.read_text()
+    at = text.index("    global_step = 0\n")
+    script.write_text(text[:at] + line + text[at:])
+    done = run("verify", script, "--isolation", "copy", "--", *arguments)
+    assert done.exit_code == 2
+    assert f"the script writes to {other}, which is outside of what is copied" in done.stderr
+    assert "--in-place" in done.stderr
+    assert not other.exists()
+
+
+def test_the_folder_of_the_runs_is_not_copied_even_in_a_folder_that_is(tmp_path: Path) -> None:
+    (tmp_path / "kept" / "live").mkdir(parents=True)
+    copy = plan_copy(tmp_path / "kept" / "copy", [tmp_path], tmp_path / "kept")
+    copy.make()
+    output = tmp_path / "kept" / "live" / "output"
+    assert copy.place(output) == output
+    assert copy.place(tmp_path / "data") == Path(f"{tmp_path}/kept/copy{tmp_path}/data")
+    assert not copy.place(tmp_path / "x").with_name("kept").exists()
+
+
 def test_folders_that_have_no_room_are_refused(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,7 +381,9 @@ def test_where_nothing_keeps_the_files_verify_does_not_start_without_in_place(
 ) -> None:
     script, arguments = write(project.parent / "small")
     monkeypatch.setenv("DDPFIX_ISOLATION", "auto")
-    monkeypatch.setattr(isolations, "_try_overlay", lambda *_: "no overlay mount: not permitted")
+    monkeypatch.setattr(
+        isolation_choice, "_try_overlay", lambda *_: "no overlay mount: not permitted"
+    )
     monkeypatch.setattr(landlock, "is_usable", lambda: False)
     done = run("verify", script, "--", *arguments)
     assert done.exit_code == 2

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,26 +22,13 @@ from ..backends.command import Command
 from ..trace.read import RankTrace
 from . import landlock
 from .isolated_start import View
-from .program_copy import program_folders
-from .scratch_copy import NoRoomError, ScratchCopy, plan_copy
+from .scratch_copy import ScratchCopy
 
 Mode = Literal["overlay", "copy", "none"]
-MODES = ("auto", "overlay", "copy", "none")
-VARIABLE = "DDPFIX_ISOLATION"
-"""The environment variable with the mode, where the request names none."""
-_VIEW = "view"  # in a run's folder: what the run wrote outside of its output folder
-_START = (sys.executable, "-P", "-m", f"{__package__}.isolated_start")
-_TRIAL = """
-import os, sys
-script, *folders = sys.argv[1:]
-os.close(os.open(script, os.O_WRONLY)) if os.access(script, os.W_OK) else None
-for folder in folders:
-    if os.access(folder, os.W_OK):
-        name = os.path.join(folder, f".ddpfix-trial-{os.getpid()}")
-        open(name, "w").close()
-        os.rename(name, name + "-2")
-        os.remove(name + "-2")
-"""
+VIEW = "view"
+"""In a run's folder, what the run wrote outside of its output folder."""
+START = (sys.executable, "-P", "-m", f"{__package__}.isolated_start")
+"""The command that starts a command isolated, but for its view and that command."""
 
 
 @frozen
@@ -88,13 +73,13 @@ class Isolation:
             yield IsolatedRun(self, script, None)
             return
         run_folder.mkdir(parents=True, exist_ok=True)
-        remove_folder(run_folder / _VIEW)
+        remove_folder(run_folder / VIEW)
         replacements = self._replacements(script)
-        before = start_from / _VIEW if start_from is not None else None
+        before = start_from / VIEW if start_from is not None else None
         before = before if before is not None and before.is_dir() else None
         real = (str(writable), str(run_folder))
         if self.copy is None:
-            view = self._overlay_view(run_folder, real, replacements, before)
+            view = self.overlay_view(run_folder, real, replacements, before)
             place = self.home / script.name
         else:
             view = self._copy_view(self.copy, real, replacements, before)
@@ -103,26 +88,27 @@ class Isolation:
         view.save(file)
         yield IsolatedRun(self, place, file)
         if self.copy is not None:
-            self.copy.keep_changes(run_folder / _VIEW)
+            self.copy.keep_changes(run_folder / VIEW)
 
     def clean(self) -> None:
         """Remove what the runs of a verification left behind outside of their output folders."""
-        for folder in self.folder.glob(f"runs/*/{_VIEW}"):
+        for folder in self.folder.glob(f"runs/*/{VIEW}"):
             remove_folder(folder)
         for name in ("copy", "tmp"):
             remove_folder(self.folder / name)
 
-    def _overlay_view(
+    def overlay_view(
         self,
         run_folder: Path,
         writable: Sequence[str],
         replacements: dict[str, str],
         start_from: Path | None,
     ) -> View:
+        """The view of a run, through overlay mounts."""
         return View(
             str(self.current),
             tuple(writable),
-            overlay=str(run_folder / _VIEW),
+            overlay=str(run_folder / VIEW),
             in_memory=self.in_memory,
             replacements=replacements,
             own_folders=tuple(map(str, self.own_folders)),
@@ -191,7 +177,7 @@ class IsolatedRun:
         """The command that starts ``command`` isolated."""
         if self.view is None:
             return command
-        argv = (*_START, str(self.view), *command.argv)
+        argv = (*START, str(self.view), *command.argv)
         copy = self.isolation.copy
         if copy is None:
             return attrs.evolve(command, argv=argv)
@@ -202,6 +188,17 @@ class IsolatedRun:
             variables["PYTHONPATH"] = os.pathsep.join(places)
         return attrs.evolve(command, argv=argv, env=variables | command.env)
 
+    def refused_write(self, ranks: Sequence[RankTrace]) -> str:
+        """The last path outside of the copies that ranks tried to write to, "" if there is none."""
+        copy = self.isolation.copy
+        if copy is None:
+            return ""
+        allowed = (self.isolation.folder, Path("/dev"), Path("/proc"))
+        events = (event for trace in ranks for event in trace.files)
+        paths = [event.to or event.path for event in events if event.op != "mkdir"]
+        outside = [each for each in paths if not any(Path(each).is_relative_to(a) for a in allowed)]
+        return outside[-1] if outside else ""
+
     def name_originals(self, ranks: Sequence[RankTrace]) -> None:
         """Name the user's files in traces, in place of their copies."""
         copy = self.isolation.copy
@@ -209,67 +206,6 @@ class IsolatedRun:
             assert copy is not None
             event.path = copy.original(event.path)
             event.to = copy.original(event.to) if event.to else event.to
-
-
-def choose_isolation(
-    wish: str | None, script: Path, arguments: Sequence[str], folder: Path
-) -> Isolation:
-    """The isolation that was asked for, or the best that works here.
-
-    ``wish`` is one of `MODES`; None takes that of the environment variable, or "auto". ``folder``
-    will contain all runs. Raises InputError where none works.
-    """
-    mode = wish or os.environ.get(VARIABLE) or "auto"
-    if mode not in MODES:
-        raise InputError(f"{VARIABLE}={mode}: it takes {', '.join(MODES)}")
-    home, current = script.resolve().parent, Path.cwd()
-    plain = Isolation("none", folder, home, current)
-    if mode == "none":
-        return plain
-    known = (current, home, *program_folders(script).modules, *_folders_in(arguments))
-    reasons = []
-    if mode != "copy":
-        own = (*known, *filter(Path.is_dir, (Path.home(), Path(tempfile.gettempdir()).resolve())))
-        overlay = attrs.evolve(plain, mode="overlay", own_folders=tuple(dict.fromkeys(own)))
-        for candidate in (overlay, attrs.evolve(overlay, in_memory=True)):
-            refusal = _try_overlay(candidate, script)
-            if not refusal:
-                return candidate
-            reasons.append(refusal)
-        del reasons[1:]  # the first says more
-    if mode != "overlay":
-        try:
-            copy = plan_copy(folder / "copy", known, folder)
-            if mode == "copy" or landlock.is_usable():
-                return attrs.evolve(plain, mode="copy", copy=copy)
-            reasons.append("this kernel has no Landlock to keep a copy's run from your files")
-        except NoRoomError as error:
-            reasons.append(str(error))
-    ways = (
-        "--isolation copy, which holds up no writes by full path, or " if len(reasons) > 1 else ""
-    )
-    raise InputError(
-        f"{script}: your files cannot be kept from what it writes ({'; '.join(reasons)}): "
-        f"{ways}--in-place, which lets it write to them"
-    )
-
-
-def _try_overlay(isolation: Isolation, script: Path) -> str:
-    """Enter a view and write to each of the user's folders in it; why that fails, or ""."""
-    with tempfile.TemporaryDirectory(dir=isolation.folder, prefix="trial-") as name:
-        trial = Path(name)
-        folders = map(str, isolation.own_folders)
-        isolation._overlay_view(trial, [name], {}, None).save(trial / "view.json")
-        program = [sys.executable, "-c", _TRIAL, str(script.resolve()), *folders]
-        result = subprocess.run(
-            [*_START, str(trial / "view.json"), *program],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        remove_folder(trial / _VIEW)
-    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"no overlay mount: {lines[-1]}" if result.returncode and lines else ""
 
 
 def remove_folder(folder: Path) -> None:
@@ -281,16 +217,6 @@ def remove_folder(folder: Path) -> None:
             os.rmdir(path)  # noqa: PTH106
 
     shutil.rmtree(folder, onerror=allow)
-
-
-def _folders_in(arguments: Sequence[str]) -> Iterator[Path]:
-    """The folders that arguments name, or that hold the files they name."""
-    for word in arguments:
-        value = Path(word.rpartition("=")[2] if word.startswith("-") else word)
-        with contextlib.suppress(OSError):
-            if value.name and value.exists():
-                path = value.resolve()
-                yield path if path.is_dir() else path.parent
 
 
 def _has_content(file: Path, content: bytes) -> bool:

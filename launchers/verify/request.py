@@ -39,7 +39,7 @@ class VerifyRequest:
     each of ``accumulations``; with ``all_splits`` in every combination. Dropout is off in groups,
     unless ``keep_dropout``. ``timeout`` seconds without any event are a hang. ``against_naive``
     judges the two usual edits by sed in place of the patched script. ``isolation`` is how the
-    user's files are kept from what runs write, one of `isolation.MODES`.
+    user's files are kept from what runs write, one of `isolation_choice.MODES`.
     """
 
     script: Path = field(converter=Path)

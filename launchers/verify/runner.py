@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 from attrs import field, frozen
 
+from ...errors import InputError
 from ..script.arguments import parse_flags
 from ..script.flags import ScriptFlags
 from . import trace_compare as compare
@@ -104,6 +105,7 @@ class VerifyRunner:
                 traced = attrs.evolve(traced, env=traced.env | {"PYTHONHASHSEED": "0"})
             self.say(f"running {spec.name} …")
             result = self.start(isolated.command(traced), run_folder)
+            refused = isolated.refused_write(result.ranks)
             isolated.name_originals(result.ranks)
         output = run_folder / "output"
         if live_output.exists():
@@ -120,6 +122,11 @@ class VerifyRunner:
             output,
             run_folder / TRACE_FOLDER,
         )
+        if not run.ended_well and refused:
+            raise InputError(
+                f"{spec.name}: the script writes to {refused}, which is outside of what is copied "
+                f"for it ({run.failure_reason}): --in-place lets it"
+            )
         if not run.ended_well:
             self.say(f"{spec.name}: {run.failure_reason}")
         return run

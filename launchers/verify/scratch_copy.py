@@ -43,7 +43,8 @@ class ScratchCopy:
 
     def place(self, path: Path) -> Path:
         """The place of an absolute path in the view; the path itself where it is not copied."""
-        if any(path.is_relative_to(folder) for folder in self.folders):
+        copied = any(path.is_relative_to(folder) for folder in self.folders)
+        if copied and not path.is_relative_to(self.skipped):
             return Path(f"{self.view}{path}")
         return path
 

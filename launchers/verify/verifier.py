@@ -22,7 +22,7 @@ from .check_evaluation import score_difference
 from .check_training import compare_runs, compare_runs_loosely, pairs_to_compare, weights_may_differ
 from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge
 from .evidence import Evidence, Row, RunTrace
-from .isolation import choose_isolation
+from .isolation_choice import choose_isolation
 from .matrix import plan_splits
 from .request import VerifyRequest
 from .runner import RunSpec, Say, VerifyRunner
