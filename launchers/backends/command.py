@@ -20,6 +20,7 @@ from ..cpu import available_cores
 from ..planning.plan import Plan
 from ..script.arguments import parse_flags
 from ..script.source import batch_includes_accumulation, script_text, shares_batches
+from .interpreter import Interpreter
 from .nodes import Nodes
 from .registry import RESTART_VARIABLES, ShellWord, choose_backend, escape_words, launcher_command
 
@@ -113,7 +114,8 @@ class ProcessOptions:
     processes, on as many `cards` of its own. After a failure the back end itself starts the ranks
     again, `restarts` times. `module_prefix`, such as ``("-m", "package.module", "--out", "DIR")``,
     runs that module with the script and its arguments as its own last arguments. `environment` are
-    variables of the user's own command, which the plan's override.
+    variables of the user's own command, which the plan's override. `python` runs the ranks, by
+    default ours.
     """
 
     cards: Sequence[int] | None = ()
@@ -122,6 +124,7 @@ class ProcessOptions:
     restarts: int = 0
     module_prefix: Sequence[str] = ()
     environment: Mapping[str, str] = attrs.field(factory=dict)
+    python: Interpreter | None = None
 
 
 def quote_word(word: str) -> str:
@@ -152,7 +155,7 @@ def build(
         raise InputError(f"{script}: no such script; pass the right one with --script")
     arguments, overridden = call.arguments()
     threads = threads_per_process(here, environ)
-    name = choose_backend(nodes.backend_for(processes.backend), call.plan.world)
+    name = choose_backend(nodes.backend_for(processes.backend), call.plan.world, processes.python)
     launcher = launcher_command(
         name,
         here,
@@ -160,6 +163,7 @@ def build(
         processes.module_prefix,
         nodes.torchrun_options(call.plan),
         processes.restarts,
+        processes.python,
     )
     return Command(
         argv=(*launcher, *escape_words(name, [script_word(script), *arguments])),

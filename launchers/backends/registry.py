@@ -17,6 +17,7 @@ from string import Template
 import attrs
 
 from ...errors import InputError
+from .interpreter import Interpreter
 
 NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
 DIRECT_LAUNCHER = "ddpfix.launchers.running.direct_launcher"
@@ -37,14 +38,15 @@ accelerate always behaves so (seen with torch 2.13; pytorch/pytorch#135712)."""
 class Backend:
     """A program that starts processes on one machine.
 
-    `words` makes its command line from the number of processes and the threads of each. `module` is
+    `words` makes its command line from the number of processes, the threads of each and the program
+    of another Python ("" for our own). `module` is
     its option for Python's ``-m``. `restarts`: it can start the ranks again after a failure.
     `expands`: torch elastic replaces `$local_rank` and `$$` in the arguments of the ranks.
     `abbreviates`: it would take flags of the script for abbreviations of its own, such as `--log`,
     so that "--" has to end its own.
     """
 
-    words: Callable[[int, int], list[str]]
+    words: Callable[[int, int, str], list[str]]
     module: str = "-m"
     restarts: bool = False
     expands: bool = False
@@ -57,10 +59,11 @@ class ShellWord(str):
     __slots__ = ()
 
 
-def choose_backend(name: str | None, world: int) -> str:
+def choose_backend(name: str | None, world: int, other: Interpreter | None = None) -> str:
     """The back end's name; by default plain Python for one process, else accelerate.
 
-    One process needs no launcher: `accelerate launch` would set no RANK either, take two seconds
+    Where `other` runs the ranks, it is torchrun if accelerate is not installed there. One process
+    needs no launcher: `accelerate launch` would set no RANK either, take two seconds
     more, and read more configuration.
 
     Raises:
@@ -68,14 +71,18 @@ def choose_backend(name: str | None, world: int) -> str:
 
     """
     if name is None:
-        return "python" if world == 1 else "accelerate"
+        return "python" if world == 1 else other.backend if other else "accelerate"
     if name not in BACKENDS:
         raise InputError(f"--backend {name}: choose one of {', '.join(BACKENDS)}")
     return name
 
 
-def require_packages(backend: str) -> None:
+def require_packages(backend: str, other: Interpreter | None = None) -> None:
     """Raise InputError if a package that the back end needs is missing, before every rank fails."""
+    if other is not None and backend == "accelerate" and not other.accelerate:
+        raise InputError(f"accelerate is not installed for {other.program}: use --backend torchrun")
+    if other is not None:
+        return
     for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package} is not installed here: pip install 'ddpfix[train]'")
@@ -88,25 +95,29 @@ def launcher_command(
     prefix: Sequence[str],
     rendezvous: Mapping[str, str] | None = None,
     restarts: int = 0,
+    other: Interpreter | None = None,
 ) -> list[str]:
     """The command line before the script; `prefix` (``-m module`` and its options) runs it.
 
     `rendezvous` are torchrun's options on several machines. After a failure the back end starts the
-    ranks again, `restarts` times.
+    ranks again, `restarts` times. With `other` it is that Python's back end.
 
     Raises:
         InputError: the back end cannot start this many processes, or cannot restart them.
 
     """
     backend = BACKENDS[name]
+    python = other.program if other else ""
     module = [backend.module if word == "-m" else word for word in prefix[:1]]
-    words = backend.words(world, threads)
+    words = backend.words(world, threads, python)
     if name == "torchrun" and rendezvous:
-        words = _torchrun(world, threads, rendezvous)
+        words = _torchrun(world, threads, python, rendezvous)
     if backend.restarts:
         words += ["--max-restarts", str(restarts)]
     elif restarts:
         raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
+    if other is not None and not other.has_dashed_options:
+        words = [_with_underscores(word) for word in words]
     end = ["--"] * backend.abbreviates
     return [*words, *module, *end, *escape_words(name, prefix[1:])]
 
@@ -139,13 +150,13 @@ def _is_altered(word: str) -> bool:
     return Template(word).safe_substitute(local_rank="") != word
 
 
-def _python(world: int, threads: int) -> list[str]:
+def _python(world: int, threads: int, python: str) -> list[str]:
     if world > 1:
         raise InputError(f"{world} processes: plain Python starts one; choose another --backend")
-    return [find_program("python")]
+    return [python or find_program("python")]
 
 
-def _accelerate(world: int, threads: int) -> list[str]:
+def _accelerate(world: int, threads: int, python: str) -> list[str]:
     choices = {
         "--config_file": str(NEUTRAL_CONFIG),
         "--num_processes": str(world),
@@ -160,14 +171,14 @@ def _accelerate(world: int, threads: int) -> list[str]:
     # It refuses --multi_gpu for one process; the neutral config then says the same.
     several = ["--multi_gpu"] * (world > 1)
     return [
-        *_console("accelerate", "accelerate.commands.launch", "launch"),
+        *_console(python, "accelerate", "accelerate.commands.launch", "launch"),
         *several,
         *_flat(choices),
     ]
 
 
 def _torchrun(
-    world: int, threads: int, rendezvous: Mapping[str, str] = _LOCAL_RENDEZVOUS
+    world: int, threads: int, python: str, rendezvous: Mapping[str, str] = _LOCAL_RENDEZVOUS
 ) -> list[str]:
     choices = {
         "--nnodes": "1",
@@ -175,10 +186,10 @@ def _torchrun(
         "--rdzv-backend": "c10d",
         **rendezvous,
     }
-    return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
+    return [*_console(python, "torchrun", "torch.distributed.run"), *_flat(choices)]
 
 
-def _slurm(world: int, threads: int) -> list[str]:
+def _slurm(world: int, threads: int, python: str) -> list[str]:
     """One torchrun per node; the job script sets $head and $port (see `export`)."""
     choices = {
         "--nnodes": ShellWord('"$SLURM_JOB_NUM_NODES"'),
@@ -187,19 +198,28 @@ def _slurm(world: int, threads: int) -> list[str]:
         "--rdzv-endpoint": ShellWord('"$head:$port"'),
         "--rdzv-id": ShellWord('"$SLURM_JOB_ID"'),
     }
-    return [*_console("torchrun", "torch.distributed.run"), *_flat(choices)]
+    return [*_console(python, "torchrun", "torch.distributed.run"), *_flat(choices)]
 
 
-def _direct(world: int, threads: int) -> list[str]:
+def _direct(world: int, threads: int, python: str) -> list[str]:
+    if python:
+        raise InputError(f"--backend direct: it runs in ddpfix's own Python, not in {python}")
     # -P: else a random.py in the current folder would be imported in place of the library's.
     return [find_program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
 
 
-def _console(name: str, module: str, *words: str) -> list[str]:
-    """The console script `name`, or its module if the script is not installed."""
+def _console(python: str, name: str, module: str, *words: str) -> list[str]:
+    """The console script `name`, or its module if the script is not ours or not installed."""
+    if python:
+        return [python, "-m", module]
     if find_program(name):
         return [find_program(name), *words]
     return [find_program("python"), "-m", module]
+
+
+def _with_underscores(word: str) -> str:
+    """An option as torch spelled it before 2.0."""
+    return f"--{word[2:].replace('-', '_')}" if word.startswith("--") else word
 
 
 def _flat(choices: dict[str, str]) -> list[str]:

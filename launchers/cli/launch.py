@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ..backends.export import FILE_FORMATS
+from ..backends.interpreter import choose_interpreter
 from ..backends.nodes import Nodes
 from ..backends.registry import BACKEND_CHOICES
 from ..planning.options import PlanOptions
@@ -46,6 +47,12 @@ from .supervision_options import with_supervision
 )
 @click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")
 @click.option(
+    "--python",
+    metavar="PATH",
+    help="Python that runs the ranks: 3.8 or newer, with torch 1.13 or newer (default: that of the "
+    "active environment, if it has torch, else ddpfix's own).",
+)
+@click.option(
     "--unchecked", is_flag=True, help="Launch a script in which `ddpfix check` finds errors."
 )
 @with_supervision
@@ -60,6 +67,7 @@ def launch(
     dry_run: bool,
     emit: str | None,
     detach: bool,
+    python: str | None,
     unchecked: bool,
     policy: SupervisionPolicy,
     nodes: Nodes,
@@ -77,7 +85,16 @@ def launch(
     """
     say = partial(click.echo, err=True)
     options = LaunchOptions(
-        plan_options, policy, nodes, output, backend, dry_run, emit, detach, job.submit
+        plan_options,
+        policy,
+        nodes,
+        output,
+        backend,
+        dry_run,
+        emit,
+        detach,
+        job.submit,
+        choose_interpreter(python or plan_options.command_python),
     )
     errors = [] if unchecked else script_errors(plan_options.script)
     trains = not dry_run and (job.submit or not emit)

@@ -111,6 +111,7 @@ def with_plan_options(function: Any) -> Any:
                 extra=found.recipe.extra,
                 environment=found.environment,
                 is_command=True,
+                command_python=found.python,
                 remarks=found.recipe.remarks,
                 **wishes,
             )

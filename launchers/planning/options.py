@@ -21,7 +21,8 @@ class PlanOptions:
     None stands for the recipe's own number, or for as many processes as there are usable cards.
     `probe` is how many real optimizer steps are timed first.
     `is_command`: the recipe was made from the user's own command, whose variables are `environment`
-    and on which `remarks` are sentences.
+    on which `remarks` are sentences, and which names the interpreter
+    `command_python`, or "".
     """
 
     recipe: Recipe
@@ -37,6 +38,7 @@ class PlanOptions:
     extra: tuple[str, ...] = ()
     environment: Mapping[str, str] = MappingProxyType({})
     is_command: bool = False
+    command_python: str = ""
     remarks: tuple[str, ...] = ()
 
     def devices(self, *, job: bool = False) -> Devices:

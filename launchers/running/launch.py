@@ -11,6 +11,7 @@ import attrs
 from ...errors import InputError
 from ..backends import command as commands
 from ..backends.export import Launch, backend_for, export_launch
+from ..backends.interpreter import Interpreter
 from ..backends.nodes import Nodes
 from ..backends.registry import choose_backend, require_packages
 from ..gpus.select import Devices
@@ -39,7 +40,8 @@ Say = Callable[[str], None]
 class LaunchOptions:
     """How a plan is run: where, by which back end, under which supervision.
 
-    `emit` is the form of the file that is printed in place of a run.
+    `emit` is the form of the file that is printed in place of a run. `python` runs the ranks, by
+    default ours.
     """
 
     plan: PlanOptions
@@ -51,6 +53,7 @@ class LaunchOptions:
     emit: str | None = None
     detach: bool = False
     submit: bool = False
+    python: Interpreter | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse what excludes each other."""
@@ -59,6 +62,10 @@ class LaunchOptions:
         ):
             raise InputError(
                 "--probe runs the script here and now: `ddpfix plan --probe` does it before"
+            )
+        if self.plan.probe and self.python:
+            raise InputError(
+                f"--probe runs in ddpfix's own Python, not in {self.python.program}: leave it out"
             )
         if (self.submit or not self.emit) and not self.dry_run:
             self.plan.refuse_simulated()
@@ -92,6 +99,8 @@ class PreparedLaunch:
     def summary(self) -> Iterator[str]:
         """What was found and decided, a line each."""
         yield self.devices.summary
+        if self.options.python is not None:
+            yield self.options.python.summary
         yield from filter(None, (self.options.machines.summary, self.learned))
         yield f"Plan: {'; '.join(self.plan.summary)}."
         yield from self.options.plan.remarks
@@ -120,9 +129,10 @@ class PreparedLaunch:
     def check_packages(self) -> None:
         """Raise InputError where the back end's package is not installed."""
         options = self.options
-        require_packages(
-            choose_backend(options.machines.backend_for(options.backend), self.plan.plan.world)
+        backend = choose_backend(
+            options.machines.backend_for(options.backend), self.plan.plan.world, options.python
         )
+        require_packages(backend, options.python)
 
     def with_claimed_folder(self) -> PreparedLaunch:
         """The same launch in a folder that no other launch has; the user's --output stays.
@@ -250,5 +260,6 @@ def build(
             options.machines,
             restarts=options.elastic_restarts,
             environment=options.plan.environment,
+            python=options.python,
         ),
     )
