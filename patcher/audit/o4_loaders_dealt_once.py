@@ -50,6 +50,7 @@ CODE = "O4"
 UNDEALT = {
     *("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler"),
 }
+PLAIN = {"BatchSampler", "len", "int", "torch", "list", "range", "Generator", "manual_seed"}
 Leaf = tuple[Module, ast.expr]
 
 
@@ -112,7 +113,8 @@ def is_undealt(program: Program, loop: TrainLoop, loader: Loader, leaves: list[L
     for where, node in leaves:
         calls = everywhere(node, ast.Call)
         is_none = isinstance(node, ast.Constant) and node.value is None
-        if not is_none and not any(where.last_name(call.func) in UNDEALT for call in calls):
+        names = {where.last_name(call.func) for call in calls}
+        if not is_none and not (names & UNDEALT and names <= UNDEALT | PLAIN):
             return False  # a sampler that is not known
         if names_rank(program, where, node):
             return False

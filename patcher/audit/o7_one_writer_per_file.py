@@ -36,6 +36,8 @@ CHANGES = {
 }
 # Each process gets a file of its own from these.
 OWN_FILES = ("SummaryWriter",)
+# These look at whatever is in a folder, rather than at one file.
+LOOKING = ("listdir", "scandir", "glob")
 FORGIVING = ("exist_ok", "missing_ok", "ignore_errors")
 
 
@@ -140,8 +142,8 @@ def read_too_early(
         effects = effects_of_call(program, module, call)
         roles = ranks_at(program, module, call)
         meets = [each for each in effects if is_collective(each.effect)]
-        reads = [each for each in effects if each.effect.kind is Kind.READ]
-        writes = [each for each in effects if each.effect.kind is Kind.WRITE]
+        reads = [each for each in effects if is_of_file(each, Kind.READ)]
+        writes = [each for each in effects if is_of_file(each, Kind.WRITE)]
         for read in reads:
             key = path_key(module, read, call)
             if key in written and Role.OTHER in read.roles & roles:
@@ -162,6 +164,16 @@ def read_too_early(
             )
             if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
                 written[key] = call
+
+
+def is_of_file(reached: Reached, kind: Kind) -> bool:
+    """Whether an effect reads or writes one file that it names."""
+    node = reached.effect.node
+    return (
+        reached.effect.kind is kind
+        and isinstance(node, ast.Call)
+        and reached.effect.module.last_name(node.func) not in (*OWN_FILES, *LOOKING)
+    )
 
 
 def path_key(module: Module, reached: Reached, call: ast.Call) -> str:
