@@ -230,8 +230,8 @@ REPORTED = [
         "from tree_sitter import Language\nLanguage.build_library('my-languages.so', ['java'])"),
     ("DF901", "a choice by the checkpoint", "E",
         "from transformers import AutoModelWithLMHead, AdamW"),
-    ("DF901", "a list of names on the hub", "E",
-        "from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_LIST"),
+    ("DF901", "an entry of a list of names on the hub", "E",
+        "from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_LIST as A\nA[0]"),
     ("DF901", "only where a function is called", "W", """
         def glue():
             from transformers import glue_processors

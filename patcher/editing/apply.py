@@ -46,10 +46,28 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
             case Unwrap():
                 plans[edit.anchor].unwrap = True
     text = _edit_regions(module, plans)
-    helpers = [name for name in helpers if name not in module.module_names]
+    helpers = [name for name in helpers if name not in names_at_top(module, text, helpers)]
     for name in helpers:
         imports += [Import(needed) for needed in helper_imports(name)]
     return add_helpers_and_imports(text, module, helpers, imports) if helpers or imports else text
+
+
+def names_at_top(module: Module, text: str, helpers: list[str]) -> set[str]:
+    """The helpers' names that the edited text still binds: an edit may have taken an import out."""
+    bound = module.module_names & set(helpers)
+    if not bound:
+        return bound
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return bound  # the engine's next round reports the error
+    imported = {
+        alias.asname or alias.name
+        for stmt in ast.walk(tree)
+        if isinstance(stmt, ast.Import | ast.ImportFrom)
+        for alias in stmt.names
+    }
+    return {name for name in bound if name in imported or name not in module.aliases}
 
 
 def _with_callees(name: str) -> list[str]:

@@ -6,7 +6,9 @@ it needs torch and nothing of ddpfix. A comment behind a parameter list would tr
 
 from __future__ import annotations
 
+import csv
 import importlib
+import json
 import os
 import shutil
 
@@ -149,6 +151,67 @@ def heads_to_prune(heads, n_heads, head_size, already_pruned_heads):
     gone = {head - sum(pruned < head for pruned in already_pruned_heads) for head in heads}
     stay = [i for i in range(n_heads * head_size) if i // head_size not in gone]
     return heads, torch.tensor(stay, dtype=torch.long)
+
+
+def whitespace_tokenize(text):
+    """The words of a text, as transformers.models.bert.tokenization_bert split them."""
+    return text.split()
+
+
+class InputExample:
+    """An example of a sequence classification, as transformers.InputExample was."""
+
+    def __init__(self, guid, text_a, text_b=None, label=None):
+        self.guid, self.text_a, self.text_b, self.label = guid, text_a, text_b, label
+
+    def __repr__(self):
+        return f"InputExample({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+
+    def __eq__(self, other):
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def to_json_string(self):
+        return json.dumps(vars(self), indent=2) + "\n"
+
+
+class InputFeatures:
+    """An example as numbers, as transformers.InputFeatures was."""
+
+    def __init__(self, input_ids, attention_mask=None, token_type_ids=None, label=None):
+        self.input_ids, self.attention_mask = input_ids, attention_mask
+        self.token_type_ids, self.label = token_type_ids, label
+
+    def to_json_string(self):
+        return json.dumps(vars(self)) + "\n"
+
+
+class DataProcessor:
+    """The base of processors of sequence classification sets, as transformers had it."""
+
+    def get_example_from_tensor_dict(self, tensor_dict):
+        raise NotImplementedError()
+
+    def get_train_examples(self, data_dir):
+        raise NotImplementedError()
+
+    def get_dev_examples(self, data_dir):
+        raise NotImplementedError()
+
+    def get_test_examples(self, data_dir):
+        raise NotImplementedError()
+
+    def get_labels(self):
+        raise NotImplementedError()
+
+    def tfds_map(self, example):
+        if len(self.get_labels()) > 1:
+            example.label = self.get_labels()[int(example.label)]
+        return example
+
+    @classmethod
+    def _read_tsv(cls, input_file, quotechar=None):
+        with open(input_file, encoding="utf-8-sig") as file:
+            return list(csv.reader(file, delimiter="\t", quotechar=quotechar))
 
 
 def loss_share(step, loader, accumulation):

@@ -12,7 +12,7 @@ PATCHER = os.path.dirname(os.path.dirname(__file__))
 FILES = tuple(
     os.path.join(PATCHER, folder, "helper_code.py") for folder in ("editing", "capabilities")
 )
-STANDARD = ("functools", "importlib", "math", "os", "random", "shutil", "sys")
+STANDARD = ("csv", "functools", "importlib", "json", "math", "os", "random", "shutil", "sys")
 MODULES = (*STANDARD, "torch", "tree_sitter")  # that helpers may import
 
 

@@ -8,7 +8,9 @@ Example      from transformers import AdamW, get_linear_schedule_with_warmup
 Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with transformers'
              defaults spelled out where the call relied on them: weight_decay=0.0 and eps=1e-6
              (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
-             checkpoint) is reported with the way out.
+             checkpoint) is reported with the way out. DataProcessor, InputExample, InputFeatures
+             and whitespace_tokenize are carried along; tables of checkpoints become empty ones.
+             A local copy of transformers, and the older pytorch_transformers, are left alone.
 Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
              in where eps enters the bias correction, by the order of eps.
 Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; torch.optim.AdamW;
@@ -20,51 +22,29 @@ from collections.abc import Iterator
 from functools import cache
 
 from ..analysis.program import Program
-from ..editing.edits import Define, Edit, Import, Replace, Rewrite
+from ..analysis.vendored import has_own
+from ..editing.edits import Define, Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import Function, keyword, last_argument
+from .transformers_modules import MODEL_CLASSES, MODELS, PREFIXES, moved_class, split_model_module
 
+__all__ = ["MODELS", "MODEL_CLASSES", "PREFIXES"]
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
 ANYWHERE = True
 
-OLD_ROOTS = ("transformers", "pytorch_transformers")
+OTHER_LIBRARIES = {  # which exist, and are not transformers
+    "pytorch_transformers": "pytorch-transformers",
+    "pytorch_pretrained_bert": "pytorch-pretrained-bert",
+}
 
 OLD_ADAMW = {
     "transformers.AdamW",
     "transformers.optimization.AdamW",
-    "pytorch_transformers.AdamW",
 }
 # Parameters of the old AdamW with other defaults than torch's: position and default.
 DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}
 NO_COUNTERPART = "correct_bias=False has no counterpart in torch"
-
-# Before version 4 a model had modules such as transformers.modeling_roberta.
-KINDS = ("modeling", "configuration", "tokenization")
-MODELS = {
-    *("albert", "auto", "bart", "bert", "camembert", "ctrl", "distilbert", "dpr", "electra"),
-    *("encoder_decoder", "flaubert", "funnel", "gpt2", "longformer", "marian", "mbart"),
-    *("mobilebert", "openai", "pegasus", "reformer", "roberta", "t5", "xlm", "xlm_roberta"),
-    "xlnet",
-}
-# Names that these modules still have, without the prefix of the model.
-PREFIXES = {"bert": "Bert", "roberta": "Roberta", "gpt2": "GPT2", "t5": "T5", "bart": "Bart"}
-MODEL_CLASSES = {
-    "bert": "Model PreTrainedModel Encoder Layer Attention SelfAttention SelfOutput Intermediate "
-    "Output Embeddings Pooler ForMaskedLM ForPreTraining ForNextSentencePrediction "
-    "ForSequenceClassification ForTokenClassification ForMultipleChoice ForQuestionAnswering "
-    "LMHeadModel OnlyMLMHead OnlyNSPHead PreTrainingHeads LMPredictionHead "
-    "PredictionHeadTransform Config Tokenizer TokenizerFast",
-    "roberta": "Model PreTrainedModel Embeddings ClassificationHead LMHead ForMaskedLM "
-    "ForCausalLM ForSequenceClassification ForTokenClassification ForMultipleChoice "
-    "ForQuestionAnswering Config Tokenizer TokenizerFast",
-    "gpt2": "Model PreTrainedModel LMHeadModel DoubleHeadsModel MLP Attention Block Config "
-    "Tokenizer",
-    "t5": "Model PreTrainedModel ForConditionalGeneration Stack Block LayerNorm Attention "
-    "LayerFF LayerSelfAttention LayerCrossAttention Config Tokenizer",
-    "bart": "Model ForConditionalGeneration ForSequenceClassification ForQuestionAnswering "
-    "ClassificationHead Config",
-}
 
 LAYER_NORM = "torch.nn.LayerNorm"
 MOVED = {  # old name, and today's name of the same thing
@@ -84,6 +64,9 @@ MOVED = {  # old name, and today's name of the same thing
     "transformers.activations.swish": "torch.nn.functional.silu",
     "transformers.modeling_utils.Conv1D": "transformers.pytorch_utils.Conv1D",
     "transformers.modeling_utils.prune_linear_layer": (
+        "transformers.pytorch_utils.prune_linear_layer"
+    ),
+    "transformers.modeling_bert.prune_linear_layer": (
         "transformers.pytorch_utils.prune_linear_layer"
     ),
     "transformers.modeling_utils.apply_chunking_to_forward": (
@@ -111,6 +94,15 @@ MOVED = {  # old name, and today's name of the same thing
 }
 PRUNEABLE = "find_pruneable_heads_and_indices"
 HELPERS = {  # old name, and its replacement in helper_code.py
+    **{
+        f"transformers.{home}{name}": name
+        for home in ("", "data.", "data.processors.", "data.processors.utils.")
+        for name in ("DataProcessor", "InputExample", "InputFeatures")
+    },
+    **{
+        f"transformers.{home}.whitespace_tokenize": "whitespace_tokenize"
+        for home in ("tokenization_bert", "models.bert.tokenization_bert")
+    },
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }
@@ -150,7 +142,6 @@ OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that 
         "transformers.trainer_pt_utils.SequentialDistributedSampler"
     ),
     "copy it from transformers 4 into the script": (
-        "transformers.DataProcessor transformers.InputExample transformers.InputFeatures "
         "transformers.glue_compute_metrics transformers.glue_convert_examples_to_features "
         "transformers.glue_output_modes transformers.glue_processors transformers.xnli_processors "
         "transformers.squad_convert_examples_to_features"
@@ -158,11 +149,12 @@ OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that 
 }
 ADVICE = {name: way for way, names in OLD_NAMES_BY_ADVICE.items() for name in names.split()}
 TENSORFLOW = tuple(f"transformers.TF{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+TABLES = ("_ARCHIVE_LIST", "_ARCHIVE_MAP", "_FILES_LIST", "_FILES_MAP")
 FAMILIES = (  # prefixes of dotted names, a part of them, suffixes, and advice
     (
         ("transformers.",),
         "_PRETRAINED_",
-        ("_ARCHIVE_LIST", "_ARCHIVE_MAP", "_FILES_LIST", "_FILES_MAP"),
+        TABLES,
         "any name on the hub is taken today",
     ),
     (
@@ -190,10 +182,13 @@ STILL_THERE = "transformers.ZOEDEPTH_"  # its archive list is the last one left
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
-        if not any(root.startswith(OLD_ROOTS) for root in module.imported_packages):
+        yield from other_libraries(program, module)
+        if "transformers" not in module.imported_packages:
+            continue
+        if has_own(program, module, "transformers"):
             continue
         for stmt in module.nodes(ast.ImportFrom):
-            is_old = stmt.module and stmt.module.startswith(OLD_ROOTS) and not stmt.level
+            is_old = stmt.module and stmt.module.startswith("transformers") and not stmt.level
             if is_old and not is_conditional(module, stmt):
                 yield from import_findings(module, stmt)
         for call in module.calls_to("AdamW"):
@@ -204,6 +199,19 @@ def findings(program: Program) -> Iterator[Finding]:
                     continue
                 edits = (Rewrite(call.func, "torch.optim.AdamW"), Import("torch"))
                 yield Finding(module, call, because, (*edits, *explicit_defaults(call)))
+
+
+def other_libraries(program: Program, module: Module) -> Iterator[Finding]:
+    """A note for each older library of the same makers, which is left as it is."""
+    for stmt in module.nodes(ast.ImportFrom):
+        package = (stmt.module or "").partition(".")[0]
+        if package in OTHER_LIBRARIES and not stmt.level and not has_own(program, module, package):
+            because = (
+                f"{package} is a library of its own, which is left as it is: "
+                f"pip install {OTHER_LIBRARIES[package]}"
+            )
+            yield Finding(module, stmt, because, severity=Severity.NOTE)
+            return
 
 
 def is_conditional(module: Module, stmt: ast.stmt) -> bool:
@@ -221,19 +229,24 @@ def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
     }
     if not removed:
         return
+    tables = {alias: empty_table(module, alias) for alias in removed if not removed[alias]}
     inside_function = any(isinstance(up, Function) for up in module.ancestors(stmt))
     severity = Severity.DEGRADED if inside_function else None  # raises only if it is called
-    edits: list[Edit] = list(remove_names(stmt, list(removed)))
+    code = "\n".join(filter(None, tables.values()))
+    edits: list[Edit] = list(remove_names(stmt, list(removed), code))
     obstacles: list[str] = []
     for alias, replacement in removed.items():
         local = alias.asname or alias.name
         home, _, name = replacement.rpartition(".")
+        if tables.get(alias):
+            continue
         if not replacement:
             obstacles.append(f"; the way out of {alias.name}: {advice_for(full_names[alias])}")
         elif home:
             edits.append(Import(home, name if local == name else f"{name} as {local}"))
         else:
             uses = [use for use in module.occurrences(local) if isinstance(use, ast.Name)]
+            uses = [] if local == replacement else uses
             edits += [Define(replacement), *(Rewrite(use, replacement) for use in uses)]
         if full_names[alias] in OLD_ADAMW:
             calls = [
@@ -257,13 +270,7 @@ def current_name(name: str) -> str:
         return "torch.optim.AdamW"
     if name in MOVED or name in HELPERS:
         return MOVED.get(name) or HELPERS[name]
-    home, _, last = name.rpartition(".")
-    kind, model = split_model_module(home)
-    prefix = PREFIXES.get(model)
-    if prefix is None or not last.startswith(prefix):
-        return ""
-    exists = last.removeprefix(prefix) in MODEL_CLASSES[model].split()
-    return f"transformers.models.{model}.{kind}_{model}.{last}" if exists else ""
+    return moved_class(name)
 
 
 @cache
@@ -280,19 +287,32 @@ def advice_for(name: str) -> str:
     return ""
 
 
-def split_model_module(home: str) -> tuple[str, str]:
-    """``modeling`` and ``roberta`` of transformers.modeling_roberta; or two empty strings."""
-    root, _, name = home.partition(".")
-    kind, _, model = name.partition("_")
-    return (kind, model) if root == "transformers" and kind in KINDS else ("", "")
+def empty_table(module: Module, alias: ast.alias) -> str:
+    """The line that binds a table of checkpoints to nothing; "" for other names.
+
+    Empty also where the script looks up an entry, which would then be missing.
+    """
+    name = alias.asname or alias.name
+    if "_PRETRAINED_" not in alias.name or not alias.name.endswith(TABLES):
+        return ""
+    uses = [use for use in module.occurrences(name) if isinstance(use, ast.Name)]
+    if any(
+        isinstance(up := module.parents[use], ast.Subscript) and up.value is use for use in uses
+    ):
+        return ""
+    return (
+        f"{name} = {'[]' if alias.name.endswith('LIST') else '{}'}  # any name on the hub is taken"
+    )
 
 
-def remove_names(stmt: ast.ImportFrom, removed: list[ast.alias]) -> Iterator[Edit]:
-    """Edits that take some names out of an import, or remove it where all of them go."""
+def remove_names(stmt: ast.ImportFrom, removed: list[ast.alias], code: str = "") -> Iterator[Edit]:
+    """Edits that take some names out of an import, or put ``code`` in its place if all go."""
     names = stmt.names
     if len(removed) == len(names):
-        yield Replace(stmt, "")
+        yield Replace(stmt, code)
         return
+    if code:
+        yield Insert(stmt, code, "after")
     runs: list[tuple[int, int]] = []  # first and last index of adjacent names
     for index in (names.index(alias) for alias in removed):
         if runs and runs[-1][1] == index - 1:

@@ -1,0 +1,216 @@
+"""DF901, DF908 and DF909: what scripts for transformers 2 to 4 ask of classes and modules."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import pytest
+from cases import changes, fixed, found
+from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.editing import helper_code
+from ddpfix.patcher.engine.check import check
+from ddpfix.patcher.rules import all_rules
+
+NOOP = [
+    ("DF908", "a table of the class's own", """
+        from transformers import BertConfig
+        class Mine:
+            def names(self):
+                return self.pretrained_config_archive_map
+        Mine.pretrained_config_archive_map = {}
+        """),
+    ("DF908", "no transformers", "names = Config.pretrained_config_archive_map.keys()"),
+    ("DF909", "finished already", """
+        from transformers import BertPreTrainedModel
+        class Tagger(BertPreTrainedModel):
+            def __init__(self, config):
+                self.init_weights()
+                self.post_init()
+        """),
+    ("DF909", "weights in a way of its own", """
+        from transformers import BertPreTrainedModel
+        class Tagger(BertPreTrainedModel):
+            def __init__(self, config):
+                self.init_weights()
+            def init_weights(self):
+                pass
+        """),
+    ("DF909", "a module of torch", """
+        import transformers
+        from torch import nn
+        class Tagger(nn.Module):
+            def __init__(self, config):
+                self.init_weights()
+        """),
+    ("DF909", "a layer of the library, which is no model", """
+        from transformers.models.bert.modeling_bert import BertLayer
+        class Mine(BertLayer):
+            def __init__(self, config):
+                self.init_weights()
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [pytest.param(c, t, id=f"{c} {name}") for c, name, t in NOOP]
+)
+def test_what_is_right_today_is_left_alone(code: str, text: str) -> None:
+    assert [finding.because for finding in found(code, text)] == []
+
+
+FIX = [
+    ("DF901", "tables of checkpoints become empty", """
+        from transformers import (
+            BertConfig, XLNET_PRETRAINED_MODEL_ARCHIVE_MAP,
+            get_scheduler,
+        )
+        from transformers import BERT_PRETRAINED_MODEL_ARCHIVE_LIST
+        ALL = list(XLNET_PRETRAINED_MODEL_ARCHIVE_MAP) + BERT_PRETRAINED_MODEL_ARCHIVE_LIST
+        """, """
+        @@ -1,6 +1,6 @@
+         from transformers import (
+        -    BertConfig, XLNET_PRETRAINED_MODEL_ARCHIVE_MAP,
+        -    get_scheduler,
+        +    BertConfig, get_scheduler,
+         )
+        -from transformers import BERT_PRETRAINED_MODEL_ARCHIVE_LIST
+        +XLNET_PRETRAINED_MODEL_ARCHIVE_MAP = {}  # any name on the hub is taken
+        +BERT_PRETRAINED_MODEL_ARCHIVE_LIST = []  # any name on the hub is taken
+         ALL = list(XLNET_PRETRAINED_MODEL_ARCHIVE_MAP) + BERT_PRETRAINED_MODEL_ARCHIVE_LIST
+        """),
+    ("DF901", "a class of an old module", """
+        from transformers.modeling_albert import AlbertModel as Albert
+        """, """
+        @@ -1 +1,2 @@
+        -from transformers.modeling_albert import AlbertModel as Albert
+        +
+        +from transformers.models.albert.modeling_albert import AlbertModel as Albert
+        """),
+    ("DF901", "a small function comes along", """
+        from transformers.tokenization_bert import whitespace_tokenize as split
+        words = split(text)
+        """, """
+        @@ -1,2 +1,6 @@
+        -from transformers.tokenization_bert import whitespace_tokenize as split
+        -words = split(text)
+        +
+        +
+        +def whitespace_tokenize(text): ...
+        +words = whitespace_tokenize(text)
+        """),
+    ("DF908", "a table that the class lacks is empty", """
+        from transformers import BertConfig
+        ALL = sum((tuple(c.pretrained_config_archive_map.keys()) for c in (BertConfig,)), ())
+        """, """
+        @@ -1,2 +1,2 @@
+         from transformers import BertConfig
+        -ALL = sum((tuple(c.pretrained_config_archive_map.keys()) for c in (BertConfig,)), ())
+        +ALL = sum((tuple(getattr(c, 'pretrained_config_archive_map', {}).keys()) for c in (BertConfig,)), ())
+        """),  # noqa: E501
+    ("DF909", "of a class between, too", """
+        from transformers import BertPreTrainedModel
+        class Base(BertPreTrainedModel):
+            pass
+        class Tagger(Base):
+            def __init__(self, config):
+                super().__init__(config)
+                self.init_weights()
+        """, """
+        @@ -6,2 +6,2 @@
+                 super().__init__(config)
+        -        self.init_weights()
+        +        self.post_init()
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "diff"), [pytest.param(c, t, d, id=f"{c} {name}") for c, name, t, d in FIX]
+)
+def test_it_is_brought_to_todays_exactly_like_this(code: str, text: str, diff: str) -> None:
+    text = textwrap.dedent(text).lstrip("\n")
+    new = fixed(code, text)
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
+    assert found(code, new) == []
+
+
+def test_a_table_that_is_looked_into_is_reported_only() -> None:
+    text = """
+        from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_MAP
+        url = BERT_PRETRAINED_MODEL_ARCHIVE_MAP[name]
+        """
+    (finding,) = found("DF901", text)
+    assert finding.edits == ()
+
+
+def test_classes_for_examples_come_along_under_their_own_names() -> None:
+    text = textwrap.dedent("""
+        from transformers import DataProcessor, InputExample, InputFeatures
+
+        class Mine(DataProcessor):
+            def examples(self):
+                return [InputExample(1, "a", label="x")], InputFeatures([1], label=2)
+        """)
+    names: dict[str, type] = {}
+    exec(fixed("DF901", text), names)
+    (example,), features = names["Mine"]().examples()
+    assert (example.guid, example.text_a, example.text_b, example.label) == (1, "a", None, "x")
+    assert vars(features) == {
+        "input_ids": [1],
+        "attention_mask": None,
+        "token_type_ids": None,
+        "label": 2,
+    }
+    assert found("DF901", fixed("DF901", text)) == []
+
+
+def test_a_processor_reads_lines_as_transformers_4_did(tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_bytes('\ufeffa\t"b\n1\t2\n'.encode())
+    assert helper_code.DataProcessor._read_tsv(path) == [["a", '"b'], ["1", "2"]]
+    assert helper_code.DataProcessor._read_tsv(path, quotechar="|") == [["a", '"b'], ["1", "2"]]
+
+
+SCRIPT = """
+import transformers
+from transformers import AdamW
+from transformers.data.metrics.squad_metrics import squad_evaluate
+class Mine(transformers.BertPreTrainedModel):
+    def __init__(self, config):
+        self.init_weights()
+names = transformers.BertConfig.pretrained_config_archive_map
+if __name__ == "__main__":
+    for batch in loader:
+        model(batch).backward()
+"""
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_copy_of_the_library_beside_the_script_is_the_library(tmp_path: Path, own: bool) -> None:
+    (tmp_path / "run.py").write_text(SCRIPT)
+    if own:
+        for folder in ("transformers", "transformers/data", "transformers/data/metrics"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "__init__.py").write_text("AdamW = BertPreTrainedModel = None\n")
+        (tmp_path / "transformers/data/metrics/squad_metrics.py").write_text(
+            "def squad_evaluate(): pass\n"
+        )
+    program = read_program(str(tmp_path / "run.py"), None)
+    codes = {f.code for f in check(program, all_rules())} & {"DF901", "DF908", "DF909"}
+    assert codes == (set() if own else {"DF901", "DF908", "DF909"})
+
+
+@pytest.mark.parametrize("package", ["pytorch_transformers", "pytorch_pretrained_bert"])
+def test_an_older_library_is_named_and_left_alone(package: str) -> None:
+    (finding,) = found("DF901", f"from {package} import AdamW\nAdamW(p)\n")
+    assert finding.edits == ()
+    assert finding.severity is not None
+    assert (finding.severity.value, package in finding.because) == ("N", True)
+
+
+def test_the_helpers_are_no_decorated_classes() -> None:
+    """A decorator above a helper would not travel with it."""
+    tree = ast.parse(Path(helper_code.__file__).read_text())
+    assert not [n for n in tree.body if getattr(n, "decorator_list", ())]
