@@ -69,8 +69,8 @@ def fault(step):
                 file.write(bytes(4096))
                 file.flush()
     if what in ("hang", "memory and hang"):
-        if what != "hang":
-            sys.stderr.write("torch.OutOfMemoryError: CUDA out of memory.\n")
+        if what != "hang":  # as torch tells of an exception that ends a rank
+            sys.stderr.write("\n[rank0]: torch.OutOfMemoryError: CUDA out of memory.\n")
         waits_for_ever()
     if what == "wait":
         while not os.path.exists(os.path.join(here, "go")):

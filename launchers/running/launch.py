@@ -155,6 +155,14 @@ class PreparedLaunch:
         written = self.folder / options.plan.recipe.output.folder
         facts = options.plan.facts(self.devices, self.plan)
         script_folder = options.plan.script.parent
+        recovery = Recovery(
+            self.settings,
+            lambda settings: build(options, self.devices, self.folder, settings),
+            written,
+            self.history.save,
+            policy.retry,
+            policy.max_restarts - options.elastic_restarts,
+        )
         outcome = run(
             self.command,
             self.own,
@@ -164,16 +172,10 @@ class PreparedLaunch:
                 facts | {"machines": attrs.asdict(options.machines)},
                 late=lambda: {"git": git_state(script_folder)},
             ),
-            next_attempt=Recovery(
-                self.settings,
-                lambda settings: build(options, self.devices, self.folder, settings),
-                written,
-                self.history.save,
-                policy.retry,
-                policy.max_restarts - options.elastic_restarts,
-            ),
+            next_attempt=recovery,
             cards=[gpu.index for gpu in self.devices.cards],
         )
+        recovery.learn(outcome)
         from .throughput_log import record_throughput  # a run that has ended has time
 
         with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended

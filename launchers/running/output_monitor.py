@@ -12,7 +12,11 @@ OUT_OF_MEMORY = re.compile(
     rb"|AcceleratorError: CUDA error: out of memory"
     rb"|RuntimeError: .{0,80}(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
 )
-"""The error as Python prints it when it ends a process; logged by a script it looks different."""
+"""The error as Python prints it. A script that catches it may print it so as well, and go on."""
+
+_UNCAUGHT = re.compile(rb"^\[rank\d+\]: ")
+"""How torch begins the lines of an exception that ends a rank: its sys.excepthook, once there is a
+process group (torch/distributed/distributed_c10d.py, _distributed_excepthook)."""
 
 TAIL = 1 << 20
 """Bytes of each stream that are kept for the search for tracebacks."""
@@ -30,18 +34,22 @@ class OutputMonitor:
 
     `began` and `last_output` are times of `time.monotonic`. `step` and `steps` are the position and
     the length of the last progress bar. `loss` is the last one, `losses` are (seconds from the
-    start, step, loss). `units` maps the length of a progress bar to the most steps of one of its
-    passes, and their seconds.
+    start, step, loss). `out_of_memory`: an OOM ends a rank, even if the rank still runs.
+    `recovered` are the ranks that went on after an OOM. `units` maps the length of a progress bar
+    to the most steps of one of its passes, and their seconds.
     """
 
     def __init__(self) -> None:
         self.began = self.last_output = time.monotonic()
         self.out_of_memory = False
+        self.recovered: set[int | None] = set()
+        self._full: set[int | None] = set()  # ranks that were out of memory, and no step since
         self.step: int | None = None
         self.steps: int | None = None
         self.loss: float | None = None
         self.losses: list[tuple[float, int | None, float]] = []
         self.units: dict[int, tuple[int, float]] = {}
+        self._positions: dict[int | None, tuple[int, int]] = {}
         self._passes: dict[tuple[int | None, int], tuple[int, float, int]] = {}
         self._tails = {1: bytearray(), 2: bytearray()}
         self._lines: dict[tuple[int, int | None], bytes] = {}
@@ -85,13 +93,21 @@ class OutputMonitor:
         }
 
     def _read_line(self, line: bytes, rank: int | None) -> None:
-        self.out_of_memory = self.out_of_memory or OUT_OF_MEMORY.search(line) is not None
+        if OUT_OF_MEMORY.search(line):
+            self.out_of_memory = self.out_of_memory or _UNCAUGHT.match(line) is not None
+            self._full.add(rank)
+            self.recovered.discard(rank)
         bar, loss = _BAR.search(line), _LOSS.search(line)
         if bar:
-            self.step, self.steps = int(bar[1]), int(bar[2])
-            self._advance(rank, self.step, self.steps)
+            # At its end a process may draw the bar once more where it was.
+            moved = self._positions.get(rank) != (position := (int(bar[1]), int(bar[2])))
+            self._positions[rank] = self.step, self.steps = position
+            self._advance(rank, *position)
         if loss:
             self._add_loss(float(loss[1]))
+        if rank in self._full and (moved if bar else loss):
+            self._full.discard(rank)
+            self.recovered.add(rank)
 
     def _advance(self, rank: int | None, step: int, steps: int) -> None:
         """Time the steps of a progress bar; one that goes back to its beginning is a new pass."""
@@ -135,5 +151,5 @@ def _last(pattern: re.Pattern[bytes], word: bytes, text: bytes) -> re.Match[byte
 
 
 def _with_rank(rank: int | None, line: bytes) -> bytes:
-    """The line with its rank before it, as torch prints it."""
-    return (b"" if rank is None else b"[rank%d]: " % rank) + line + b"\n"
+    """The line with its rank before it, as torchrun prints it."""
+    return (b"" if rank is None else b"[default%d]: " % rank) + line + b"\n"

@@ -40,7 +40,8 @@ def with_resume_flags(
 class Recovery:
     """Decides after a failed attempt how to continue, and prints the decision on standard error.
 
-    `build` makes the command of a setting, `save` saves a lowered one for later runs. `output` is
+    `build` makes the command of a setting, `save` saves a lowered one for later runs, once it has
+    trained. `output` is
     the script's output folder. `retry` allows less memory after an OOM; `restarts` is how often the
     run may start again after other failures.
     """
@@ -52,9 +53,13 @@ class Recovery:
     retry: bool = True
     restarts: int = 0
     moved_folders: int = attrs.field(default=0, init=False)
+    full_at: int | None = attrs.field(default=None, init=False)
+    """The step of the last OOM; None before any, and where no steps are seen."""
+    is_lowered: bool = attrs.field(default=False, init=False)
 
     def __call__(self, outcome: RunOutcome) -> Attempt | None:
         """The next attempt; None gives up."""
+        self.learn(outcome)
         failure = outcome.failure
         if failure is not None and failure.sentence:
             _print(failure.traceback or None, failure.sentence)
@@ -67,6 +72,19 @@ class Recovery:
         _print(f"{outcome.cause}; starting again{where}, {self.restarts} restart(s) left")
         return self._next(self._resumed(), outcome.cause)
 
+    def learn(self, outcome: RunOutcome) -> None:
+        """Save the setting of an attempt that has ended, if it was lowered and then trained.
+
+        That is one that finished, or came further than the one before it.
+        """
+        before, now = self.full_at, outcome.step
+        further = before is not None and now is not None and now > before
+        full = outcome.failure is not None and outcome.failure.out_of_memory
+        if self.is_lowered and not full and (outcome.status == 0 or further):
+            self.is_lowered = False
+            with contextlib.suppress(OSError):
+                self.save(self.setting)
+
     def _lower(self, outcome: RunOutcome) -> Attempt | None:
         assert outcome.failure is not None
         if not self.retry:
@@ -77,8 +95,7 @@ class Recovery:
             _print("Out of memory, and nothing is left to lower: take more or larger cards")
             return None
         self.setting = step.setting
-        with contextlib.suppress(OSError):
-            self.save(self.setting)
+        self.is_lowered, self.full_at = True, outcome.step
         if step.restarts_training:
             self._move_aside()
         where = "" if step.restarts_training else self._resume_point()

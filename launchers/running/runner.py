@@ -16,6 +16,7 @@ import attrs
 from ...errors import InputError
 from ..backends.command import Command
 from .guardian import GuardedCommand, Guardian
+from .kernel_kills import count_kernel_kills
 from .output_monitor import OutputMonitor
 from .process_tree import MARK, ProcessTree
 from .run_folder import check_folder
@@ -244,6 +245,7 @@ class _Supervisor:
 
         Raises OSError if the program cannot be started.
         """
+        kills = count_kernel_kills()
         with Tee(self._logs, self._quiet, self._monitor.take) as tee:
             child = self._start(tee)
             tree = ProcessTree(child.pid, self._run_id, self._guardian.members)
@@ -264,7 +266,11 @@ class _Supervisor:
             call()
         status, cause = _ending(child.returncode, signals.received, watchdog, self._guardian.death)
         failed = status and signals.received is None and not self._guardian.death
-        failure = _first_failure(self._monitor) if failed else None
+        failure = None
+        if failed:
+            own = "" if watchdog.cause else _signal_name(child.returncode)  # not one of ours
+            how = "hung" if watchdog.hung else own
+            failure = _first_failure(self._monitor, how, kills)
         seconds = time.monotonic() - self._monitor.began
         return RunOutcome(status, cause, seconds, left_behind, failure, self._monitor.step)
 
@@ -319,10 +325,20 @@ def _monitor(folder: Path, cards: Sequence[int]) -> AbstractContextManager[Monit
     return Monitor(folder / SAMPLES_FILE, cards)
 
 
-def _first_failure(monitor: OutputMonitor) -> RunFailure:
+def _first_failure(monitor: OutputMonitor, how: str, kills: int | None) -> RunFailure:
     from .failure import first_failure  # most runs have none
 
-    return first_failure(monitor.output())
+    return first_failure(
+        monitor.output(),
+        how=how,
+        recovered=monitor.recovered,
+        kernel_kills=(count_kernel_kills() or 0) - kills if kills is not None else 0,
+    )
+
+
+def _signal_name(returncode: int | None) -> str:
+    """The signal that ended a process; empty if none did."""
+    return signal.Signals(-returncode).name if returncode and returncode < 0 else ""
 
 
 def _link(log: Path, script_folder: Path | None) -> None:

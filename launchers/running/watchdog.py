@@ -21,9 +21,9 @@ HANG_STATUS = 124
 class SilenceLimits:
     """Seconds without output after which a run is stopped; 0 means never.
 
-    `hang`: in general; `out_of_memory`: after a rank has reported an OOM. `from_first_step`: before
-    the first step nothing counts as a hang, so that data may be prepared in silence, and scripts
-    that show no steps are never stopped.
+    `hang`: in general; `out_of_memory`: after an OOM that ends a rank, as torch says.
+    `from_first_step`: before the first step nothing counts as a hang, so that data may be prepared
+    in silence, and scripts that show no steps are never stopped.
     """
 
     hang: float = 0.0
