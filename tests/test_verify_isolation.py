@@ -10,12 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.verify import isolation_choice, landlock
-from ddpfix.launchers.verify.isolation import Isolation
+from ddpfix.launchers.verify.isolation import IsolatedRun, Isolation
 from ddpfix.launchers.verify.isolation_choice import choose_isolation
 from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.scratch_copy import NoRoomError, plan_copy
@@ -134,6 +135,20 @@ def test_a_script_may_write_anywhere_and_changes_nothing(mode: str, project: Pat
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == list(WRITES)
     assert listing(project.parent) == before
+
+
+def test_what_runs_write_can_be_kept_in_memory(project: Path) -> None:
+    """For a scratch folder that cannot be an upper layer, such as one in a container's own tree."""
+    isolation = attrs.evolve(isolation_of("overlay", project), in_memory=True)
+    refusal = isolation_choice._try_overlay(isolation, project / "code" / "run.py")
+    if refusal:
+        pytest.skip(refusal)
+    before = listing(project.parent)
+    done = start(isolation, f"{PROLOGUE}{WRITES['over a file']}")
+    assert done.returncode == 0, done.stderr
+    assert listing(project.parent) == before
+    left = isolation.folder / "runs" / "run" / "view" / "layers"
+    assert not list(left.iterdir()), "it was written to the scratch folder"
 
 
 def test_all_runs_begin_alike(mode: str, project: Path) -> None:
@@ -348,6 +363,16 @@ def test_a_write_that_copies_cannot_keep_is_told_in_one_line(project: Path) -> N
     assert f"the script writes to {other}, which is outside of what is copied" in done.stderr
     assert "--in-place" in done.stderr
     assert not other.exists()
+
+
+def test_a_write_that_an_overlay_cannot_take_names_the_other_way(tmp_path: Path) -> None:
+    overlay = Isolation("overlay", tmp_path, tmp_path, tmp_path)
+    run_of = IsolatedRun(overlay, tmp_path / "run.py", None)
+    failure = "rank 0 died: OSError: [Errno 75] Value too large for defined data type"
+    assert run_of.explain(failure, "").endswith("try --isolation copy")
+    assert run_of.explain("rank 0 died: ValueError: 3", "") == ""
+    in_place = attrs.evolve(run_of, isolation=attrs.evolve(overlay, mode="none"))
+    assert in_place.explain(failure, "") == ""
 
 
 def test_the_folder_of_the_runs_is_not_copied_even_in_a_folder_that_is(tmp_path: Path) -> None:

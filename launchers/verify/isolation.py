@@ -7,6 +7,7 @@ of the folders that they know of, and Landlock refuses them all other writes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -25,6 +26,8 @@ from .isolated_start import View
 from .scratch_copy import ScratchCopy
 
 Mode = Literal["overlay", "copy", "none"]
+# What the kernel says of a file of another group in a user namespace, and of a read-only mount.
+_NO_OVERLAY = (os.strerror(errno.EOVERFLOW), os.strerror(errno.EROFS))
 VIEW = "view"
 """In a run's folder, what the run wrote outside of its output folder."""
 START = (sys.executable, "-P", "-m", f"{__package__}.isolated_start")
@@ -198,6 +201,17 @@ class IsolatedRun:
         paths = [event.to or event.path for event in events if event.op != "mkdir"]
         outside = [each for each in paths if not any(Path(each).is_relative_to(a) for a in allowed)]
         return outside[-1] if outside else ""
+
+    def explain(self, failure: str, refused: str) -> str:
+        """Why a run failed, if that is because of its isolation, and what to do; else ""."""
+        if refused:
+            return (
+                f"the script writes to {refused}, which is outside of what is copied for it "
+                f"({failure}): --in-place lets it"
+            )
+        if self.isolation.mode == "overlay" and any(each in failure for each in _NO_OVERLAY):
+            return f"{failure}: the overlay mount cannot take that write; try --isolation copy"
+        return ""
 
     def name_originals(self, ranks: Sequence[RankTrace]) -> None:
         """Name the user's files in traces, in place of their copies."""

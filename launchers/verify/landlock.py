@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _ENOUGH = 2  # the version from which on files can be moved between folders
 
 def landlock_version() -> int:
     """The version of Landlock that the kernel has, 0 where it has none."""
+    if not sys.platform.startswith("linux"):
+        return 0
     try:
         return system_call(_CREATE, None, 0, _VERSION)
     except OSError:

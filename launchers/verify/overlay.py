@@ -123,11 +123,11 @@ class _View:
             return
         try:
             self._overlay(path)
-        except OSError:
-            if not below or not self._cover_entries(path):
-                self._bind(path)
-                make_read_only(self._place(path))
-            return
+        except OSError:  # such as a mount point of autofs, or a folder of a user namespace
+            if below and self._cover_entries(path):
+                return
+            self._bind(path)
+            make_read_only(self._place(path))
         done: list[str] = []
         for each in below:
             if not any(each.startswith(f"{outer}/") for outer in done):

@@ -122,11 +122,9 @@ class VerifyRunner:
             output,
             run_folder / TRACE_FOLDER,
         )
-        if not run.ended_well and refused:
-            raise InputError(
-                f"{spec.name}: the script writes to {refused}, which is outside of what is copied "
-                f"for it ({run.failure_reason}): --in-place lets it"
-            )
+        hint = "" if run.ended_well else isolated.explain(run.failure_reason, refused)
+        if hint:
+            raise InputError(f"{spec.name}: {hint}")
         if not run.ended_well:
             self.say(f"{spec.name}: {run.failure_reason}")
         return run
