@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ import click
 
 from . import __version__
 from .errors import InputError
+from .standard_streams import open_closed_streams
 
 COMMANDS = {
     "check": ("patcher.frontend.cli", "report what goes wrong on several GPUs, and why"),
@@ -63,6 +65,9 @@ class LazyGroup(click.Group):
         except InputError as error:
             click.echo(f"ddpfix: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("Aborted!", err=True)
+            ctx.exit(128 + signal.SIGINT)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,6 +81,7 @@ SHORT_COMMANDS = ("check", "patch", "plan")  # that make many objects, print and
 
 def main() -> None:
     """Entry point of the ``ddpfix`` command."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
     if sys.argv[1:2] and sys.argv[1] in SHORT_COMMANDS:

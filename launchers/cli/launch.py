@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 import click
 
+from ...standard_streams import say
 from ..backends.export import FILE_FORMATS
 from ..backends.interpreter import choose_interpreter
 from ..backends.nodes import Nodes
@@ -83,7 +83,6 @@ def launch(
 
     Exit status: the run's own; 124 after a hang, 1 for a script with errors, 2 for unusable input.
     """
-    say = partial(click.echo, err=True)
     options = LaunchOptions(
         plan_options,
         policy,

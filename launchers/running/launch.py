@@ -174,6 +174,7 @@ class PreparedLaunch:
             ),
             next_attempt=recovery,
             cards=[gpu.index for gpu in self.devices.cards],
+            last=True,
         )
         recovery.learn(outcome)
         from .throughput_log import record_throughput  # a run that has ended has time

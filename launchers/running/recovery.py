@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import attrs
 
 from ...record import as_dict, replace
+from ...standard_streams import say
 from ..backends.command import Command
 from ..script.arguments import parse_flags
 from .oom_ladder import LaunchSettings, next_rung
@@ -128,6 +128,4 @@ class Recovery:
 
 def _print(*sentences: str | None) -> None:
     for sentence in filter(None, sentences):
-        # The reader of standard error may have gone away; the run goes on.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"{sentence}\n" if "\n" in sentence else f"ddpfix: {sentence}\n")
+        say(sentence if "\n" in sentence else f"ddpfix: {sentence}")

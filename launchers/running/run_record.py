@@ -16,6 +16,7 @@ import attrs
 
 from ... import __version__
 from ...errors import InputError
+from ...standard_streams import say
 from ..backends.command import Command
 from .machine import this_place
 
@@ -87,7 +88,7 @@ class RunRecord:
         try:
             write()
         except OSError as error:
-            sys.stderr.write(f"ddpfix: {self._path}: {error.strerror}\n")
+            say(f"ddpfix: {self._path}: {error.strerror}")
 
 
 def initial_content(command: Command, run_id: str, facts: Mapping[str, Any]) -> dict[str, Any]:

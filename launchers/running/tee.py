@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from ...standard_streams import abandon, say
 from .ranks import Ranks
 from .streams import Pipe, SocketStreams
 
@@ -156,8 +156,7 @@ def _open(path: Path) -> Log | None:
         path.parent.mkdir(exist_ok=True)
         return Log(path)
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"ddpfix: {path}: {error.strerror}; this output is in the log alone\n")
+        say(f"ddpfix: {path}: {error.strerror}; this output is in the log alone")
         return None
 
 
@@ -166,14 +165,10 @@ def _write(sink: Log | IO[bytes], chunk: bytes) -> bool:
     try:
         sink.write(chunk)
         sink.flush()
-    except BrokenPipeError:
-        # Else the interpreter would complain and exit with 120 when it flushes at exit.
-        if not isinstance(sink, Log):
-            with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
-                os.dup2(nowhere.fileno(), sink.fileno())
-        return False
     except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"ddpfix: output is no longer copied to {sink.name}: {error}\n")
+        if not isinstance(sink, Log):
+            abandon(sink)
+        if not isinstance(error, BrokenPipeError):
+            say(f"ddpfix: output is no longer copied to {sink.name}: {error}")
         return False
     return True
