@@ -39,7 +39,7 @@ ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
         ("is_main()", (True, True, False)),
         ("alone", (True, False, False)),
         ("rank == 1", (UNKNOWN, UNKNOWN, UNKNOWN)),
-        ("twice", (UNKNOWN, UNKNOWN, UNKNOWN)),
+        ("twice", (True, True, True)),
     ],
 )
 def test_a_test_has_a_value_for_each_role(

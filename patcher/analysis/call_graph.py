@@ -12,7 +12,7 @@ from functools import cached_property
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, within
-from .names import ModuleSet, parameter_names
+from .names import ModuleSet, Unread, parameter_names
 from .objects import class_of, classes_above, method_of
 
 Place = tuple[Module, ast.expr]
@@ -22,6 +22,17 @@ MAX_ALIASES = 5  # names through which a function value is followed
 
 class CallGraph(ModuleSet):
     """A script and the local modules it imports, with the calls among their functions."""
+
+    def __init__(
+        self,
+        script: Module,
+        siblings: tuple[Module, ...] = (),
+        roots: tuple[str, ...] = (),
+        unread: tuple[Unread, ...] = (),
+    ) -> None:
+        super().__init__(script, siblings, roots, unread)
+        for module in self.modules:
+            module.graph = self
 
     @cached_property
     def _callers(self) -> dict[Function, list[tuple[Module, ast.Call]]]:

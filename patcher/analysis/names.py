@@ -34,8 +34,6 @@ class ModuleSet:
         self.script = script
         self.modules = (script, *siblings)
         self.roots = roots or (os.path.dirname(os.path.realpath(script.source.name)),)
-        for module in self.modules:
-            module.graph = self
 
     @cached_property
     def modules_by_path(self) -> dict[str, Module]:

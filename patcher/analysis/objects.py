@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.module import Module
+from ..source.module import Module, Resolver
 from ..source.tree import FUNCTIONS, Function, everywhere, within
-from .names import ModuleSet
 
 MAX_DEPTH = 8
 ClassOf = tuple[Module, ast.ClassDef]
@@ -15,7 +14,7 @@ ClassOf = tuple[Module, ast.ClassDef]
 RETURN_SELF = {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16"}
 
 
-def class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int = 0) -> ClassOf | None:
+def class_of(graph: Resolver, module: Module, node: ast.expr, depth: int = 0) -> ClassOf | None:
     """The class of the program that the object ``node`` is an instance of; None if unknown."""
     known: dict[ast.expr, ClassOf | None] = module.program_answers.setdefault("classes", {})
     if node in known:
@@ -27,7 +26,7 @@ def class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int = 0) -
     return found
 
 
-def _class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int) -> ClassOf | None:
+def _class_of(graph: Resolver, module: Module, node: ast.expr, depth: int) -> ClassOf | None:
     match node:
         case ast.Name():
             return _class_of_name(graph, module, node, depth)
@@ -44,7 +43,7 @@ def _class_of(graph: ModuleSet, module: Module, node: ast.expr, depth: int) -> C
     return None
 
 
-def _class_of_name(graph: ModuleSet, module: Module, node: ast.Name, depth: int) -> ClassOf | None:
+def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) -> ClassOf | None:
     function = module.function(node)
     owner = None if function is None else module.parents.get(function)
     if isinstance(owner, ast.ClassDef) and function is not None and is_self(function, node.id):
@@ -61,7 +60,7 @@ def _class_of_name(graph: ModuleSet, module: Module, node: ast.Name, depth: int)
     return None if value is None or value is node else class_of(graph, module, value, depth + 1)
 
 
-def _class_of_call(graph: ModuleSet, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
+def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
     func = call.func
     found = graph.resolve(module, func)
     if found is not None:
@@ -79,7 +78,7 @@ def _class_of_call(graph: ModuleSet, module: Module, call: ast.Call, depth: int)
     return None
 
 
-def _named_class(graph: ModuleSet, module: Module, node: ast.expr | None) -> ClassOf | None:
+def _named_class(graph: Resolver, module: Module, node: ast.expr | None) -> ClassOf | None:
     found = None if node is None else graph.resolve(module, node)
     if found is not None and isinstance(found[1], ast.ClassDef):
         return found[0], found[1]
@@ -93,7 +92,7 @@ def is_self(function: Function, name: str) -> bool:
     return bool(first) and first[0].arg == name and not decorators & {"staticmethod"}
 
 
-def classes_above(graph: ModuleSet, owner: ClassOf) -> Iterator[ClassOf]:
+def classes_above(graph: Resolver, owner: ClassOf) -> Iterator[ClassOf]:
     """A class and the program's classes that it inherits from, nearest first."""
     pending, seen = [owner], set()
     while pending:
@@ -108,7 +107,7 @@ def classes_above(graph: ModuleSet, owner: ClassOf) -> Iterator[ClassOf]:
                 pending.append(named)
 
 
-def method_of(graph: ModuleSet, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
+def method_of(graph: Resolver, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
     """The method ``name`` of a class, also an inherited one."""
     for module, definition in classes_above(graph, owner):
         for member in definition.body:
@@ -118,7 +117,7 @@ def method_of(graph: ModuleSet, owner: ClassOf, name: str) -> tuple[Module, Func
 
 
 def attribute_values(
-    graph: ModuleSet, owner: ClassOf, name: str
+    graph: Resolver, owner: ClassOf, name: str
 ) -> Iterator[tuple[Module, ast.expr]]:
     """The values that a class and its bases assign to ``self.name``, or to it in their body."""
     for module, definition in classes_above(graph, owner):

@@ -1,260 +1,32 @@
-"""Which processes can reach a statement: rank tests are evaluated for each of three roles.
-
-A test such as ``args.local_rank in [-1, 0] and args.do_eval`` is unknown before the run, but its
-rank part is known for a given role. This partial evaluation (true, false or unknown) gives the
-roles that can reach a statement, through enclosing tests, early exits and call sites.
-"""
+"""Which processes can reach a statement, through enclosing tests, early exits and call sites."""
 
 from __future__ import annotations
 
 import ast
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..source.module import Module, cached_per_program
-from ..source.tree import Function, argument, locate, number_of, within
+from ..source.tree import Function, locate, number_of
 from .program import Program
+from .rank_values import QUERIES as QUERIES
+from .rank_values import RANK_NAMES as RANK_NAMES
+from .rank_values import RANK_OF_ROLE as RANK_OF_ROLE
+from .rank_values import WORLD_SIZE_OF_ROLE as WORLD_SIZE_OF_ROLE
+from .rank_values import differs_by_role as differs_by_role
+from .rank_values import is_rank_test as is_rank_test
+from .rank_values import value_for_role as value_for_role
+from .rank_values import values_by_role as values_by_role
+from .roles import ALL_UNKNOWN as ALL_UNKNOWN
+from .roles import ROLES as ROLES
+from .roles import UNKNOWN as UNKNOWN
+from .roles import Role as Role
+from .roles import Values as Values
 
-
-class Role(Enum):
-    """A kind of process."""
-
-    SINGLE = "the only process"
-    MAIN = "rank 0"
-    OTHER = "the other ranks"
-
-
-ROLES = tuple(Role)
-ROLE_INDEX = {role: index for index, role in enumerate(ROLES)}
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
-
-UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
-Values = tuple[object, ...]  # one for each role, in the order of ROLES
 Reach = tuple[int, int, frozenset[Role]]  # first node, end of the range, roles that reach it
-ALL_UNKNOWN: Values = (UNKNOWN, UNKNOWN, UNKNOWN)
-
-# Names of a process's rank. Without a process group scripts set them to -1.
-RANK_NAMES = {"local_rank", "global_rank", "rank", "node_rank", "LOCAL_RANK", "RANK"}
-RANK_OF_ROLE = {Role.SINGLE: -1, Role.MAIN: 0, Role.OTHER: 1}
-WORLD_SIZE_OF_ROLE = {Role.SINGLE: 1, Role.MAIN: 2, Role.OTHER: 2}
-RANK_OF_EACH, WORLD_OF_EACH = tuple(RANK_OF_ROLE.values()), tuple(WORLD_SIZE_OF_ROLE.values())
-ENVIRONMENT_VARIABLES = RANK_NAMES | {"WORLD_SIZE"}
-# What functions of torch.distributed return for each role.
-QUERIES: dict[str, Values] = {
-    "get_rank": (0, 0, 1),
-    "get_node_local_rank": (0, 0, 1),
-    "get_world_size": WORLD_OF_EACH,
-    "is_initialized": (False, True, True),
-}
-COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, container: item in container,
-    ast.NotIn: lambda item, container: item not in container,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-}
-
-
-def value_for_role(module: Module, node: ast.expr, role: Role) -> Any:
-    """The value of ``node`` in a process of this role, or UNKNOWN."""
-    return values_by_role(module, node)[ROLE_INDEX[role]]
-
-
-def values_by_role(module: Module, node: ast.expr) -> Values:
-    """The value of ``node`` for each role, in one walk. Cached."""
-    known = module.role_values.get(node)
-    if known is None:
-        known = module.role_values[node] = _values(module, node, 0)
-    return known
-
-
-def _values(module: Module, node: ast.expr, depth: int) -> Values:
-    evaluate = EVALUATE.get(type(node))
-    return ALL_UNKNOWN if evaluate is None or depth > 8 else evaluate(module, node, depth)
-
-
-def _constant(module: Module, node: ast.Constant, depth: int) -> Values:
-    return (node.value,) * 3
-
-
-def _unary(module: Module, node: ast.UnaryOp, depth: int) -> Values:
-    inner = _values(module, node.operand, depth + 1)
-    return (
-        ALL_UNKNOWN
-        if inner is ALL_UNKNOWN
-        else tuple([_apply_unary(node.op, item) for item in inner])
-    )
-
-
-def _apply_unary(op: ast.unaryop, item: Any) -> Any:
-    if isinstance(op, ast.Not):
-        return UNKNOWN if item is UNKNOWN else not item
-    return -item if isinstance(op, ast.USub) and isinstance(item, int | float) else UNKNOWN
-
-
-def _display(module: Module, node: ast.List | ast.Tuple | ast.Set, depth: int) -> Values:
-    parts = [_values(module, item, depth + 1) for item in node.elts]
-    columns = zip(*parts, strict=True) if parts else [(), (), ()]
-    return tuple([UNKNOWN if UNKNOWN in items else list(items) for items in columns])
-
-
-def _connective(module: Module, node: ast.BoolOp, depth: int) -> Values:
-    parts = [_values(module, item, depth + 1) for item in node.values]
-    if all(part is ALL_UNKNOWN for part in parts):
-        return ALL_UNKNOWN
-    decisive = isinstance(node.op, ast.Or)  # one operand with this truth value decides
-    return tuple([_connected(items, decisive) for items in zip(*parts, strict=True)])
-
-
-def _connected(items: tuple[object, ...], decisive: bool) -> Any:
-    known = [bool(item) for item in items if item is not UNKNOWN]
-    if decisive in known:
-        return decisive
-    return UNKNOWN if len(known) < len(items) else not decisive
-
-
-def _comparison(module: Module, node: ast.Compare, depth: int) -> Values:
-    if len(node.ops) > 1:
-        return ALL_UNKNOWN
-    left, op, right = node.left, node.ops[0], node.comparators[0]
-    if isinstance(left, ast.Constant) and left.value in ENVIRONMENT_VARIABLES:
-        is_in = isinstance(op, ast.In)  # "LOCAL_RANK" in os.environ
-        return not is_in, is_in, is_in
-    first = _values(module, left, depth + 1)
-    if first is ALL_UNKNOWN:
-        return ALL_UNKNOWN
-    second = _values(module, right, depth + 1)
-    if second is ALL_UNKNOWN:
-        return ALL_UNKNOWN
-    compare = COMPARE[type(op)]
-    return tuple([_compare_values(compare, *sides) for sides in zip(first, second, strict=True)])
-
-
-def _compare_values(compare: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
-    if first is UNKNOWN or second is UNKNOWN:
-        return UNKNOWN
-    try:
-        return compare(first, second)
-    except TypeError:
-        return UNKNOWN
-
-
-def _conditional(module: Module, node: ast.IfExp, depth: int) -> Values:
-    tests = _values(module, node.test, depth + 1)
-    if tests is ALL_UNKNOWN:
-        return ALL_UNKNOWN
-    body, orelse = (_values(module, part, depth + 1) for part in (node.body, node.orelse))
-    return tuple(
-        [
-            UNKNOWN if test is UNKNOWN else first if test else second
-            for test, first, second in zip(tests, body, orelse, strict=True)
-        ]
-    )
-
-
-def _name(module: Module, node: ast.Name, depth: int) -> Values:
-    if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
-        return RANK_OF_EACH  # a parameter; a local variable may be the rank of something else
-    assigned = module.single_assignment(module.function(node), node.id)
-    known = ALL_UNKNOWN if assigned is None else _values(module, assigned, depth + 1)
-    if node.id == "n_gpu":
-        return known[0], 1, 1  # one GPU per process of a group
-    if node.id == "world_size":
-        return _with_defaults(known, WORLD_OF_EACH)
-    return known
-
-
-def _with_defaults(known: Values, defaults: Values) -> Values:
-    pairs = zip(known, defaults, strict=True)
-    return tuple([default if item is UNKNOWN else item for item, default in pairs])
-
-
-def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
-    if node.attr in ("global_rank", "rank"):
-        return _rank_attribute(module, node, depth)
-    if node.attr in RANK_NAMES:
-        return RANK_OF_EACH
-    if node.attr == "world_size":
-        return WORLD_OF_EACH
-    return (UNKNOWN, 1, 1) if node.attr == "n_gpu" else ALL_UNKNOWN
-
-
-def _rank_attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
-    """``args.global_rank``: 0 in a single process too, if it is assigned from ``get_rank()``."""
-    assigned = module.attribute_values.get(node.attr, [])
-    known = _values(module, assigned[0], depth + 1) if len(assigned) == 1 else ALL_UNKNOWN
-    return _with_defaults(known, RANK_OF_EACH)
-
-
-def _environment_variable(name: object) -> Values:
-    """The values that a launcher sets an environment variable to."""
-    if name == "WORLD_SIZE":
-        return WORLD_OF_EACH
-    return RANK_OF_EACH if name in RANK_NAMES else ALL_UNKNOWN
-
-
-def _subscript(module: Module, node: ast.Subscript, depth: int) -> Values:
-    return (
-        _environment_variable(node.slice.value)
-        if isinstance(node.slice, ast.Constant)
-        else ALL_UNKNOWN
-    )
-
-
-def _call(module: Module, node: ast.Call, depth: int) -> Values:
-    name = module.last_name(node.func)
-    if name in QUERIES:
-        return QUERIES[name]
-    if name == "int" and len(node.args) == 1:
-        return _values(module, node.args[0], depth + 1)
-    key = argument(node, 0, "key") if name in ("get", "getenv") else None
-    if isinstance(key, ast.Constant):
-        from_launcher = _environment_variable(key.value)
-        if from_launcher is not ALL_UNKNOWN:
-            return from_launcher
-    function = module.functions.get(name)
-    if function is not None and isinstance(node.func, ast.Name):
-        last = function.body[-1]
-        if isinstance(last, ast.Return) and last.value and not within(function.body, ast.If):
-            return _values(module, last.value, depth + 1)
-    return ALL_UNKNOWN
-
-
-EVALUATE: dict[type[ast.expr], Callable[[Module, Any, int], Values]] = {
-    ast.Constant: _constant,
-    ast.UnaryOp: _unary,
-    ast.List: _display,
-    ast.Tuple: _display,
-    ast.Set: _display,
-    ast.BoolOp: _connective,
-    ast.Compare: _comparison,
-    ast.IfExp: _conditional,
-    ast.Name: _name,
-    ast.Attribute: _attribute,
-    ast.Subscript: _subscript,
-    ast.Call: _call,
-}
-
-
-def differs_by_role(module: Module, test: ast.expr) -> bool:
-    """Whether a test differs between rank 0, the other ranks and a single process."""
-    alone, main, other = values_by_role(module, test)
-    return not alone is main is other and len({str(alone), str(main), str(other)}) > 1
-
-
-def is_rank_test(module: Module, test: ast.expr) -> bool:
-    """Whether a test is known for every role and not the same for all."""
-    results = values_by_role(module, test)
-    return UNKNOWN not in results and len({bool(result) for result in results}) > 1
 
 
 def always_exits(body: list[ast.stmt]) -> bool:

@@ -17,7 +17,14 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANK_OF_ROLE, Role, roles_reaching, value_for_role
+from ..analysis.rank_reach import (
+    RANK_OF_ROLE,
+    WORLD_SIZE_OF_ROLE,
+    Role,
+    roles_reaching,
+    value_for_role,
+    values_by_role,
+)
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -50,7 +57,9 @@ def findings(program: Program) -> Iterator[Finding]:
         for node in module.nodes(ast.BinOp):
             because = f"{module.text(node)} is no rank of a launcher's"
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
-                if not is_fallback(module, node) and not is_card_count(module, node.right):
+                if not is_fallback(module, node) and not (
+                    is_card_count(module, node.right) or is_world_size(module, node.right)
+                ):
                     yield Finding(module, node, because, read_local_rank(program, module, node))
             elif isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
                 yield Finding(module, node, because, read_global_rank(module, node))
@@ -67,6 +76,11 @@ def is_card_count(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         node = module.definition(node, node) or node
     return isinstance(node, ast.Call) and module.last_name(node.func) == "device_count"
+
+
+def is_world_size(module: Module, node: ast.expr) -> bool:
+    """The number of ranks: a rank modulo it is that rank."""
+    return values_by_role(module, node) == tuple(WORLD_SIZE_OF_ROLE.values())
 
 
 def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:

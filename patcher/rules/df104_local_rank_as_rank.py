@@ -17,12 +17,13 @@ from collections.abc import Iterator
 
 from ..analysis.call_graph import reachable_functions
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, rank_gates, value_for_role, values_by_role
+from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role, values_by_role
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    mentions,
     precedes,
     within,
 )
@@ -85,12 +86,26 @@ def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
             continue
         up: ast.AST = compare
         while isinstance(module.parents[up], ast.BoolOp | ast.UnaryOp):
+            if is_beside_global_test(module, up, compare):
+                break
             up = module.parents[up]
         holder = module.parents[up]
+        if isinstance(holder, ast.BoolOp):
+            continue
         if isinstance(holder, ast.If) and holder.test is up:
             yield compare, holder
         elif isinstance(holder, ast.Assign):
             yield compare, None
+
+
+def is_beside_global_test(module: Module, part: ast.AST, compare: ast.Compare) -> bool:
+    """``get_rank() == 0 and local_rank == 0``: the other part of the test tells rank 0 alone."""
+    connective = module.parents[part]
+    return isinstance(connective, ast.BoolOp) and any(
+        is_rank_test(module, other) and not mentions(other, "local_rank")
+        for other in connective.values
+        if other is not part and isinstance(connective.op, ast.And)
+    )
 
 
 def is_local_rank(module: Module, node: ast.expr) -> bool:

@@ -22,7 +22,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..fixes.statements import save_on_main
 from ..source.module import Module
-from ..source.tree import argument, argument_values, everywhere, keyword
+from ..source.tree import argument, argument_values, everywhere, keyword, same_code
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
@@ -40,6 +40,8 @@ def findings(program: Program) -> Iterator[Finding]:
             by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
             because = "every rank writes it" if by_all_ranks else "written in place"
             severity = None if by_all_ranks else Severity.DEGRADED
+            if path is not None and not by_all_ranks and is_renamed_later(module, call, path):
+                continue
             if path is None:
                 yield Finding(module, call, because, severity=severity)
             elif is_memory(module, path) or names_rank(program, module, path):
@@ -50,6 +52,16 @@ def findings(program: Program) -> Iterator[Finding]:
             else:
                 edits = save_on_main(module, call)
                 yield Finding(module, call, because, edits, severity=severity)
+
+
+def is_renamed_later(module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether the file gets its name when it is complete: ``os.replace(path, …)`` behind it."""
+    return any(
+        source is not None and call.lineno < rename.lineno and same_code(source, path)
+        for rename in module.calls_to("replace", "rename", "move", "renames")
+        if module.function(rename) is module.function(call)
+        for source in [argument(rename, 0, "src")]
+    )
 
 
 def save_instead_of_opening(module: Module, call: ast.Call, file: ast.expr) -> tuple[Edit, ...]:

@@ -76,6 +76,12 @@ class Resolver(Protocol):
     def resolve(self, module: Module, node: ast.expr) -> tuple[Module, ast.AST] | None:
         """The definition or value of a name, and its module; None where it is unknown."""
 
+    def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
+        """The calls that certainly run a function."""
+
+    def possible_callers(self, function: Function) -> list[tuple[Module, ast.expr]]:
+        """Where a function may be called, or is passed on as a value."""
+
 
 class Module:
     """A parsed file with its tables.
