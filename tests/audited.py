@@ -728,4 +728,308 @@ READ: list[tuple[str, str, str, str]] = [
         "O7",
         "unknown",
     ),
+    (
+        "a second backward that is not scaled",
+        """
+        from torch.amp import GradScaler
+        def main(args, model, loader, optimizer):
+            scaler = GradScaler()
+            for batch in loader:
+                loss = model(batch)
+                scaler.scale(loss).backward()
+                model(-batch).backward()  # here
+                scaler.step(optimizer)
+                scaler.update()
+        """,
+        "O3",
+        "violated",
+    ),
+    (
+        "two backwards that are both scaled",
+        """
+        from torch.amp import GradScaler
+        def main(args, model, loader, optimizer):
+            scaler = GradScaler()
+            for batch in loader:
+                loss = model(batch)
+                scaler.scale(loss).backward()
+                scaler.scale(model(-batch)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        """,
+        "O3",
+        "holds",
+    ),
+    (
+        "a scaled backward or a plain one, as an option says",
+        """
+        from torch.amp import GradScaler
+        def main(args, model, loader, optimizer):
+            scaler = GradScaler()
+            for batch in loader:
+                loss = model(batch)
+                if args.fp16:
+                    scaler.scale(loss).backward()
+                else:
+                    loss.backward()
+                if args.fp16:
+                    scaler.step(optimizer)
+                    scaler.update()
+                else:
+                    optimizer.step()
+        """,
+        "O3",
+        "holds",
+    ),
+    (
+        "clipping behind unscaling",
+        """
+        from torch.amp import GradScaler
+        def main(args, model, loader, optimizer):
+            scaler = GradScaler()
+            for batch in loader:
+                loss = model(batch)
+                scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+        import torch
+        """,
+        "O3",
+        "holds",
+    ),
+    (
+        "a horizon of optimizer steps",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = len(loader) // args.accumulation * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                        if steps % args.every == 0:
+                            print(loss)
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "a horizon that is divided under another name",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = len(loader) // n * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                        if steps % args.every == 0:
+                            print(loss)
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "a horizon of micro-batches",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = len(loader) * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                        if steps % args.every == 0:
+                            print(loss)
+        """,
+        "O5",
+        "violated",
+    ),
+    (
+        "a horizon that is divided twice, by two names",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = len(loader) // n // args.accumulation * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                        if steps % args.every == 0:
+                            print(loss)
+        """,
+        "O5",
+        "violated",
+    ),
+    (
+        "a horizon that is an option",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = args.max_steps
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                        if steps % args.every == 0:
+                            print(loss)
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "logging with each optimizer step",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = args.max_steps
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                        if steps % args.every == 0:
+                            print(loss)
+        """,
+        "O8",
+        "holds",
+    ),
+    (
+        "logging with each micro-batch",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = args.max_steps
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                    if steps % args.every == 0:  # here
+                        print(loss)
+        """,
+        "O8",
+        "violated",
+    ),
+    (
+        "logging that asks for the step too",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            n = args.accumulation
+            total = args.max_steps
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            steps = 0
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        steps += 1
+                    if (step + 1) % args.accumulation == 0 and steps % args.every == 0:
+                        print(loss)
+        """,
+        "O8",
+        "holds",
+    ),
+    (
+        "a writer that other ranks do not have",
+        """
+        import torch.distributed as dist
+        from torch.utils.tensorboard import SummaryWriter
+        def main():
+            dist.init_process_group("gloo")
+            writer = None
+            if dist.get_rank() == 0:
+                writer = SummaryWriter("log")
+            writer.close()  # here
+        """,
+        "O8",
+        "violated",
+    ),
+    (
+        "a writer that is asked for first",
+        """
+        import torch.distributed as dist
+        from torch.utils.tensorboard import SummaryWriter
+        def main():
+            dist.init_process_group("gloo")
+            writer = None
+            if dist.get_rank() == 0:
+                writer = SummaryWriter("log")
+            if writer is not None:
+                writer.close()
+            if writer:
+                writer.flush()
+        """,
+        "O8",
+        "holds",
+    ),
 ]

@@ -788,4 +788,323 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
             ),
         ),
     ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            scaler.scale(loss).backward()\n",
+                "            scaler.scale(loss).backward()\n            net(x).mean().backward()\n",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            scaler.scale(loss).backward()\n",
+                "            (loss * 0.1).backward(retain_graph=True)\n            scaler.scale(loss).backward()\n",
+            ),
+        ),
+    ),
+    ("O3", "ddp", (("                scaler.unscale_(optimizer)\n", ""),)),
+    ("O3", "ddp", (("                scaler.update()\n", ""),)),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "                scaler.step(optimizer)\n                scaler.update()\n",
+                "                optimizer.step()\n",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            loss = loss / args.accumulation\n",
+                "            loss = loss / args.accumulation\n            loss = loss / args.accumulation\n",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            scaler.scale(loss).backward()\n",
+                "            scaler.scale(loss / args.accumulation).backward()\n",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            loss = ((net(x) - y) ** 2).mean()\n",
+                "            loss = squares(net(x), y, args)\n",
+            ),
+            (
+                "def train(",
+                "def squares(out, y, args):\n    return ((out - y) ** 2).mean() / args.accumulation\n\n\ndef train(",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            loss = loss / args.accumulation\n",
+                "            loss = loss / args.accumulation\n            loss /= args.accumulation\n",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "            loss = loss / args.accumulation\n",
+                "            parts = args.accumulation\n            loss = loss / args.accumulation\n            loss = loss / parts\n",
+            ),
+        ),
+    ),
+    (
+        "O3",
+        "ddp",
+        (
+            (
+                "                scaler.unscale_(optimizer)\n                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n",
+                "                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n                scaler.unscale_(optimizer)\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    total = len(loader) * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    total = len(loader) // args.accumulation // args.accumulation * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    total = len(loader) // dist.get_world_size() // args.accumulation * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    total = len(loader) * dist.get_world_size() // args.accumulation * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    total = len(data) // args.batch_size // args.accumulation * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    parts = args.accumulation\n    total = len(loader) // parts // args.accumulation * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    batches = len(loader)\n    total = batches * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    per_epoch = len(data) // (args.batch_size * args.accumulation)\n    total = per_epoch * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "get_linear_schedule_with_warmup(optimizer, 0, total)",
+                "get_linear_schedule_with_warmup(\n        optimizer, num_warmup_steps=0, num_training_steps=args.epochs * len(loader)\n    )",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            ("                scheduler.step()\n", ""),
+            (
+                "            scaler.scale(loss).backward()\n",
+                "            scaler.scale(loss).backward()\n            scheduler.step()\n",
+            ),
+        ),
+    ),
+    (
+        "O5",
+        "ddp",
+        (
+            (
+                "get_linear_schedule_with_warmup(optimizer, 0, total)",
+                "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 - n / total)",
+            ),
+            (
+                "    total = len(loader) // args.accumulation * args.epochs\n",
+                "    total = len(loader) * args.epochs\n",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                '                if global_step % args.logging_steps == 0:\n                    if is_main_process():\n                        writer.add_scalar("loss", loss.item(), global_step)\n',
+                '            if global_step % args.logging_steps == 0:\n                if is_main_process():\n                    writer.add_scalar("loss", loss.item(), global_step)\n',
+            ),
+            (
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n",
+                "",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n",
+                "            if global_step % args.eval_steps == 0:\n                evaluate(args, model, held_out)\n",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n",
+                "            if args.eval_steps and not global_step % args.eval_steps:\n                evaluate(args, model, held_out)\n",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n",
+                "            if global_step > 0 and global_step % args.eval_steps == 0:\n                evaluate(args, model, held_out)\n",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                '                if global_step % args.logging_steps == 0:\n                    if is_main_process():\n                        writer.add_scalar("loss", loss.item(), global_step)\n',
+                '                if global_step % args.logging_steps == 0:\n                    writer.add_scalar("loss", loss.item(), global_step)\n',
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "    writer = SummaryWriter(args.output_dir) if is_main_process() else None\n",
+                "    writer = None\n    if is_main_process():\n        writer = SummaryWriter(args.output_dir)\n",
+            ),
+            (
+                '                if global_step % args.logging_steps == 0:\n                    if is_main_process():\n                        writer.add_scalar("loss", loss.item(), global_step)\n',
+                '                if global_step % args.logging_steps == 0:\n                    writer.add_scalar("loss", loss.item(), global_step)\n',
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "        dist.barrier()\n        torch.load",
+                "        dist.barrier()\n        writer.flush()\n        torch.load",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n",
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n            if global_step % 100 == 0:\n                print(loss.item())\n",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n",
+                "                if global_step % args.eval_steps == 0:\n                    evaluate(args, model, held_out)\n            if global_step % args.eval_steps == 0:\n                scores = evaluate(args, model, held_out)\n                print(scores)\n",
+            ),
+        ),
+    ),
+    (
+        "O8",
+        "ddp",
+        (
+            (
+                "        dist.barrier()\n        torch.load",
+                "        dist.barrier()\n        if epoch > 0:\n            writer.close()\n        torch.load",
+            ),
+        ),
+    ),
 ]

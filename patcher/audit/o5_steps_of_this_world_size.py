@@ -1,0 +1,188 @@
+"""Every number of steps counts optimizer steps of this world size.
+
+What              The horizon of a learning-rate schedule is the number of times it is stepped: the
+                  batches of one rank, divided by the accumulation where it steps once per optimizer
+                  step, times the epochs; whatever names these have.
+At run time       Too long, the learning rate never comes down, or never ends its warm-up. Too
+                  short, it is 0 for the rest of the training. Nothing fails.
+How it is judged  The horizon is taken apart into factors and divisors, through names, attributes
+                  and the only caller, and compared with where the scheduler steps. `len(loader)`
+                  of a loader that deals by rank is a rank's own number; `len(data) // batch` is
+                  that of all ranks.
+When unknown      Never: a horizon of other parts, such as an option, is the user's own.
+Source            transformers.get_linear_schedule_with_warmup (num_training_steps)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import argument, everywhere, is_inside, keyword, mentions
+from .quantities import DATA, LOADER, WORLD, Quantity, meaning, names_asked, one, quantity
+from .ranks import is_managed, ranked_loops, tests_before
+from .verdict import AuditVerdict, violated
+
+CODE = "O5"
+HORIZONS = {
+    "get_linear_schedule_with_warmup": (2, "num_training_steps"),
+    "get_cosine_schedule_with_warmup": (2, "num_training_steps"),
+    "get_cosine_with_hard_restarts_schedule_with_warmup": (2, "num_training_steps"),
+    "get_polynomial_decay_schedule_with_warmup": (2, "num_training_steps"),
+    "get_scheduler": (3, "num_training_steps"),
+    "WarmupLinearSchedule": (2, "t_total"),
+    "WarmupCosineSchedule": (2, "t_total"),
+    "OneCycleLR": (2, "total_steps"),
+}
+
+
+def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
+    if is_managed(program):
+        return
+    ranked = {loop.steps for loop in ranked_loops(program)}
+    for loop in program.train_loops:
+        if not program.is_live(loop.module, loop.steps):
+            continue
+        for module, call, horizon in schedules(program, loop):
+            for value in values(module, horizon):
+                parts = quantity(program, module, value, loop)
+                if LOADER not in parts.factors and DATA not in parts.factors:
+                    continue
+                yield from accumulated(program, loop, module, call, parts)
+                if loop.steps in ranked:
+                    yield from shared(program, loop, module, call, parts)
+
+
+def schedules(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
+    """The schedules that belong to a loop, with their horizon."""
+    function = loop.module.function(loop.steps)
+    only = len(program.train_loops) == 1
+    for module, call in program.calls_to(*HORIZONS, "LambdaLR"):
+        if not (only or (module is loop.module and module.function(call) is function)):
+            continue
+        name = module.last_name(call.func)
+        if name == "LambdaLR":
+            horizon = lambda_horizon(call)
+        else:
+            index, word = HORIZONS[name]
+            horizon = argument(call, index, word)
+        if horizon is not None:
+            yield module, call, horizon
+
+
+def lambda_horizon(call: ast.Call) -> ast.expr | None:
+    """What ``LambdaLR(optimizer, lambda step: 1 - step / total)`` divides the step by."""
+    function = argument(call, 1, "lr_lambda")
+    if not isinstance(function, ast.Lambda) or not function.args.args:
+        return None
+    step = function.args.args[0].arg
+    for node in everywhere(function.body, ast.BinOp):
+        if (
+            isinstance(node.op, ast.Div)
+            and isinstance(node.left, ast.Name)
+            and node.left.id == step
+        ):
+            return node.right
+    return None
+
+
+def values(module: Module, horizon: ast.expr) -> list[ast.expr]:
+    """The values of a horizon, one per branch that assigns it."""
+    if isinstance(horizon, ast.Name):
+        return module.alternatives(horizon, horizon) or [horizon]
+    return [horizon]
+
+
+def accumulated(
+    program: Program, loop: TrainLoop, module: Module, call: ast.Call, parts: Quantity
+) -> Iterator[AuditVerdict]:
+    """A horizon that is not divided by the accumulation as often as the scheduler steps."""
+    if loop.accumulation is None or loop.step_test is None:
+        return
+    count = parts.divisors[meaning_of_accumulation(program, loop)]
+    stepped = scheduler_steps(loop, module, call)
+    if not stepped:
+        return
+    text = loop.module.text(loop.accumulation)
+    inside = [hangs_on_step(loop, step) for step in stepped]
+    if count > 1:
+        yield violated(module, call, f"its horizon is divided by {text} {count} times")
+    elif all(inside) and count == 0:
+        yield violated(
+            module, call, f"its horizon counts micro-batches, and it steps once in {text} of them"
+        )
+    elif not any(inside) and count == 1:
+        yield violated(
+            module, call, f"its horizon is divided by {text}, and it steps with each micro-batch"
+        )
+
+
+def hangs_on_step(loop: TrainLoop, node: ast.AST) -> bool:
+    """Whether a place is reached with the last micro-batch of a step only."""
+    assert loop.step_test is not None
+    asked = names_asked(loop.module, loop.step_test.test)
+    return is_inside(node, loop.step_test) or any(
+        mentions(test, name) for test in tests_before(loop.module, node) for name in asked
+    )
+
+
+def meaning_of_accumulation(program: Program, loop: TrainLoop) -> str:
+    """The accumulation as it occurs among the divisors of a quantity."""
+    assert loop.accumulation is not None
+    parts = quantity(program, loop.module, loop.accumulation, loop)
+    if parts.divisors or sum(parts.factors.values()) != 1:
+        return meaning(program, loop.module, loop.accumulation)
+    return next(iter(parts.factors))
+
+
+def scheduler_steps(loop: TrainLoop, module: Module, call: ast.Call) -> list[ast.Call]:
+    """The calls by which the loop steps a schedule."""
+    stmt = module.statement(call)
+    name = module.text(stmt.targets[0]) if isinstance(stmt, ast.Assign) else ""
+    steps = [
+        each
+        for each in everywhere(loop.steps, ast.Call)
+        if isinstance(each.func, ast.Attribute)
+        and each.func.attr == "step"
+        and not each.args
+        and "sched" in loop.module.text(each.func.value).lower()
+    ]
+    named = [s for s in steps if name and loop.module.text(s.func).startswith(f"{name}.")]
+    return named or steps
+
+
+def shared(
+    program: Program, loop: TrainLoop, module: Module, call: ast.Call, parts: Quantity
+) -> Iterator[AuditVerdict]:
+    """A horizon that forgets the number of ranks, or takes it into account twice."""
+    loader = loop.loader
+    if loader is None or not loader.distributed_samplers:
+        return
+    if LOADER in parts.factors:
+        if parts.divisors[WORLD]:
+            yield violated(
+                module,
+                call,
+                "its horizon divides the loader's length by the ranks, which deals by rank already",
+            )
+        elif parts.factors[WORLD]:
+            yield violated(
+                module,
+                call,
+                "its horizon multiplies a rank's steps by the number of ranks, which"
+                " all step at once",
+            )
+        return
+    batch = loader.batch_size
+    if batch is None or parts.divisors[WORLD] or parts.factors[WORLD]:
+        return
+    size = quantity(program, loader.module, batch, loop)
+    if WORLD in size or size.divisors or keyword(loader.call, "batch_sampler") is not None:
+        return
+    if size.factors and size.factors <= parts.divisors and size != one("1"):
+        yield violated(
+            module,
+            call,
+            "its horizon is that of all data, of which each rank steps through its own part",
+        )

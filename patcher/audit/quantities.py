@@ -1,0 +1,139 @@
+"""What a number is made of: its factors and divisors, by what they stand for."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from ...record import record
+from ..analysis.loaders import argument_for_parameter, trace_loader
+from ..analysis.manual_sharding import is_world_size
+from ..analysis.program import Program
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import everywhere, parameters
+
+MAX_DEPTH = 8
+ROUNDING = ("int", "round", "ceil", "floor", "max", "float", "abs", "trunc")
+WORLD, LOADER, DATA = "<world size>", "<len of the loader>", "<len of the data>"
+
+
+@record
+class Quantity:
+    """A product: how often each part is a factor, and a divisor."""
+
+    factors: Counter[str]
+    divisors: Counter[str]
+
+    def __contains__(self, part: str) -> bool:
+        return part in self.factors or part in self.divisors
+
+
+def meaning(program: Program, module: Module, node: ast.expr, depth: int = 0) -> str:
+    """The text of an expression with names replaced by the values they stand for."""
+    if depth > MAX_DEPTH:
+        return module.text(node)
+    if isinstance(node, ast.Name):
+        found = value_of(program, module, node)
+        return node.id if found is None else meaning(program, *found, depth + 1)
+    if isinstance(node, ast.Call) and module.last_name(node.func) in ROUNDING and node.args:
+        return meaning(program, module, node.args[0], depth + 1)
+    return "".join(module.text(node).split())
+
+
+def names_asked(module: Module, test: ast.expr) -> set[str]:
+    """The variables and attributes in a test, without the objects that attributes are of."""
+    names = {
+        name.id
+        for name in everywhere(test, ast.Name)
+        if not isinstance(module.parents[name], ast.Attribute)
+    }
+    return names | {each.attr for each in everywhere(test, ast.Attribute)}
+
+
+def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, ast.expr] | None:
+    """The only value of a name: of its function, of the module, or of the only caller."""
+    function = module.function(name)
+    if (function, name.id) in module.stores:
+        value = module.single_assignment(function, name.id)
+        return None if value is None else (module, value)
+    if function is not None and name.id in parameters(function):
+        callers = program.callers(function)
+        if len(callers) != 1:
+            return None
+        where, call = callers[0]
+        passed = argument_for_parameter(module, function, call, name.id)
+        return None if passed is None else (where, passed)
+    value = module.single_assignment(None, name.id)
+    return None if value is None else (module, value)
+
+
+def quantity(
+    program: Program, module: Module, node: ast.expr, loop: TrainLoop, depth: int = 0
+) -> Quantity:
+    """The factors and divisors of an expression; a sum with a constant counts as the rest."""
+
+    def of(part: ast.expr) -> Quantity:
+        return quantity(program, module, part, loop, depth + 1)
+
+    if depth > MAX_DEPTH:
+        return one(module.text(node))
+    match node:
+        case ast.Name():
+            found = value_of(program, module, node)
+            if is_world_size(program, module, node):
+                return one(WORLD)
+            if found is not None:
+                return quantity(program, *found, loop, depth + 1)
+            return one(node.id)
+        case ast.UnaryOp(operand=operand):
+            return of(operand)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            first, second = of(left), of(right)
+            return Quantity(first.factors + second.factors, first.divisors + second.divisors)
+        case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=right):
+            first, second = of(left), of(right)
+            return Quantity(first.factors + second.divisors, first.divisors + second.factors)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant()):
+            return of(left)
+        case ast.Call():
+            name = module.last_name(node.func)
+            if name in ROUNDING and node.args:
+                return of(node.args[0])
+            if is_world_size(program, module, node):
+                return one(WORLD)
+            if name == "len" and len(node.args) == 1:
+                return one(length(program, module, node.args[0], loop))
+        case ast.Attribute():
+            if is_world_size(program, module, node):
+                return one(WORLD)
+            values = [
+                value
+                for value in module.attribute_values.get(node.attr, ())
+                if module.function(value) is module.function(node)
+            ]
+            if len(values) == 1 and values[0].lineno < node.lineno and node not in values:
+                return of(values[0])
+    return one("".join(module.text(node).split()))
+
+
+def one(part: str) -> Quantity:
+    """A quantity of a single factor."""
+    return Quantity(Counter([part]), Counter())
+
+
+def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) -> str:
+    """What ``len(node)`` is the length of: the loop's loader, its data, or something else."""
+    loader = loop.loader
+    if loader is None:
+        return f"len({module.text(node)})"
+    traced = trace_loader(program, module, node)
+    if traced is not None and traced.call is loader.call:
+        return LOADER
+    if loader.dataset is not None and (
+        module is loader.module
+        and module.text(node) == module.text(loader.dataset)
+        and module.function(node) is module.function(loader.call)
+    ):
+        return DATA
+    return f"len({module.text(node)})"
