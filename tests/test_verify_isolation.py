@@ -291,11 +291,17 @@ def test_a_module_that_is_imported_by_a_full_path_is_not_patched_behind_the_user
     assert listing(tmp_path / "library") == before
 
 
-@pytest.mark.skipif(not landlock.is_usable(), reason="the kernel has no Landlock (version 2)")
-def test_a_copys_run_cannot_write_by_a_full_path_that_nobody_told_of(project: Path) -> None:
+@pytest.mark.parametrize("barrier", ["landlock", "mounts"])
+def test_a_copys_run_cannot_write_by_a_full_path_that_nobody_told_of(
+    barrier: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = project.parent / "other.txt"
     other.write_text("kept")
+    if barrier == "mounts":
+        monkeypatch.setattr(landlock, "is_usable", lambda: False)
     isolation = isolation_of("copy", project)
+    if isolation.barrier != barrier:
+        pytest.skip(f"not to be had here: {barrier}")
     before = listing(project.parent)
     for line in (
         f"open({str(other)!r}, 'w')",
@@ -410,10 +416,15 @@ def test_where_nothing_keeps_the_files_verify_does_not_start_without_in_place(
         isolation_choice, "_try_overlay", lambda *_: "no overlay mount: not permitted"
     )
     monkeypatch.setattr(landlock, "is_usable", lambda: False)
+    monkeypatch.setattr(isolation_choice, "_try_read_only", lambda _: "not permitted")
     done = run("verify", script, "--", *arguments)
     assert done.exit_code == 2
     (line,) = (each for each in done.stderr.splitlines() if each.startswith("ddpfix: "))
-    for words in ("no overlay mount: not permitted", "no Landlock", "--in-place"):
+    for words in (
+        "no overlay mount: not permitted",
+        "neither Landlock nor read-only mounts",
+        "--in-place",
+    ):
         assert words in line
     assert choose_isolation("none", script, arguments, project).mode == "none"
     assert choose_isolation("copy", script, arguments, project).mode == "copy"

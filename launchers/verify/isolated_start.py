@@ -12,13 +12,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import attrs
 
-from .landlock import allow_writes_below, is_usable
+from .landlock import allow_writes_below
 from .overlay import enter_overlay
+from .read_only_mounts import allow_writes_in
 
+Barrier = Literal["landlock", "mounts", "none"]
+"""What refuses a run on copies all other writes: Landlock, or read-only mounts."""
 _SYSTEM = ("/dev", "/proc")  # where a process writes that leaves no file behind
 
 
@@ -26,9 +29,9 @@ _SYSTEM = ("/dev", "/proc")  # where a process writes that leaves no file behind
 class View:
     """What a run sees of the file system, and where it may write.
 
-    ``overlay`` is the scratch folder of an overlay mount; None where the run works on copies.
-    ``writable`` are real folders. ``folder`` becomes the current one. For the rest see
-    `enter_overlay`.
+    ``overlay`` is the scratch folder of an overlay mount; None where the run works on copies, and
+    the ``barrier`` refuses all writes but to the ``writable`` folders.
+    These are real ones. ``folder`` becomes the current one. For the rest see `enter_overlay`.
     """
 
     folder: str
@@ -38,6 +41,7 @@ class View:
     replacements: dict[str, str] = attrs.field(factory=dict)
     own_folders: tuple[str, ...] = ()
     start_from: str | None = None
+    barrier: Barrier = "none"
 
     def save(self, file: Path) -> None:
         """Write the view as JSON."""
@@ -55,7 +59,9 @@ class View:
                 in_memory=self.in_memory,
                 start_from=Path(self.start_from) if self.start_from else None,
             )
-        elif is_usable():
+        elif self.barrier == "mounts":
+            allow_writes_in(self.writable)
+        elif self.barrier == "landlock":
             allow_writes_below([*self.writable, *filter(os.path.isdir, _SYSTEM)])
 
 

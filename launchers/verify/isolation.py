@@ -21,8 +21,7 @@ from attrs import frozen
 from ...errors import InputError
 from ..backends.command import Command
 from ..trace.read import RankTrace
-from . import landlock
-from .isolated_start import View
+from .isolated_start import Barrier, View
 from .scratch_copy import ScratchCopy
 
 Mode = Literal["overlay", "copy", "none"]
@@ -39,8 +38,8 @@ class Isolation:
     """How the runs of a verification are kept from the user's files.
 
     ``folder`` is that of all runs, ``home`` the script's own, ``current`` the current one. ``copy``
-    is there in the mode "copy", ``in_memory`` belongs to "overlay". ``own_folders`` are the user's
-    folders that the script is known to work in.
+    and its ``barrier`` belong to the mode "copy", ``in_memory`` to "overlay". ``own_folders`` are
+    the user's folders that the script is known to work in.
     """
 
     mode: Mode
@@ -50,6 +49,7 @@ class Isolation:
     own_folders: tuple[Path, ...] = ()
     copy: ScratchCopy | None = None
     in_memory: bool = False
+    barrier: Barrier = "none"
 
     @property
     def summary(self) -> str:
@@ -58,8 +58,8 @@ class Isolation:
             return "files: the runs see yours through an overlay mount and change none"
         if self.copy is not None:
             rest = "no write elsewhere is let through"
-            if not landlock.is_usable():
-                rest = "this kernel has no Landlock: writes elsewhere by full path are not held up"
+            if self.barrier == "none":
+                rest = "nothing here holds up writes elsewhere by full path"
             return f"files: the runs work on copies of {_names(self.copy.folders)}; {rest}"
         return "files: the runs write to yours, as --in-place asks"
 
@@ -138,7 +138,8 @@ class Isolation:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.unlink(missing_ok=True)
             shutil.copyfile(source, place)
-        return View(str(copy.place(self.current)), (*writable, str(copy.view), str(temporary)))
+        folders = (*writable, str(copy.view), str(temporary))
+        return View(str(copy.place(self.current)), folders, barrier=self.barrier)
 
     def _replacements(self, script: Path) -> dict[str, str]:
         """The files of the prepared copy that differ from those of the user's own program."""

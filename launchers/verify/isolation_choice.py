@@ -14,6 +14,7 @@ import attrs
 
 from ...errors import InputError
 from . import landlock
+from .isolated_start import Barrier, View
 from .isolation import START, VIEW, Isolation, remove_folder
 from .program_copy import program_folders
 from .scratch_copy import NoRoomError, plan_copy
@@ -31,6 +32,18 @@ for folder in folders:
         open(name, "w").close()
         os.rename(name, name + "-2")
         os.remove(name + "-2")
+"""
+
+
+_READ_ONLY_TRIAL = """
+import os, sys
+inside, outside = sys.argv[1:]
+open(os.path.join(inside, "file"), "w").close()
+try:
+    open(os.path.join(outside, "file"), "w").close()
+except OSError:
+    sys.exit(0)
+sys.exit("it can be written to")
 """
 
 
@@ -63,9 +76,10 @@ def choose_isolation(
     if mode != "overlay":
         try:
             copy = plan_copy(folder / "copy", known, folder)
-            if mode == "copy" or landlock.is_usable():
-                return attrs.evolve(plain, mode="copy", copy=copy)
-            reasons.append("this kernel has no Landlock to keep a copy's run from your files")
+            barrier = _choose_barrier(folder)
+            if mode == "copy" or barrier != "none":
+                return attrs.evolve(plain, mode="copy", copy=copy, barrier=barrier)
+            reasons.append("neither Landlock nor read-only mounts to keep a copy's run from them")
         except NoRoomError as error:
             reasons.append(str(error))
     ways = (
@@ -80,19 +94,40 @@ def choose_isolation(
 def _try_overlay(isolation: Isolation, script: Path) -> str:
     """Enter a view and write to each of the user's folders in it; why that fails, or ""."""
     with tempfile.TemporaryDirectory(dir=isolation.folder, prefix="trial-") as name:
-        trial = Path(name)
+        view = isolation.overlay_view(Path(name), [name], {}, None)
         folders = map(str, isolation.own_folders)
-        isolation.overlay_view(trial, [name], {}, None).save(trial / "view.json")
-        program = [sys.executable, "-c", _TRIAL, str(script.resolve()), *folders]
-        result = subprocess.run(
-            [*START, str(trial / "view.json"), *program],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        remove_folder(trial / VIEW)
+        failure = _try_view(view, Path(name), _TRIAL, str(script.resolve()), *folders)
+        remove_folder(Path(name) / VIEW)
+    return failure and f"no overlay mount: {failure}"
+
+
+def _choose_barrier(folder: Path) -> Barrier:
+    """What refuses a run on copies all other writes here."""
+    if landlock.is_usable():
+        return "landlock"
+    return "none" if _try_read_only(folder) else "mounts"
+
+
+def _try_read_only(folder: Path) -> str:
+    """Enter a view with read-only mounts and write inside and outside; why that fails, or ""."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix="trial-") as name:
+        inside = Path(name) / "inside"
+        inside.mkdir()
+        view = View(str(inside), (str(inside),), barrier="mounts")
+        return _try_view(view, Path(name), _READ_ONLY_TRIAL, str(inside), name)
+
+
+def _try_view(view: View, folder: Path, program: str, *words: str) -> str:
+    """Run a Python program in a view; the last line of its error, "" if it ends well."""
+    view.save(folder / "view.json")
+    result = subprocess.run(
+        [*START, str(folder / "view.json"), sys.executable, "-c", program, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
     lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"no overlay mount: {lines[-1]}" if result.returncode and lines else ""
+    return (lines or [f"status {result.returncode}"])[-1] if result.returncode else ""
 
 
 def _folders_in(arguments: Sequence[str]) -> Iterator[Path]:

@@ -16,23 +16,10 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-from .system_calls import (
-    CLONE_NEWNS,
-    CLONE_NEWUSER,
-    MS_BIND,
-    MS_PRIVATE,
-    MS_REC,
-    enter_root,
-    make_read_only,
-    mount,
-    parent_death_signal,
-    set_parent_death_signal,
-    unshare,
-)
+from .mount_namespace import SYSTEM_FOLDERS, enter_namespace, mount_points
+from .system_calls import MS_BIND, MS_REC, enter_root, make_read_only, mount
 
-_AS_THEY_ARE = ("/dev", "/proc", "/run", "/sys")  # the kernel's and the system's, no user's files
 _MOST_ENTRIES = 2000  # of a folder whose entries are mounted one by one
-_OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 def enter_overlay(
@@ -53,54 +40,23 @@ def enter_overlay(
 
     Raises OSError where the kernel gives no namespace or no overlay.
     """
-    signal, parent, here = parent_death_signal(), os.getppid(), Path.cwd()
+    here = Path.cwd()
     layers, root = scratch / "layers", scratch / "root"
     layers.mkdir(parents=True)
     root.mkdir()
-    in_user_namespace = _enter_namespace()
-    mount("none", "/", "", MS_REC | MS_PRIVATE)
-    if in_memory:
-        mount("tmpfs", layers, "tmpfs", 0)
-    view = _View(root, layers, _mount_points(), in_user_namespace, own_folders, start_from)
-    if in_user_namespace:
-        mount("tmpfs", root, "tmpfs", 0, "mode=755")
-    view.cover("/")
-    for folder in writable:
-        mount(folder, f"{root}{folder}", "", MS_BIND)
-    enter_root(root)
-    for target, source in replacements.items():
-        _replace(Path(target), Path(source))
+    with enter_namespace() as in_user_namespace:
+        if in_memory:
+            mount("tmpfs", layers, "tmpfs", 0)
+        view = _View(root, layers, mount_points(), in_user_namespace, own_folders, start_from)
+        if in_user_namespace:
+            mount("tmpfs", root, "tmpfs", 0, "mode=755")
+        view.cover("/")
+        for folder in writable:
+            mount(folder, f"{root}{folder}", "", MS_BIND)
+        enter_root(root)
+        for target, source in replacements.items():
+            _replace(Path(target), Path(source))
     os.chdir(here)
-    set_parent_death_signal(signal)  # the kernel may have forgotten it with the change of rights
-    if signal and os.getppid() != parent:
-        raise ProcessLookupError("the process that started this one has ended")
-
-
-def _enter_namespace() -> bool:
-    """Enter a mount namespace, if need be in a user namespace; whether that was needed."""
-    user, group = os.geteuid(), os.getegid()
-    try:
-        unshare(CLONE_NEWNS)
-        return False
-    except OSError:
-        unshare(CLONE_NEWUSER | CLONE_NEWNS)
-    # The order is the kernel's: groups can be mapped once nobody can leave one.
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    return True
-
-
-def _mount_points() -> dict[str, bool]:
-    """All mount points, and whether what is mounted there last is read-only."""
-    points = {}
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
-        words = line.split(" ")
-        name, options = words[4], words[5]
-        for code, character in _OCTAL.items():
-            name = name.replace(code, character)
-        points[name] = "ro" in options.split(",")
-    return points
 
 
 @frozen
@@ -109,7 +65,7 @@ class _View:
 
     root: Path
     layers: Path
-    points: Mapping[str, bool]
+    points: Mapping[str, frozenset[str]]
     in_user_namespace: bool
     own_folders: Collection[str]
     start_from: Path | None
@@ -118,7 +74,7 @@ class _View:
     def cover(self, path: str) -> None:
         """Show ``path`` and all below it; its place in the view exists."""
         below = sorted(self._mounts_below(path))
-        if path in _AS_THEY_ARE or (self.points.get(path) and not below):
+        if path in SYSTEM_FOLDERS or (self._is_read_only(path) and not below):
             self._bind(path)
             return
         try:
@@ -133,6 +89,9 @@ class _View:
             if not any(each.startswith(f"{outer}/") for outer in done):
                 done.append(each)
                 self.cover(each)
+
+    def _is_read_only(self, path: str) -> bool:
+        return "ro" in self.points.get(path, ())
 
     def _mounts_below(self, path: str) -> Iterator[str]:
         prefix = path.rstrip("/") + "/"
@@ -182,7 +141,7 @@ class _View:
 
     def _cover_entries(self, path: str) -> bool:
         """Show the entries of a folder one by one; False where that cannot be done."""
-        if self.points.get(path) or not self.in_user_namespace:
+        if self._is_read_only(path) or not self.in_user_namespace:
             return False
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000  # linux/sched.h
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18  # linux/mount.h
+MS_RDONLY, MS_REMOUNT = 1, 32
 MNT_DETACH = 2
 _MOUNT_SETATTR = 442  # the number of a newer call is the same on every machine
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
