@@ -178,7 +178,7 @@ def test_where_nothing_fits_it_is_refused_with_what_would_make_it_fit(
         "--gradient_checkpointing, which `ddpfix patch --with checkpointing` adds: 5.0 GiB" in words
     )
     assert "`ddpfix patch --with lora` adds, another training: 4.0 GiB" in words
-    assert "a card of 22 GiB, such as " in words
+    assert "a card of 20 GiB, such as RTX A4500: 16.0 GiB" in words
     predictions["plain"] = predicted(14, 2)  # of which no change makes fewer
     with pytest.raises(
         InputError, match=r"What would fit: a card of 22 GiB, such as A10: 16.0 GiB"
