@@ -181,7 +181,7 @@ def test_where_nothing_fits_it_is_refused_with_what_would_make_it_fit(
     assert "a card of 20 GiB, such as RTX A4500: 16.0 GiB" in words
     predictions["plain"] = predicted(14, 2)  # of which no change makes fewer
     with pytest.raises(
-        InputError, match=r"What would fit: a card of 22 GiB, such as A10: 16.0 GiB"
+        InputError, match=r"What would fit: a card of 20 GiB, such as RTX A4500: 16.0 GiB"
     ):
         make_plan(ask(tmp_path), on("1x T4"))
     taken = make_plan(ask(tmp_path, per_device=1), on("1x T4"))
