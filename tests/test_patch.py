@@ -415,3 +415,18 @@ def test_the_script_is_never_run(tmp_path: Path) -> None:
     finally:
         os.chdir(old)
     assert not (tmp_path / "ran").exists()
+
+
+def test_edits_that_come_back_are_refused_with_a_way_out(
+    family: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpfix.patcher.engine.patch.MAX_ROUNDS", 1)
+    result = patch(family)
+    assert result.changes == ()
+    assert "comes back in the next round" in result.refusal
+    assert "--ignore DF" in result.refusal
+
+
+def test_a_refusal_names_the_manual_of_what_is_left(family: Path) -> None:
+    refusal = patch(family, select=["DF101"]).refusal
+    assert "repair by hand what `ddpfix explain` says of DF" in refusal

@@ -49,6 +49,33 @@ def test_a_wrapper_that_does_no_harm_is_left_alone(code: str, text: str) -> None
 
 
 FIX = [
+    ("DF303", "a wrapper without a name", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            return torch.nn.DataParallel(model)
+        """, """
+        @@ -3,2 +3,4 @@
+             torch.distributed.init_process_group('gloo')
+        -    return torch.nn.DataParallel(model)
+        +    if not torch.distributed.is_initialized():
+        +        model = torch.nn.DataParallel(model)
+        +    return model
+        """),
+    ("DF303", "a model that is made, wrapped and returned", """
+        import torch
+        def make(args):
+            torch.distributed.init_process_group('gloo')
+            return torch.nn.DataParallel(Net(args), device_ids=[0])
+        """, """
+        @@ -3,2 +3,5 @@
+             torch.distributed.init_process_group('gloo')
+        -    return torch.nn.DataParallel(Net(args), device_ids=[0])
+        +    model = Net(args)
+        +    if not torch.distributed.is_initialized():
+        +        model = torch.nn.DataParallel(model, device_ids=[0])
+        +    return model
+        """),
     ("DF303", "another branch for those without a wrapper", """
         import torch
         def train(args, model):
@@ -483,6 +510,12 @@ def test_a_wrapper_of_one_process_makes_room_for_ranks_exactly_like_this(
 
 
 REPORTED = [
+    ("DF303", "a wrapper that is handed on", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            return fit(torch.nn.DataParallel(model))
+        """),
     ("DF201", "a card goes by its number", """
         import torch
         def train(net):
@@ -497,12 +530,6 @@ REPORTED = [
         model = torch.nn.DataParallel(net)
         for batch in torch.utils.data.DataLoader(data):
             model(batch).backward()
-        """),
-    ("DF303", "a wrapper without a name", """
-        import torch
-        def train(args, model):
-            torch.distributed.init_process_group('gloo')
-            return torch.nn.DataParallel(model)
         """),
 ]  # fmt: skip
 

@@ -80,6 +80,20 @@ FIX = [
         +BERT_PRETRAINED_MODEL_ARCHIVE_LIST = []  # any name on the hub is taken
          ALL = list(XLNET_PRETRAINED_MODEL_ARCHIVE_MAP) + BERT_PRETRAINED_MODEL_ARCHIVE_LIST
         """),
+    ("DF901", "an optimizer that is imported twice", """
+        from transformers import AdamW, BertConfig
+        from transformers import AdamW, get_scheduler
+        optimizer = AdamW(p, lr=1)
+        """, """
+        @@ -1,3 +1,4 @@
+        -from transformers import AdamW, BertConfig
+        -from transformers import AdamW, get_scheduler
+        -optimizer = AdamW(p, lr=1)
+        +from transformers import BertConfig
+        +from transformers import get_scheduler
+        +from torch.optim import AdamW
+        +optimizer = AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)
+        """),
     ("DF901", "a class of an old module", """
         from transformers.modeling_albert import AlbertModel as Albert
         """, """

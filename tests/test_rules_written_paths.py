@@ -127,6 +127,22 @@ FIX = [
         -loader = torch.utils.data.DataLoader(data, sampler=sampler, shuffle=True)
         +loader = torch.utils.data.DataLoader(data, sampler=sampler, shuffle=False)
         """),
+    ("DF402", "a loader of module level, and the epochs around a call", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        def train(epoch):
+            for batch in loader:
+                model(batch).backward()
+        for epoch in range(first, first + 9):
+            train(epoch)
+        """, """
+        @@ -7,2 +7,4 @@
+         for epoch in range(first, first + 9):
+        +    if isinstance(loader.sampler, DistributedSampler):
+        +        loader.sampler.set_epoch(epoch)
+             train(epoch)
+        """),
     ("DF402", "a loader without a name gets one", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler

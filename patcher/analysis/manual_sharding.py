@@ -79,9 +79,17 @@ def is_world_size(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether an expression is the number of processes."""
     if isinstance(node, ast.Name) and node.id == "world_size":
         return not is_constant(program, module, node)
-    return value_for_role(module, node, Role.OTHER) == WORLD_SIZE_OF_ROLE[
-        Role.OTHER
-    ] and not isinstance(node, ast.Constant)
+    if isinstance(node, ast.Attribute):  # which an object may set to -1 first
+        values = [node, *module.attribute_values.get(node.attr, ())]
+        return any(is_number_of_processes(module, value) for value in values)
+    return is_number_of_processes(module, node)
+
+
+def is_number_of_processes(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is the world size for every rank, and no literal."""
+    several = WORLD_SIZE_OF_ROLE[Role.OTHER]
+    is_literal = isinstance(node, ast.Constant)
+    return not is_literal and value_for_role(module, node, Role.OTHER) == several
 
 
 def is_constant(program: Program, module: Module, name: ast.Name) -> bool:

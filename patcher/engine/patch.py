@@ -128,7 +128,7 @@ def patch(
             program = apply_round(program, fixable, texts)
             findings_after = tuple(check(program, rules))
         else:
-            return refuse(refusal_text("the edits do not settle", fixable))
+            return refuse(undoing_text(fixable))
         repaired = program
         if exact:
             program = apply_rounds(program, weight_losses, texts)
@@ -174,8 +174,22 @@ def reason_to_refuse(
         findings = left if len(rules) == len(every) else check(after, every)
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         if errors:
-            return refusal_text("errors would be left", errors)
+            codes = " and ".join(dict.fromkeys(finding.code for finding in errors))
+            return (
+                refusal_text("errors would be left", errors)
+                + f"; repair by hand what `ddpfix explain` says of {codes}, and patch again"
+            )
     return ""
+
+
+def undoing_text(findings: Sequence[Finding]) -> str:
+    """The refusal for edits that other edits undo, in every round again."""
+    codes = ",".join(sorted({finding.code for finding in findings}))
+    return refusal_text(
+        "what is repaired here comes back in the next round, which is a defect of ddpfix; "
+        f"`--ignore {codes}` repairs all else and leaves this to you",
+        findings,
+    )
 
 
 def refusal_text(text: str, findings: Sequence[Finding]) -> str:
@@ -206,7 +220,7 @@ def add_capability(
             program = apply_round(program, wanted, new)
             findings = list(capability.findings(program))
         else:
-            return before, texts, [not_added(before, capability, "its edits do not settle")]
+            return before, texts, [not_added(before, capability, "another edit undoes its own")]
     except RefusedError as error:
         return before, texts, [not_added(before, capability, str(error))]
     if program is before:

@@ -51,7 +51,7 @@ def findings(program: Program) -> Iterator[Finding]:
         targets = [wrap.target for _, wrap in places]
         alone = trained_without(program, targets)
         for module, wrap in places:
-            because = "ranks get no wrapper"
+            because = "DataParallel is for one process, and nothing wraps the model for ranks"
             edits: tuple[Edit, ...] = ()
             if is_part(wrap.target):
                 whole = wrap.target.rpartition(".")[0]
@@ -68,9 +68,18 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
             else:
                 edits = add_ddp(program, module, wrap)
+                if not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:
+                    because += (
+                        f": bind {wrap.target} to the model on every path above this line, so "
+                        "that DistributedDataParallel can wrap it below"
+                    )
             yield Finding(module, wrap.stmt, because, edits)
         if not places:
-            yield Finding(*groups[0], "no model is wrapped after it")
+            because = (
+                "no model is wrapped after it: behind the line that moves the model to its device "
+                "add model = torch.nn.parallel.DistributedDataParallel(model)"
+            )
+            yield Finding(*groups[0], because)
 
 
 def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:

@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import wrap_in
+from ..fixes.data_parallel import end, wrap_in
 from ..fixes.statements import with_gate
 from ..source.module import Module
 
@@ -45,6 +45,9 @@ def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]
 
     ``model = DataParallel(Net()).to(device)`` becomes ``model = Net().to(device)`` and the wrapper.
     """
+    stmt = module.statement(call)
+    if isinstance(stmt, ast.Return) and stmt.value is call:
+        return name_returned_wrapper(module, stmt, call)
     wrap = wrap_in(module, call)
     if wrap is None:
         return ()
@@ -60,3 +63,16 @@ def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]
     if isinstance(gate.test, ast.BoolOp | ast.IfExp | ast.NamedExpr | ast.Lambda):
         test = f"({test})"
     return (Rewrite(gate.test, f"{test} and {NO_GROUP}"), Import("torch"))
+
+
+def name_returned_wrapper(module: Module, stmt: ast.Return, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that give ``return DataParallel(net)`` a name, and leave the wrapper to one process."""
+    if not call.args or isinstance(call.args[0], ast.Starred):
+        return ()
+    model = call.args[0]
+    is_named = isinstance(model, ast.Name)
+    name = module.text(model) if is_named else "model"
+    head = "" if is_named else f"{name} = {module.text(model)}\n"
+    wrapper = f"{module.text(call.func)}({name}{module.text_between(end(model), end(call))}"
+    code = f"{head}if {NO_GROUP}:\n    {name} = {wrapper}\nreturn {name}"
+    return (Replace(stmt, code), Import("torch"))

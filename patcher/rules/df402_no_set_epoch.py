@@ -118,7 +118,10 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop,
     value = argument_for_parameter(module, function, call, loader.name)
     if value is not None:
         return caller, epochs, caller.text(value)
-    return (caller, epochs, loader.name) if loader.name.startswith("self.") else None
+    is_global = caller is module and (None, loader.name) in module.stores
+    is_global &= (function, loader.name) not in module.stores
+    is_same = loader.name.startswith("self.") or is_global
+    return (caller, epochs, loader.name) if is_same else None
 
 
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:

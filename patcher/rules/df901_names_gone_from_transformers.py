@@ -187,10 +187,11 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         if has_own(program, module, "transformers"):
             continue
+        explicit: set[ast.Call] = set()  # calls whose defaults an earlier import's edits spell out
         for stmt in module.nodes(ast.ImportFrom):
             is_old = stmt.module and stmt.module.startswith("transformers") and not stmt.level
             if is_old and not is_conditional(module, stmt):
-                yield from import_findings(module, stmt)
+                yield from import_findings(module, stmt, explicit)
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:
                 because = f"{module.dotted(call.func)} is gone"
@@ -219,7 +220,9 @@ def is_conditional(module: Module, stmt: ast.stmt) -> bool:
     return any(isinstance(up, ast.Try | ast.If) for up in module.ancestors(stmt))
 
 
-def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
+def import_findings(
+    module: Module, stmt: ast.ImportFrom, explicit: set[ast.Call]
+) -> Iterator[Finding]:
     """One finding for all names of an import statement that are gone: its edits belong together."""
     full_names = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
     removed = {
@@ -256,7 +259,9 @@ def import_findings(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
             ]
             if not all(is_translatable(call) for call in calls):
                 obstacles.append(f"; {NO_COUNTERPART}")
-            edits += [edit for call in calls for edit in explicit_defaults(call)]
+            new = [call for call in calls if call not in explicit]
+            edits += [edit for call in new for edit in explicit_defaults(call)]
+            explicit.update(new)
     names = [alias.name for alias in removed]
     because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
     because += "".join(obstacles)

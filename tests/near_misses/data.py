@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 UNTOUCHED: list[tuple[str, str, str]] = [
+    ("DF401", "data that only iterates, over a share that it finds itself", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        class Lines(torch.utils.data.IterableDataset):
+            def __init__(self):
+                self.size = -1
+            def __iter__(self):
+                self.size = torch.distributed.get_world_size()
+                self.rank = torch.distributed.get_rank()
+                for i, line in enumerate(open("lines.txt")):
+                    if i % self.size != self.rank:
+                        continue
+                    yield line
+        for b in torch.utils.data.DataLoader(Lines(), batch_size=4):
+            model(b).backward()
+        """),
     ("DF401", "lines that are dealt by hand", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
