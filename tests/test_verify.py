@@ -18,10 +18,10 @@ from ddpfix.launchers.script import flags as script_flags
 from ddpfix.launchers.verify import scripts as subject
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.check_training import pairs_to_compare
-from ddpfix.launchers.verify.checks import only_label
 from ddpfix.launchers.verify.evidence import Evidence, Row, RunTrace
 from ddpfix.launchers.verify.matrix import plan_splits
 from ddpfix.launchers.verify.output_files import different_files
+from ddpfix.launchers.verify.prediction_order import only_label
 from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.traced_run import run_traced, traced_command
 from ddpfix.launchers.verify.verifier import Verdict, verify
@@ -289,6 +289,7 @@ def test_means_over_tokens_are_those_of_all_ranks(tmp_path: Path, forge: Forge) 
     verdict = verify(VerifyRequest(script, arguments, world_sizes=(1, 2, 3)), start=forge.trace)
     assert verdict.holds, verdict.rows
     assert "a mean over a micro-batch's tokens" in verdict.row("C3").evidence
+    assert "token weights unproven" not in verdict.row("C3").evidence  # of lines of all lengths
     assert "log.txt" in verdict.row("C5").evidence
     assert [(run.world_size, run.accumulation) for run in verdict.evidence.groups] == [
         *((1, 1), (2, 1), (3, 1), (1, 2), (3, 2)),

@@ -15,6 +15,7 @@ This module does not import torch: reading a trace does not need it.
 
 from __future__ import annotations
 
+import math
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -163,12 +164,14 @@ class Backward(Event):
 
     ``pass_id`` is the loader pass of the last batch received. ``collectives`` counts those that
     DistributedDataParallel ran in it (buckets, and the map of used parameters with
-    ``find_unused_parameters``).
+    ``find_unused_parameters``). ``targets`` counts the targets of cross entropies since the last
+    one, without those that are ignored; None where no cross entropy was seen.
     """
 
     type: ClassVar[str] = "backward"
     loss: float | None
     pass_id: int | None
+    targets: int | None = None
     collectives: int
     site: Site | None
 
@@ -195,9 +198,10 @@ class StepEvent(Event):
     """An optimizer step, number ``number`` (from 1) of optimizer ``optimizer`` (from 0).
 
     ``losses`` are those of the backward passes since the last step of this optimizer, ``loss`` is
-    their sum. ``clips`` are the clippings since then; the last one has the norm *before* clipping
-    of the gradient that this step used (`norm_before_clipping`). ``grad_norm`` is the l2 norm of
-    that gradient after clipping, in float64. ``lrs``: the learning rate of every group in this
+    their sum. ``clips`` are the clippings since then, ``clipped_norm`` the norm before clipping of
+    all that was clipped of the gradient that this step used: of every parameter by its first
+    clipping after its last backward pass. ``grad_norm`` is the l2 norm of that gradient after
+    clipping, in float64. ``lrs``: the learning rate of every group in this
     step. ``collectives``: all collectives on this rank since the last step, by the counters of the
     process groups.
     """
@@ -209,6 +213,7 @@ class StepEvent(Event):
     losses: list[float | None]
     loss: float | None
     clips: list[Clip]
+    clipped_norm: float | None = None
     grad_norm: float
     lrs: list[float]
     checksum: Checksum | None
@@ -217,8 +222,12 @@ class StepEvent(Event):
 
     @property
     def norm_before_clipping(self) -> float:
-        """The gradient norm before clipping: the last clip's, or ``grad_norm`` without one."""
-        return self.clips[-1].norm if self.clips else self.grad_norm
+        """The gradient norm before clipping, of all clips together; ``grad_norm`` without one."""
+        if self.clipped_norm is not None:
+            return self.clipped_norm
+        if len(self.clips) > 1:
+            return math.hypot(*(clip.norm for clip in self.clips))
+        return self.clips[0].norm if self.clips else self.grad_norm
 
 
 @define(kw_only=True)

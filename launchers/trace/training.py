@@ -14,11 +14,12 @@ import math
 import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
 
+from .clipped import ClippedGradient
 from .collectives import Collectives
 from .events import Backward, Checksum, Clip, Parameters, StepEvent
 from .limits import Limits
@@ -41,6 +42,7 @@ class _Optimizer:
     saved_at: int = 0
     losses: list[float | None] = field(factory=list)
     clips: list[Clip] = field(factory=list)
+    clipped: ClippedGradient = field(factory=ClippedGradient)
     grad_norm: float = math.nan
     lrs: list[float] = field(factory=list)
     collectives: int = 0
@@ -71,6 +73,9 @@ class TrainingObserver:
         self._all: list[_Optimizer] = []
         self._pending_losses: list[float | None] = []
         self._pending_clips: list[Clip] = []
+        self._pending_clipped = ClippedGradient()
+        self._backwards = 0
+        self._targets: int | None = None
         self._in_backward = False
 
     def install(self, torch: Any) -> None:
@@ -82,6 +87,8 @@ class TrainingObserver:
         clipping.clip_grad_norm_ = torch.nn.utils.clip_grad_norm_ = clip
         load = self._wrap_load(torch.nn.Module.load_state_dict)
         torch.nn.Module.load_state_dict = load
+        functional = torch.nn.functional
+        functional.cross_entropy = self._wrap_cross_entropy(functional.cross_entropy)
         scaler = torch.amp.GradScaler
         scaler.scale = self._wrap_scale(scaler.scale)
         # torch.optim deletes its own attribute of this name.
@@ -114,6 +121,7 @@ class TrainingObserver:
             finally:
                 self._in_backward = False
             site = self._sites.here()
+            self._backwards += 1
             self._pending_losses.append(loss)
             for known in self._all:
                 known.losses.append(loss)
@@ -121,10 +129,12 @@ class TrainingObserver:
                 Backward(
                     loss=loss,
                     pass_id=self._loaders.note_backward(),
+                    targets=self._targets,
                     collectives=unseen.count,
                     site=site,
                 )
             )
+            self._targets = None
             self._collectives.note_gradients(unseen.count, site)
             return None
 
@@ -133,14 +143,35 @@ class TrainingObserver:
     def _wrap_clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(parameters, Iterator):
+                parameters = list(parameters)  # for the script's call and for us
             norm = original(parameters, max_norm, *args, **kwargs)
             clip = Clip(norm=float(norm), max_norm=float(max_norm))
+            one = isinstance(parameters, self._torch.Tensor)
+            members = {id(p) for p in ([parameters] if one else parameters)}
+            kind = float(args[0] if args else kwargs.get("norm_type", 2.0))
             self._pending_clips.append(clip)
+            self._pending_clipped.note(members, self._backwards, clip.norm, kind)
             for known in self._all:
                 known.clips.append(clip)
+                known.clipped.note(members, self._backwards, clip.norm, kind)
             return norm
 
         return clip_grad_norm_
+
+    def _wrap_cross_entropy(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        torch = self._torch
+
+        @functools.wraps(original)
+        def cross_entropy(values: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            counted = torch.is_grad_enabled() and not target.is_floating_point()
+            if counted and not torch.compiler.is_compiling():
+                # cross_entropy(input, target, weight, size_average, ignore_index, …)
+                ignored = args[2] if len(args) > 2 else kwargs.get("ignore_index", -100)
+                self._targets = (self._targets or 0) + int((target != ignored).sum())
+            return original(values, target, *args, **kwargs)
+
+        return cross_entropy
 
     def _wrap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -190,6 +221,7 @@ class TrainingObserver:
                 losses=known.losses,
                 loss=math.fsum(losses) if losses and len(losses) == len(known.losses) else None,
                 clips=known.clips,
+                clipped_norm=known.clipped.norm({id(p) for _, p in known.parameters}),
                 grad_norm=known.grad_norm,
                 lrs=known.lrs,
                 checksum=checksum,
@@ -198,7 +230,9 @@ class TrainingObserver:
             )
         )
         known.losses, known.clips, known.collectives = [], [], now
+        known.clipped = ClippedGradient()
         self._pending_losses, self._pending_clips = [], []
+        self._pending_clipped = ClippedGradient()
         self._limits.note_step(known.number)
 
     def _register(self, optimizer: Any) -> _Optimizer:
@@ -210,6 +244,7 @@ class TrainingObserver:
             parameters=sorted(zip(names, parameters, strict=True), key=lambda pair: pair[0]),
             losses=list(self._pending_losses),
             clips=list(self._pending_clips),
+            clipped=self._pending_clipped.copy(),
         )
         self._known[optimizer] = known
         self._all.append(known)

@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..trace.events import Metric, Pass, StepEvent
+from ..trace.events import BatchEvent, Metric, Pass, StepEvent
 from ..trace.read import RankTrace
 from . import trace_compare as compare
 from .check_training import pairs_to_compare, weights_may_differ
 from .evidence import Evidence, Row, RunTrace
 from .output_files import ROUNDING_TOLERANCE, comparable_content, different_files, list_text_files
+from .prediction_order import hidden_order
 from .wording import comma_list, first_few, group_by_problem
 
 # The usual names of evaluation metrics.
@@ -64,8 +65,15 @@ def scores_once(evidence: Evidence) -> Row:
         "holds",
         f"{len(expected)} evaluations ({comma_list(sizes)} examples) in each of "
         f"{len(evidence.groups)} groups: each example once; the same scores on every rank; "
-        + (f"the same bytes in {first_few(texts)}" if texts else "no text file to compare"),
+        + (f"the same bytes in {first_few(texts)}" if texts else "no text file to compare")
+        + _unproven_order(evidence.reference, texts, sizes),
     )
+
+
+def _unproven_order(run: RunTrace, names: Sequence[str], sizes: Sequence[int]) -> str:
+    """A clause on prediction files that would look the same in any order; "" without one."""
+    alike = [name for name in names if hidden_order(run.output / name, sizes)]
+    return f"; order unproven: all lines of {first_few(alike)} predict the same" if alike else ""
 
 
 def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[str]]:
@@ -132,7 +140,7 @@ def evaluation_scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tupl
     """Evaluation metrics that one rank logged, recognised by name or by the logging function.
 
     Functions that evaluate are collected from all ``ranks``, as a rank's own share may be empty.
-    Anything else logged between the first optimizer step after an evaluation and the next
+    Anything else logged between the first training batch after an evaluation and the next
     evaluation belongs to training.
     """
     evaluating_functions = {
@@ -141,11 +149,14 @@ def evaluation_scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tupl
         for one in each.passes
         if one.kind == "eval" and one.begin.site is not None
     } - {"<module>", "main", "train"}
-    evaluations = {one.begin.pass_id for one in trace.passes if one.kind == "eval"}
+    evaluations = {one.begin.pass_id for one in trace.passes if compare.is_evaluation(one)}
+    trainings = {one.begin.pass_id for one in trace.passes if one.kind == "train"}
     in_training = False
     metrics = []
     for event in trace.events:
-        if isinstance(event, StepEvent):
+        if isinstance(event, StepEvent) or (
+            isinstance(event, BatchEvent) and event.pass_id in trainings
+        ):
             in_training = bool(evaluations)
         elif isinstance(event, Pass) and event.pass_id in evaluations:
             in_training = False
@@ -191,6 +202,8 @@ def _line_difference(base: RunTrace, run: RunTrace, name: str) -> str:
 
 
 def _is_close(key: str, value: float, other: float) -> bool:
+    if compare.is_same(value, other):
+        return True
     if "loss" in key.lower() or "perplexity" in key.lower() or "ppl" in key.lower():
         return math.isclose(value, other, rel_tol=ROUNDING_TOLERANCE, abs_tol=ROUNDING_TOLERANCE)
-    return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-9) or value != value
+    return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-9)

@@ -15,15 +15,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from ..trace.events import Collective, Exit
+from ..trace.events import Collective, Exit, StepEvent
 from ..trace.read import RankTrace
 from . import trace_compare as compare
 from .check_evaluation import scores_once
 from .check_training import trains_the_same
 from .evidence import Evidence, Row
 from .output_files import different_files, list_files
+from .prediction_order import hidden_order
 from .wording import comma_list, describe_change, first_few, group_by_problem
 
 DDPFIX_IMPORT_ERROR = f"No module named '{__name__.partition('.')[0]}"
@@ -83,14 +83,14 @@ def computes_the_same(evidence: Evidence) -> Row:
             ("loss", a.losses, b.losses),
             ("gradient norm", a.norm_before_clipping, b.norm_before_clipping),
             ("learning rate", a.lrs, b.lrs),
-            ("parameters", a.checksum, b.checksum),
+            ("parameters", checksum_text(a), checksum_text(b)),
         ):
-            if x != y and not (x != x and y != y):
+            if not compare.is_same(x, y):
                 return Row(
                     "C2", "broken", f"step {number}: another {label} ({describe_change(x, y)})"
                 )
     values = _logged_metrics(one, other)
-    if values[0] != values[1]:
+    if not compare.is_same(*values):
         key, *_ = _first_difference(*values)
         return Row("C2", "broken", f"another value is logged for {key!r}")
     different = different_files(before.output, after.output, text_only=False)
@@ -107,6 +107,11 @@ def computes_the_same(evidence: Evidence) -> Row:
         f"{len(one.steps)} steps bit for bit (loss, norm, rate, parameters), "
         f"{len(values[0])} logged numbers and {files} files the same",
     )
+
+
+def checksum_text(step: StepEvent) -> str:
+    """What tells a step's parameters apart: their sum, and a digest of their bits."""
+    return f"{step.checksum.sum} ({step.checksum.sha256[:12]})" if step.checksum else ""
 
 
 def _logged_metrics(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
@@ -129,7 +134,7 @@ def _first_difference(
     first: Sequence[tuple[str, float]], second: Sequence[tuple[str, float]]
 ) -> tuple[str, float]:
     for one, other in itertools.zip_longest(first, second):
-        if one != other:
+        if not compare.is_same(one, other):
             return one or other
     raise ValueError("they are the same")
 
@@ -247,21 +252,12 @@ def schedules_right(evidence: Evidence) -> Row:
 def collect_warnings(evidence: Evidence) -> list[str]:
     """Sentences on what weakens the verdict or is worth knowing."""
     sentences = list(evidence.skip_reasons)
-    for path in sorted(evidence.groups[0].output.rglob("*pred*")):
-        labels = only_label(path) if path.is_file() else None
-        if labels is not None:
+    output = evidence.groups[0].output
+    sizes = [coverage.length for coverage in compare.evaluations(evidence.groups[0].ranks)]
+    for path in sorted(path for path in output.rglob("*") if path.is_file()):
+        if what := hidden_order(path, sizes):
             sentences.append(
-                f"{path.name}: only {labels!r} is ever predicted, so a wrong order would not show; "
-                "train longer or on other data"
+                f"{path.name}: only {what} is ever predicted, so a wrong order would not show "
+                "(order unproven); train longer or on other data"
             )
     return sentences
-
-
-def only_label(path: Path) -> str | None:
-    """The label that ends every line of a prediction file; None where labels differ."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    labels = {line.split()[-1] for line in lines if line.split()}
-    return labels.pop() if len(labels) == 1 and len(lines) > 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ from . import trace_compare as compare
 from .tolerances import FP32, Tolerances
 from .wording import comma_list
 
+_ERROR = re.compile(r"Error\b|\berror: |^ddpfix")  # argparse writes "run.py: error: …"
 Status = Literal["holds", "broken", "unproven", "not judged"]
 TITLES = {
     "C1": "stands on its own",
@@ -27,6 +29,10 @@ TITLES = {
     "C8": "a flag that is passed is obeyed",
     "C9": "only the announced lines differ",
 }
+
+
+TOKEN_MEANS = "the loss is a mean over a micro-batch's tokens"
+"""Why results depend on the accumulation, where weights of tokens are to be proven too."""
 
 
 @frozen
@@ -87,7 +93,7 @@ class RunTrace:
 
     def _last_error(self) -> str:
         lines = self._log().split("\n")
-        errors = [line for line in lines if "Error" in line or line.startswith("ddpfix")]
+        errors = [line for line in lines if _ERROR.search(line)]
         return f" ({errors[-1].strip()[:160]})" if errors else ""
 
 
@@ -96,6 +102,9 @@ def _failures(ranks: Iterable[RankTrace]) -> Iterator[str]:
         end = trace.last(Exit)
         if end is not None and end.failure is not None:
             error = f"{end.failure.type}: {end.failure.message}".splitlines()[0][:160]
+            if end.failure.site is None:  # before its first line
+                yield f"rank {trace.rank} could not begin: {error}"
+                continue
             yield f"rank {trace.rank} died in {end.failure.site}: {error}"
 
 

@@ -22,13 +22,13 @@ from ...patcher.api import (
 )
 from ..script.flags import remove_flag
 from ..script.source import declared_flag_names
-from .evidence import Row
+from .evidence import TOKEN_MEANS, Row
 from .program_copy import copy_program, program_folders
 from .request import VerifyRequest
 
 ACCUMULATION_MATTERS = {
     "DF307": "examples are held against their micro-batch",
-    "DF310": "the loss is a mean over a micro-batch's tokens",
+    "DF310": TOKEN_MEANS,
 }
 """Rules whose findings in the original mean that splitting into micro-batches changes results."""
 
@@ -73,6 +73,7 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy_program(script, folder / "patched")
+    _check_compiles(judged, script)
     if original is not None or rev is not None:
         before = copy_program(original or script, folder / "original", as_name=script.name)
         if rev is not None:
@@ -101,8 +102,22 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
             )
     before = copy_program(script, folder / "original")
     change.write()
+    _check_compiles(judged, script, patched=True)
     summary = f"original: {script}; judged: a copy of it, patched for this run"
     return _with_original(before, judged, summary, patch_as_requested)
+
+
+def _check_compiles(copy: Path, script: Path, *, patched: bool = False) -> None:
+    """Raise InputError, with the line, for a script that no run could begin."""
+    try:
+        compile(copy.read_bytes(), str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        place = f"{script}:{getattr(error, 'lineno', None) or 1}"
+        what = "the patched script does" if patched else "it does"
+        reason = getattr(error, "msg", None) or error
+        raise InputError(f"{place}: {what} not compile ({reason}); correct that line") from None
+    except (RecursionError, MemoryError):
+        raise InputError(f"{script}: nested too deeply to be compiled; split it") from None
 
 
 def _with_original(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attrs import frozen
 
 from ..trace.events import Backward, BatchEvent, Collective, Exit, StepEvent
-from ..trace.read import RankTrace
+from ..trace.read import LoaderPass, RankTrace
 
 WRITES = {"write", "append", "update", "create", "truncate"}
 Run = Sequence[RankTrace]
@@ -97,17 +97,26 @@ def deviation(
 ) -> Deviation:
     """The largest relative difference of two runs in ``loss``, ``norm`` or ``lr``.
 
-    A run with fewer steps deviates infinitely at the first step it lacks.
+    A run with fewer steps deviates infinitely at the first step it lacks. NaN in both is the same.
     """
     worst = Deviation(0.0, 0)
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
         a, b = getattr(one, quantity), getattr(other, quantity)
-        off = 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
+        off = 0.0 if is_same(a, b) else abs(a - b) / max(abs(a), abs(b))
         if off > worst.largest or math.isnan(off):
             worst = Deviation(off, number)
     if len(first) != len(second):
         return Deviation(math.inf, min(len(first), len(second)) + 1)
     return worst
+
+
+def is_same(one: object, other: object) -> bool:
+    """Equality in which NaN equals NaN, also within lists and tuples."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return one == other
 
 
 def global_batches(run: Run) -> list[GlobalBatch]:
@@ -173,16 +182,13 @@ def first_step_beyond(
 def evaluations(run: Run) -> list[Coverage]:
     """The examples of every evaluation of a run, the ranks' shares joined in rank order.
 
-    A rank whose share is empty has no batch by which to tell an evaluation from a training; its
-    pass at the same position counts as the evaluation's. Where every rank scores the whole set,
-    the set counts once.
+    Passes at the same position belong together; where a rank made fewer, as it goes past a loader
+    of which it has no share, those over the same data in the same line. Where every rank scores
+    the whole set, the set counts once.
     """
-    shares = [
-        [p for p in trace.passes if p.kind == "eval" or (p.kind == "other" and not p.batches)]
-        for trace in run
-    ]
+    shares = [[one for one in trace.passes if is_evaluation(one)] for trace in run]
     coverages = []
-    for ranks in itertools.zip_longest(*shares):
+    for ranks in _aligned(shares):
         present = [share for share in ranks if share is not None]
         indices = [tuple(i for i in share.indices if i is not None) for share in present]
         length = present[0].begin.length or 0
@@ -190,6 +196,33 @@ def evaluations(run: Run) -> list[Coverage]:
         joined = indices[0] if whole else tuple(itertools.chain.from_iterable(indices))
         coverages.append(Coverage(present[0].begin.dataset, length, joined))
     return coverages
+
+
+def is_evaluation(one: LoaderPass) -> bool:
+    """Whether a pass evaluates. An empty share has no batch by which to tell: it may."""
+    return one.kind == "eval" or (one.kind == "other" and not one.batches)
+
+
+def _aligned(shares: Sequence[list[LoaderPass]]) -> Iterator[tuple[LoaderPass | None, ...]]:
+    """The ranks' passes that make up one evaluation, for each one; None where a rank has none."""
+    if len({len(passes) for passes in shares}) < 2:
+        yield from zip(*shares, strict=True)
+        return
+    tables: list[dict[tuple[object, ...], LoaderPass]] = []
+    for passes in shares:
+        counts: Counter[tuple[object, ...]] = Counter()
+        table: dict[tuple[object, ...], LoaderPass] = {}
+        for one in passes:
+            place = (one.begin.site, one.begin.dataset, one.begin.length)
+            table[*place, counts[place]] = one
+            counts[place] += 1
+        tables.append(table)
+    longest = max(tables, key=len)
+    if not all(table.keys() <= longest.keys() for table in tables):
+        yield from itertools.zip_longest(*shares)
+        return
+    for key in longest:
+        yield tuple(table.get(key) for table in tables)
 
 
 def writers(run: Run, folder: Path) -> dict[str, set[int]]:
