@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from .private_files import close_to_others, make_private_folder
+
 
 def state_folder(environ: Mapping[str, str] | None = None) -> Path:
     """The folder for data of earlier runs: $XDG_STATE_HOME/ddpfix or ~/.local/state/ddpfix.
@@ -26,7 +28,9 @@ def write_atomically(path: Path, text: str) -> None:
     """
     import tempfile  # most commands write nothing
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_relative_to(state_folder()):
+        close_to_others(state_folder())
+    make_private_folder(path.parent)
     number, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:

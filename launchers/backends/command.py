@@ -19,10 +19,18 @@ from ...recipes.model import Recipe
 from ..cpu import available_cores
 from ..planning.plan import Plan
 from ..script.arguments import parse_flags
+from ..script.secret_flags import masked_variables, masked_words
 from ..script.source import batch_includes_accumulation, script_text, shares_batches
 from .interpreter import Interpreter
 from .nodes import Nodes
-from .registry import RESTART_VARIABLES, ShellWord, choose_backend, escape_words, launcher_command
+from .registry import (
+    BACKENDS,
+    RESTART_VARIABLES,
+    ShellWord,
+    choose_backend,
+    escape_words,
+    launcher_command,
+)
 
 # Left over from another launcher, these would make one process believe it is one of several, give
 # torch elastic or accelerate other defaults, or start the ranks with another Python.
@@ -46,20 +54,22 @@ class Command:
     """A process to start: its argv, the environment variables it sets and those it removes.
 
     `replaced_arguments` lists the arguments of the recipe and the plan that the user's own
-    arguments override, each as it would have been passed.
+    arguments override, each as it would have been passed. `expands`: the back end expands variables
+    in the script's arguments, so that a dollar sign is written twice.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     unset: tuple[str, ...] = ()
     replaced_arguments: tuple[str, ...] = ()
+    expands: bool = False
 
     @property
     def line(self) -> str:
-        """The command as a line for a POSIX shell."""
+        """The command as a line for a POSIX shell, with a mask in the place of each secret."""
         removed = [word for name in self.unset for word in ("-u", name)]
-        added = [f"{name}={value}" for name, value in self.env.items()]
-        return " ".join(map(quote_word, ["env", *removed, *added, *self.argv]))
+        added = [f"{name}={value}" for name, value in masked_variables(self.env).items()]
+        return " ".join(map(quote_word, ["env", *removed, *added, *masked_words(self.argv)]))
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of the child process, made from `base`."""
@@ -98,7 +108,7 @@ class ScriptCall:
             if self.recipe.joined and value is not None:
                 words = [f"{flag}={value}"]
             if flag in overrides:
-                overridden.append(shlex.join(words))
+                overridden.append(shlex.join(masked_words(words)))
             else:
                 arguments += words
         return [*arguments, *self.extra], overridden
@@ -175,6 +185,7 @@ def build(
         },
         unset=stale_variables(environ),
         replaced_arguments=tuple(overridden),
+        expands=BACKENDS[name].expands,
     )
 
 

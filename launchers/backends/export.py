@@ -16,7 +16,9 @@ import attrs
 from ... import __version__
 from ...errors import InputError
 from ..planning.plan import Plan
+from ..script.secret_flags import masked_variables
 from .command import STALE_PREFIXES, STALE_VARIABLES, Command, quote_word, script_word
+from .exported_secrets import secret_variables, words_without_secrets
 from .nodes import Nodes
 
 SAVE_SECONDS = 120
@@ -101,7 +103,9 @@ def _accelerate_config(launch: Launch) -> str:
         "use_cpu": launch.cards == () and not several,
         "debug": False,
     }
-    exports = " ".join(quote_word(f"{name}={value}") for name, value in variables.items())
+    exports = " ".join(
+        quote_word(f"{name}={value}") for name, value in masked_variables(variables).items()
+    )
     lines = [
         f"# {_title(launch)}",
         "# Beside it accelerate needs variables, and the script the arguments of --emit bash:",
@@ -182,14 +186,20 @@ def _environment(command: Command) -> Iterator[str]:
     # Which of them are set is only known when the file runs.
     prefixes = " ".join(f'"${{!{prefix}@}}"' for prefix in STALE_PREFIXES)
     yield f"unset {' '.join(STALE_VARIABLES)} {prefixes}"
+    secrets = secret_variables(command)
     for name, value in command.env.items():
-        yield f"export {name}={quote_word(value)}"
+        if name not in secrets:
+            yield f"export {name}={quote_word(value)}"
+    for name in secrets:
+        yield f': "${{{name}:?holds a secret that this file does not: set it}}"'
+    if exported := [name for name in secrets if name in command.env]:
+        yield f"export {' '.join(exported)}"
 
 
 def _command_lines(start: str, launch: Launch) -> list[str]:
     """The command on several lines: one for the script, and one for each flag with its values."""
     lines = [start]
-    for word in launch.command.argv:
+    for word in words_without_secrets(launch.command):
         if (word.startswith("--") and word != "--") or word == script_word(launch.script):
             lines[-1] += " \\"
             lines.append(f"    {quote_word(word)}")

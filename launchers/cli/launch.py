@@ -10,6 +10,7 @@ import click
 
 from ...standard_streams import say
 from ..backends.export import FILE_FORMATS
+from ..backends.exported_secrets import secret_variables
 from ..backends.interpreter import choose_interpreter
 from ..backends.nodes import Nodes
 from ..backends.registry import BACKEND_CHOICES
@@ -111,7 +112,13 @@ def launch(
     if emit:
         text = prepared.file_text()
         if job.submit and not dry_run:
-            number = submit(text, prepared.folder, job.words, is_new=output is None)
+            number = submit(
+                text,
+                prepared.folder,
+                job.words,
+                is_new=output is None,
+                secrets=secret_variables(prepared.command),
+            )
             say(f"Job {number} is queued; log: {prepared.folder / LOG}")
             click.echo(number)
         else:

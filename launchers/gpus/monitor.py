@@ -12,6 +12,8 @@ from typing import Any
 
 import pynvml
 
+from ..private_files import open_private
+
 SAMPLES_FILE = "gpus.jsonl"
 INTERVAL = 1.0  # seconds
 
@@ -57,12 +59,15 @@ class Monitor:
         }
 
     def _sample_until_ended(self) -> None:
-        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+        with (
+            contextlib.suppress(OSError),
+            open_private(self._path, "ab") as file,
+        ):
             while not self._ended.is_set():
                 sample = {"t": round(time.monotonic() - self._began, 2), **self._sample()}
                 # A full disk ends neither the run nor the sampling.
                 with contextlib.suppress(OSError):
-                    file.write(json.dumps(sample) + "\n")
+                    file.write(f"{json.dumps(sample)}\n".encode())
                     file.flush()
                 self._ended.wait(self._interval)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import InputError
+from ..private_files import make_private_folder, open_private
 from .run_record import RECORD
 
 _LAUNCHER_LOG = "launcher.log"
@@ -29,9 +30,9 @@ def detach(words: Sequence[str], output: Path, folder: Path) -> int:
     own = [word for word in before if word != "--detach"]
     if not any(word == "--output" or word.startswith("--output=") for word in own):
         own += ["--output", str(output)]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     log_path = folder / _LAUNCHER_LOG
-    with log_path.open("wb") as log:
+    with open_private(log_path, "wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", __package__.partition(".")[0], *own, *after],
             stdin=subprocess.DEVNULL,

@@ -18,6 +18,7 @@ import attrs
 from ...errors import InputError
 from ...record import replace
 from ..script.arguments import parse_flags
+from ..script.secret_flags import is_secret
 from ..state import write_atomically
 from ..state_files import read
 from ..state_types import positive
@@ -63,6 +64,11 @@ def kind_of(setting: LaunchSettings, cards: Sequence[Gpu]) -> RunKind:
         *recipe.data.files,
     }
     arguments = {**recipe.arguments, **setting.added_flags, **parse_flags(setting.extra)}
+    arguments = {
+        flag: value
+        for flag, value in arguments.items()
+        if not is_secret(flag, None if value is None else str(value))
+    }
     return RunKind(
         recipe.name,
         tuple(sorted({f"{gpu.name}, {gpu.memory_total >> 20} MiB" for gpu in cards})) or ("CPU",),

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ...errors import InputError
+from ..private_files import FOLDER_MODE, close_to_others, make_private_folder
 from ..state import state_folder
 from .run_record import RECORD
 
@@ -29,11 +30,13 @@ def claim_folder(wanted: Path) -> Path:
 
     """
     try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)
+        if wanted.is_relative_to(state_folder()):
+            close_to_others(state_folder())
+        make_private_folder(wanted.parent)
         for count in itertools.count(1):
             folder = wanted if count == 1 else wanted.with_name(f"{wanted.name}-{count}")
             try:
-                folder.mkdir()
+                folder.mkdir(FOLDER_MODE)
             except FileExistsError:
                 continue
             return folder

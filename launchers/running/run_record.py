@@ -18,6 +18,8 @@ from ... import __version__
 from ...errors import InputError
 from ...standard_streams import say
 from ..backends.command import Command
+from ..private_files import FILE_MODE, open_private
+from ..script.secret_flags import masked_variables, masked_words
 from .machine import this_place
 
 RECORD = "run.json"
@@ -48,7 +50,7 @@ class RunRecord:
     def _claim(self) -> None:
         """Create the file for the next version, which only one of several runs can."""
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(self._spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(os.open(self._spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
             if not self._path.exists():
                 return
             self._spare.unlink()
@@ -72,13 +74,13 @@ class RunRecord:
     def _replace(self) -> None:
         self._write()
         # A full disk is no reason to stop before anything has been lost.
-        with contextlib.suppress(OSError):
-            self._spare.write_bytes(b"\0" * _SPARE_BYTES)
+        with contextlib.suppress(OSError), open_private(self._spare, "wb") as file:
+            file.write(b"\0" * _SPARE_BYTES)
 
     def _write(self) -> None:
         text = json.dumps(self._content, indent=2) + "\n"
         # Without O_TRUNC, so that the blocks that the file has are used again.
-        opened = os.open(self._spare, os.O_WRONLY | os.O_CREAT, 0o666)
+        opened = os.open(self._spare, os.O_WRONLY | os.O_CREAT, FILE_MODE)
         with os.fdopen(opened, "wb") as file:
             file.write(text.encode())
             file.truncate()
@@ -107,8 +109,8 @@ def initial_content(command: Command, run_id: str, facts: Mapping[str, Any]) -> 
         "cause": "running",
         "progress": None,
         # What is above is all that a list of runs reads: see stored_run.
-        "argv": list(command.argv),
-        "env": command.env,
+        "argv": masked_words(command.argv),
+        "env": masked_variables(command.env),
         "unset": list(command.unset),
         "command": command.line,
         "replaced": list(command.replaced_arguments),

@@ -15,6 +15,7 @@ import attrs
 
 from ...errors import InputError
 from ..backends.command import Command
+from ..private_files import make_private_folder
 from .guardian import GuardedCommand, Guardian
 from .kernel_kills import count_kernel_kills
 from .output_monitor import OutputMonitor
@@ -133,7 +134,7 @@ def run(
 
     """
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     facts = facts or RunFacts()
     limits = limits or RunLimits()
     run_id = os.urandom(16).hex()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...standard_streams import abandon, say
+from ..private_files import FOLDER_MODE, open_private
 from .ranks import Ranks
 from .streams import Pipe, SocketStreams
 
@@ -23,7 +24,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path
-        self._file = path.open("ab", buffering=0)
+        self._file = open_private(path, "ab")
 
     def close(self) -> None:
         """Close the file; there is no buffer to flush."""
@@ -33,7 +34,7 @@ class Log:
         """Append all of the chunk. Raises OSError if it cannot be written."""
         if not self._is_in_place():
             self._file.close()
-            self._file = self._path.open("ab", buffering=0)
+            self._file = open_private(self._path, "ab")
         rest = memoryview(chunk)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -153,7 +154,7 @@ class Tee:
 
 def _open(path: Path) -> Log | None:
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(FOLDER_MODE, exist_ok=True)
         return Log(path)
     except OSError as error:
         say(f"ddpfix: {path}: {error.strerror}; this output is in the log alone")
