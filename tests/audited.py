@@ -1032,4 +1032,81 @@ READ: list[tuple[str, str, str, str]] = [
         "O8",
         "holds",
     ),
+    (
+        "a wrapper's state, where a lone process saves the bare one",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(args, model):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group("gloo")
+                model = DDP(model)
+            if args.local_rank in (-1, 0):
+                torch.save(model.state_dict(), "model.pt")  # here
+        """,
+        "O12",
+        "violated",
+    ),
+    (
+        "the state of the module in the wrapper",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(args, model):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group("gloo")
+                model = DDP(model)
+            if args.local_rank in (-1, 0):
+                torch.save(getattr(model, "module", model).state_dict(), "model.pt")
+        """,
+        "O12",
+        "holds",
+    ),
+    (
+        "the state of the bare model under a name of its own",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(args, model):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group("gloo")
+                wrapped = DDP(model)
+            if args.local_rank in (-1, 0):
+                torch.save(model.state_dict(), "model.pt")
+        """,
+        "O12",
+        "holds",
+    ),
+    (
+        "a wrapper's state that is loaded into the wrapper",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(args, model):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            model.load_state_dict(torch.load("model.pt"))
+            if torch.distributed.get_rank() == 0:
+                torch.save(model.state_dict(), "model.pt")
+        """,
+        "O12",
+        "holds",
+    ),
+    (
+        "keys that DataParallel has given `module.` before",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(args, model):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group("gloo")
+                model = DDP(model)
+            else:
+                model = torch.nn.DataParallel(model)
+            if args.local_rank in (-1, 0):
+                torch.save(model.state_dict(), "model.pt")
+        """,
+        "O12",
+        "holds",
+    ),
 ]

@@ -92,7 +92,7 @@ def train(args, model, data, held_out):
         if is_main_process():
             torch.save(net.module.state_dict(), os.path.join(args.output_dir, "model.pt"))
         dist.barrier()
-        torch.load(os.path.join(args.output_dir, "model.pt"))
+        model.load_state_dict(torch.load(os.path.join(args.output_dir, "model.pt")))
 
 
 def main():
@@ -649,8 +649,8 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         "ddp",
         (
             (
-                "        dist.barrier()\n        torch.load",
-                "        if is_main_process():\n            dist.barrier()\n        torch.load",
+                "        dist.barrier()\n        model.load",
+                "        if is_main_process():\n            dist.barrier()\n        model.load",
             ),
         ),
     ),
@@ -674,7 +674,7 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
             ),
         ),
     ),
-    ("O7", "ddp", (("        dist.barrier()\n        torch.load", "        torch.load"),)),
+    ("O7", "ddp", (("        dist.barrier()\n        model.load", "        model.load"),)),
     ("O7", "ddp", (("    dist.barrier()\n\n\ndef read", "\n\ndef read"),)),
     ("O7", "ddp", ((", exist_ok=True)", ")"),)),
     (
@@ -1072,8 +1072,8 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         "ddp",
         (
             (
-                "        dist.barrier()\n        torch.load",
-                "        dist.barrier()\n        writer.flush()\n        torch.load",
+                "        dist.barrier()\n        model.load",
+                "        dist.barrier()\n        writer.flush()\n        model.load",
             ),
         ),
     ),
@@ -1102,9 +1102,53 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         "ddp",
         (
             (
-                "        dist.barrier()\n        torch.load",
-                "        dist.barrier()\n        if epoch > 0:\n            writer.close()\n        torch.load",
+                "        dist.barrier()\n        model.load",
+                "        dist.barrier()\n        if epoch > 0:\n            writer.close()\n        model.load",
             ),
+        ),
+    ),
+    ("O12", "ddp", (("net.module.state_dict()", "net.state_dict()"),)),
+    (
+        "O12",
+        "ddp",
+        (
+            (
+                '            torch.save(net.module.state_dict(), os.path.join(args.output_dir, "model.pt"))\n',
+                "            keep(net, args)\n",
+            ),
+            (
+                "def train(",
+                'def keep(model, args):\n    torch.save(model.state_dict(), os.path.join(args.output_dir, "model.pt"))\n\n\ndef train(',
+            ),
+        ),
+    ),
+    (
+        "O12",
+        "ddp",
+        (
+            ("    net = DDP(model)\n", "    net = DDP(model).cuda()\n"),
+            ("net.module.state_dict()", "net.state_dict()"),
+        ),
+    ),
+    (
+        "O12",
+        "ddp",
+        (
+            (
+                '            torch.save(net.module.state_dict(), os.path.join(args.output_dir, "model.pt"))\n',
+                '            torch.save(net.state_dict(), f=os.path.join(args.output_dir, "model.pt"))\n',
+            ),
+        ),
+    ),
+    (
+        "O12",
+        "ddp",
+        (
+            (
+                '            torch.save(net.module.state_dict(), os.path.join(args.output_dir, "model.pt"))\n',
+                '            save(net.state_dict(), os.path.join(args.output_dir, "model.pt"))\n',
+            ),
+            ("import torch\n", "import torch\nfrom torch import save\n"),
         ),
     ),
 ]

@@ -21,7 +21,9 @@ def test_the_docstring_of_an_obligation_is_a_whole_manual(obligation: Obligation
 
 
 def test_each_row_names_an_obligation_and_all_have_rows() -> None:
-    assert {code for _, _, code, _ in READ} == {each.code for each in all_obligations()}
+    assert {code for _, _, code, _ in READ} == {
+        each.code for each in all_obligations() if each.code != "O11"
+    }
 
 
 @pytest.mark.parametrize(

@@ -51,5 +51,7 @@ def test_a_planted_violation_is_named(
 
 
 def test_every_obligation_has_violations_planted() -> None:
-    counts = {each.code: sum(row[0] == each.code for row in PLANTED) for each in all_obligations()}
+    codes = {each.code for each in all_obligations()} - {"O11"}  # tests/test_audit_shared.py
+    counts = {code: sum(row[0] == code for row in PLANTED) for code in codes}
     assert min(counts.values()) >= 5
+    assert len(PLANTED) > 100

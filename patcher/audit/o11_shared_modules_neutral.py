@@ -1,0 +1,110 @@
+"""A module that other programs import changes in ways that are neutral for them.
+
+What              Scripts beside the patched one that import a module which the patch changes still
+                  do what they did: they are not made ranks of a group that they know nothing of.
+At run time       LOCAL_RANK put into a shared set-up function turns every other script that calls
+                  it into N processes that train N models of their own.
+How it is judged  The scripts of the module's folder are read, up to 200 of them. A violation is a
+                  changed function or class that newly reads a rank or makes a process group, and
+                  that another script uses which trains without a wrapper.
+When unknown      Another script uses a function or class that has changed in another way: patch or
+                  check that script too.
+Source            https://docs.python.org/3/reference/import.html
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import InputError
+from ..analysis.program import Program
+from ..source.files import decode, read_bytes
+from ..source.module import Module
+from ..source.tree import DEFINITIONS
+from .verdict import AuditVerdict, unknown, violated
+
+CODE = "O11"
+MAX_SCRIPTS = 200  # that are looked at in a folder
+MAX_BYTES = 1_000_000  # of one of them
+RANK_WORDS = ("LOCAL_RANK", "init_process_group", "WORLD_SIZE", "DistributedSampler")
+WRAPPING = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator")
+
+
+def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
+    if original is None:
+        return
+    own = {str(module.source.path.resolve()) for module in program.modules}
+    for module, old in zip(program.modules[1:], original.modules[1:], strict=True):
+        if module.source.text == old.source.text:
+            continue
+        changed = changed_definitions(old, module)
+        for other in importers(module, own):
+            for name in sorted(used_names(other, module) & changed.keys()):
+                node, gains = changed[name]
+                where = other.source.path.name
+                if gains and trains_alone(other):
+                    yield violated(
+                        module,
+                        node,
+                        f"{where} uses {name}, which now asks for the rank, and"
+                        " trains without a wrapper",
+                    )
+                else:
+                    yield unknown(
+                        module, node, f"{where} uses {name}, which changes: patch or check it too"
+                    )
+
+
+def changed_definitions(old: Module, new: Module) -> dict[str, tuple[ast.AST, bool]]:
+    """Functions and classes that have changed: where they are, and whether they now know ranks."""
+    before = {node.name: old.text(node) for node in old.tree.body if isinstance(node, DEFINITIONS)}
+    found: dict[str, tuple[ast.AST, bool]] = {}
+    for node in new.tree.body:
+        if isinstance(node, DEFINITIONS) and node.name in before:
+            text = new.text(node)
+            if text != before[node.name]:
+                gains = any(word in text and word not in before[node.name] for word in RANK_WORDS)
+                found[node.name] = node, gains
+    return found
+
+
+def importers(module: Module, own: set[str]) -> Iterator[Module]:
+    """Other scripts of the module's folder that import it."""
+    path = Path(module.source.name).resolve()
+    try:
+        others = sorted(path.parent.glob("*.py"))
+    except OSError:
+        return
+    for other in others[:MAX_SCRIPTS]:
+        if str(other) in own or not other.is_file() or other.stat().st_size > MAX_BYTES:
+            continue
+        try:
+            data = read_bytes(str(other))
+            if path.stem.encode() in data and b"import" in data:
+                yield Module(decode(str(other), data))
+        except (InputError, RecursionError):
+            continue  # it cannot run either
+
+
+def used_names(other: Module, module: Module) -> set[str]:
+    """Names of a module that another one imports from it, or takes as attributes of it."""
+    stem = module.source.path.stem
+    found: set[str] = set()
+    for stmt in other.nodes(ast.ImportFrom):
+        if (stmt.module or "").rpartition(".")[2] == stem:
+            found |= {alias.name for alias in stmt.names}
+    if "*" in found:
+        found |= {node.id for node in other.nodes(ast.Name)}
+    for local, full in other.aliases.items():
+        if full.rpartition(".")[2] == stem:
+            found |= {
+                node.attr
+                for node in other.nodes(ast.Attribute)
+                if isinstance(node.value, ast.Name) and node.value.id == local
+            }
+    return found
+
+
+def trains_alone(other: Module) -> bool:
+    """Whether a script trains, and nothing in it wraps a model for ranks."""
+    return bool(other.calls_to("backward")) and not other.occurrences(*WRAPPING)
