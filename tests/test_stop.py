@@ -18,8 +18,8 @@ from launched import RECIPE
 from sabotage import write
 
 MARK = "STOP_TEST_OF"
-PATIENCE = 120.0  # seconds until the first rank has started, and until everything has ended
-MOST = 20.0  # seconds that an end may take on a slow machine; it is one or two
+PATIENCE = 300.0  # seconds until the first rank has started, and until everything has ended
+MOST = 60.0  # seconds that an end may take on a slow machine; it is one or two. Unstopped: 600
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 # Deaf to all signals that can be ignored; ends by itself after a while, should nobody stop it.
