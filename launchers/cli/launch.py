@@ -14,6 +14,7 @@ from ..backends.exported_secrets import secret_variables
 from ..backends.interpreter import choose_interpreter
 from ..backends.nodes import Nodes
 from ..backends.registry import BACKEND_CHOICES
+from ..gpus.locks import release_locks
 from ..planning.options import PlanOptions
 from ..running import detach as detached
 from ..running.launch import LaunchOptions, prepare
@@ -47,6 +48,7 @@ from .supervision_options import with_supervision
     help="Print the command as a file of this kind; run and write nothing.",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")
+@click.option("--wait", is_flag=True, help="Wait for cards that other runs hold.")
 @click.option(
     "--python",
     metavar="PATH",
@@ -68,6 +70,7 @@ def launch(
     dry_run: bool,
     emit: str | None,
     detach: bool,
+    wait: bool,
     python: str | None,
     unchecked: bool,
     policy: SupervisionPolicy,
@@ -95,6 +98,7 @@ def launch(
         detach,
         job.submit,
         choose_interpreter(python or plan_options.command_python),
+        wait,
     )
     errors = [] if unchecked else script_errors(plan_options.script)
     trains = not dry_run and (job.submit or not emit)
@@ -129,6 +133,7 @@ def launch(
         return
     own = prepared.own
     if detach:
+        release_locks()  # the launch in the background takes them again
         pid = detached.detach(sys.argv[1:], prepared.folder, own)
         say(f"The run goes on in process {pid}: ddpfix attach {own}")
         return

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...record import record, replace
+from .locks import TAKEN, mark_taken
 from .visibility import are_kinds, hides_every_card, pick
 
 if TYPE_CHECKING:
     from .model import Gpu, Inventory, Link
 
 CPU_PROCESSES = 2
+
+
+class CardsTakenError(InputError):
+    """Cards that would be used are held by other runs."""
 
 
 @record
@@ -50,6 +55,7 @@ class GpuRequest:
         from .nvml import inventory  # needs pynvml, which CPU runs do without
 
         found = inventory(busy_above=self.busy_above, min_free=self.min_free)
+        found = mark_taken(found)
         if not self.card_names:
             return found
         if not found.gpus:
@@ -103,6 +109,7 @@ def choose_devices(
     first in `inventory`.
 
     Raises:
+        CardsTakenError: other runs hold cards that are needed.
         InputError: cards exist but none is usable, fewer than `processes` are, or a named one is
             not; or the driver cannot be queried.
 
@@ -120,10 +127,13 @@ def choose_devices(
     left_out = [f"card {gpu.index}: {gpu.why_not}" for gpu in inventory.gpus if not gpu.usable]
     if not usable:
         reasons = "; ".join([*filter(None, [inventory.note]), *left_out])
-        raise InputError(f"no card can be used ({reasons}); free one, or pass --cpu")
+        raise _refusal(f"no card can be used ({reasons}); free one, or pass --cpu", inventory.gpus)
     if processes and processes > len(usable):
         count = "1 card" if len(usable) == 1 else f"{len(usable)} cards"
-        raise InputError(f"--processes {processes}, but {count} can be used: one process per card")
+        message = f"--processes {processes}, but {count} can be used: one process per card"
+        taken = [reason for reason in left_out if TAKEN in reason]
+        reasons = f" ({'; '.join(taken)})" if taken else ""
+        raise _refusal(message + reasons, inventory.gpus)
     chosen = usable[:processes]
     names = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in chosen)
     rest = [] if named else [f"Left out {reason}." for reason in left_out]
@@ -163,4 +173,10 @@ def _check_at_least_one(processes: int | None) -> None:
 def _check_usable(named: Sequence[Gpu]) -> None:
     reasons = [f"card {gpu.index} cannot be used: {gpu.why_not}" for gpu in named if gpu.why_not]
     if reasons:
-        raise InputError(f"--gpus: {'; '.join(reasons)} (see `ddpfix gpus`)")
+        raise _refusal(f"--gpus: {'; '.join(reasons)} (see `ddpfix gpus`)", named)
+
+
+def _refusal(message: str, gpus: Sequence[Gpu]) -> InputError:
+    if any(gpu.why_not.startswith(TAKEN) for gpu in gpus):
+        return CardsTakenError(f"{message}; `launch --wait` waits for what other runs hold")
+    return InputError(message)

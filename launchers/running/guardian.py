@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..gpus.locks import lock_descriptors
 from .descent import can_signal, descendants, process_table, set_child_subreaper
 from .guardian_process import HEADER
 
@@ -46,7 +47,7 @@ class Guardian:
                 stdout=subprocess.DEVNULL,  # whoever reads ours need not wait for the guardian
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # signals of the terminal do not reach it
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *lock_descriptors()),
             )
         return self
 

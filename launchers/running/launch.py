@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -14,12 +15,14 @@ from ..backends.export import Launch, backend_for, export_launch
 from ..backends.interpreter import Interpreter
 from ..backends.nodes import Nodes
 from ..backends.registry import choose_backend, require_packages
+from ..gpus.locks import name_run, release_locks
 from ..gpus.select import Devices
 from ..planning.options import PlanOptions
 from ..planning.planner import FullPlan, PlanRequest, make_plan
 from ..script.arguments import parse_flags
 from ..script.source import declared_flag_names, shares_batches
 from ..state import state_folder
+from .device_claim import claim_devices
 from .oom_history import OomHistory
 from .oom_ladder import LaunchSettings
 from .policy import SupervisionPolicy
@@ -41,7 +44,7 @@ class LaunchOptions:
     """How a plan is run: where, by which back end, under which supervision.
 
     `emit` is the form of the file that is printed in place of a run. `python` runs the ranks, by
-    default ours.
+    default ours. `wait`: for cards that other runs hold.
     """
 
     plan: PlanOptions
@@ -54,6 +57,7 @@ class LaunchOptions:
     detach: bool = False
     submit: bool = False
     python: Interpreter | None = None
+    wait: bool = False
 
     def __attrs_post_init__(self) -> None:
         """Refuse what excludes each other."""
@@ -69,6 +73,11 @@ class LaunchOptions:
             )
         if (self.submit or not self.emit) and not self.dry_run:
             self.plan.refuse_simulated()
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether something runs on this machine's cards, rather than being printed or queued."""
+        return not (self.dry_run or self.emit)
 
     @property
     def elastic_restarts(self) -> int:
@@ -163,6 +172,7 @@ class PreparedLaunch:
             policy.retry,
             policy.max_restarts - options.elastic_restarts,
         )
+        name_run(self.own)
         outcome = run(
             self.command,
             self.own,
@@ -177,6 +187,7 @@ class PreparedLaunch:
             last=True,
         )
         recovery.learn(outcome)
+        release_locks()
         from .throughput_log import record_throughput  # a run that has ended has time
 
         with contextlib.suppress(InputError, OSError):  # no reason to fail a run that has ended
@@ -209,7 +220,8 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
 
     """
     asked, machines = options.plan, options.machines
-    devices = asked.devices(job=options.emit == "sbatch")
+    choose = partial(asked.devices, job=options.emit == "sbatch")
+    devices = claim_devices(choose, say, wait=options.wait) if options.runs_here else choose()
     shared = shares_batches(asked.script)
     if asked.exact and asked.script.is_file() and not shared:
         raise InputError(
