@@ -53,7 +53,7 @@ def words(end: str) -> list[str]:
 
 def start(folder: Path, command: list[str], **more: Any) -> subprocess.Popen[bytes]:
     environ = os.environ | {"XDG_STATE_HOME": str(folder / "state")}
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     return subprocess.Popen(command, cwd=folder, env=environ, **(streams | more))
 
 

@@ -88,6 +88,7 @@ class Place:
         command += ["--", "--here", str(self.here), "--fates", ",".join(fates)]
         launcher = subprocess.Popen(
             command,
+            cwd=self.folder,  # where a core may be dumped
             env=os.environ | {"XDG_STATE_HOME": str(self.folder / "state")},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
