@@ -114,7 +114,8 @@ def test_the_command_of_each_machine_is_printed_with_all_that_it_needs(script: P
             done.stdout
         )
         assert (
-            "--nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:7 "
+            "--nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --log-dir /dev/null "
+            "--rdzv-endpoint 127.0.0.1:7 "
             "--rdzv-id 2-machines-x-2-processes-batch-4-accumulation-1-global-16 "
             f"--rdzv-conf is_host={is_host},join_timeout=600,read_timeout=600 "
             f"--local-addr 127.0.0.1 --max-restarts 0 -- {script} --batch 4 --eval_batch 4 "

@@ -72,3 +72,23 @@ def test_a_file_that_is_emitted_holds_the_end_of_torchruns_options(tmp_path: Pat
     where = ["--recipe", tmp_path / "own.toml", "--script", tmp_path / "run.py", "--cpu"]
     text = run("launch", *where, "--emit", "torchrun").stdout
     assert f" -- \\\n    {tmp_path / 'run.py'} \\\n    --batch " in text
+
+
+RANKS = "import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n"
+
+
+@pytest.mark.parametrize("backend", ["torchrun", "accelerate"])
+def test_nothing_is_left_in_the_temporary_folder(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "own.toml").write_text(RECIPE)
+    (tmp_path / "run.py").write_text(RANKS)
+    words = ["--recipe", "own.toml", "--cpu", "--processes", "2", "--backend", backend]
+    done = run("launch", *words)
+    assert done.exit_code == 1, done.output
+    assert "Rank 1 failed first, with exit status 3" in done.stderr
+    assert [path.name for path in (tmp_path / "tmp").glob("torchelastic*")] == []

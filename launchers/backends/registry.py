@@ -3,11 +3,16 @@
 Every setting is on the command line, so that neither a configuration file of the user's nor an
 environment variable changes it. For two or more processes accelerate gets `--multi_gpu`, on the CPU
 too: `--cpu --num_processes 2` silently runs one process (measured with accelerate 1.15).
+
+Torch elastic would leave a folder torchelastic_* in the temporary folder for each run. It makes
+none where its logs go to /dev/null (DefaultLogsSpecs in torch/distributed/elastic/multiprocessing,
+since torch 2.3); the output is logged here.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -167,6 +172,7 @@ def _accelerate(world: int, threads: int, python: str) -> list[str]:
         "--dynamo_backend": "no",
         "--main_process_port": "0",  # any free one
         "--num_cpu_threads_per_process": str(threads),
+        "--log_dir": os.devnull,
     }
     # It refuses --multi_gpu for one process; the neutral config then says the same.
     several = ["--multi_gpu"] * (world > 1)
@@ -184,6 +190,7 @@ def _torchrun(
         "--nnodes": "1",
         "--nproc-per-node": str(world),
         "--rdzv-backend": "c10d",
+        "--log-dir": os.devnull,
         **rendezvous,
     }
     return [*_console(python, "torchrun", "torch.distributed.run"), *_flat(choices)]
@@ -195,6 +202,7 @@ def _slurm(world: int, threads: int, python: str) -> list[str]:
         "--nnodes": ShellWord('"$SLURM_JOB_NUM_NODES"'),
         "--nproc-per-node": str(world),
         "--rdzv-backend": "c10d",
+        "--log-dir": os.devnull,
         "--rdzv-endpoint": ShellWord('"$head:$port"'),
         "--rdzv-id": ShellWord('"$SLURM_JOB_ID"'),
     }
