@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .names import ModuleSet
+
 # Wrap a model, or set a program up, so that ranks average their gradients.
 AVERAGES_GRADIENTS = {
     *("torch.nn.parallel.DistributedDataParallel", "apex.parallel.DistributedDataParallel"),
@@ -22,9 +24,11 @@ AVERAGES_GRADIENTS = {
 # Run the training loop themselves, with all that belongs to several ranks.
 OWNS_LOOP = {
     *("pytorch_lightning.Trainer", "lightning.Trainer", "lightning.pytorch.Trainer"),
-    *("transformers.Trainer", "transformers.Seq2SeqTrainer", "Trainer", "Seq2SeqTrainer"),
-    *("SFTTrainer", "LightningCLI", "Runner"),
+    *("transformers.Trainer", "transformers.Seq2SeqTrainer"),
+    *("mmcv.runner.EpochBasedRunner", "mmengine.runner.Runner", "SFTTrainer", "LightningCLI"),
 }
+# Divide the work themselves: remote procedure calls, parameter servers.
+DIVIDES_WORK = {*("init_rpc", "rpc_async", "rpc_sync", "DistributedModelParallel")}
 # Deal a loader's batches by rank.
 DEALS_DATA = {
     *("DistributedSampler", "DistributedBatchSampler", "StatefulDistributedSampler"),
@@ -46,11 +50,6 @@ COLLECTIVE_METHODS = {
     *("wait_for_everyone", "gather_for_metrics", "pad_across_processes", "get_state_dict"),
     *("all_gather_object",),
 }
-# Frameworks whose functions share names with torch's.
-OTHER_FRAMEWORKS = {
-    *("paddle", "tensorflow", "tf", "keras", "jax", "flax", "mxnet", "mindspore", "oneflow"),
-    *("chainer", "megengine", "jittor", "tensorlayer"),
-}
 # Attributes and methods that answer whether this is rank 0: of accelerate, Lightning and others.
 MAIN_PROCESS_NAMES = {
     *("is_main_process", "is_global_zero", "is_world_process_zero", "is_rank_zero"),
@@ -68,3 +67,13 @@ MAIN_ONLY_DECORATORS = {
 def is_one_of(dotted: str, names: Iterable[str]) -> bool:
     """Whether a resolved name is one of a table's: whole, or by its last part."""
     return dotted in names or dotted.rpartition(".")[2] in names
+
+
+def calls_one_of(program: ModuleSet, names: Iterable[str]) -> bool:
+    """Whether a program calls anything of a table that it does not define itself."""
+    lasts = {name.rpartition(".")[2] for name in names}
+    return any(
+        is_one_of(module.dotted(call.func), names) and program.resolve(module, call.func) is None
+        for module in program.modules
+        for call in module.calls_to(*sorted(lasts))
+    )

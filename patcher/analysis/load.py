@@ -88,7 +88,9 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
                 continue
             siblings[wanted] = None
             if not source.text.strip() or not (
-                os.path.dirname(wanted) == folder or is_about_training(source.text)
+                os.path.dirname(wanted) == folder
+                or wanted.endswith("__init__.py")
+                or is_about_training(source.text)
             ):
                 continue
             try:

@@ -58,7 +58,9 @@ def findings(program: Program) -> Iterator[Finding]:
             because = f"{module.text(node)} is no rank of a launcher's"
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
                 if not is_fallback(module, node) and not (
-                    is_card_count(module, node.right) or is_world_size(module, node.right)
+                    is_card_count(module, node.right)
+                    or is_world_size(module, node.right)
+                    or is_compared(module, node)
                 ):
                     yield Finding(module, node, because, read_local_rank(program, module, node))
             elif isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
@@ -76,6 +78,11 @@ def is_card_count(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         node = module.definition(node, node) or node
     return isinstance(node, ast.Call) and module.last_name(node.func) == "device_count"
+
+
+def is_compared(module: Module, node: ast.BinOp) -> bool:
+    """``rank % cards == 0``: asks for the first of each machine, and computes no rank."""
+    return isinstance(module.parents[node], ast.Compare)
 
 
 def is_world_size(module: Module, node: ast.expr) -> bool:

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching_in_function
+from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
+from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import (
@@ -41,6 +42,9 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     wraps = program.calls_to("DistributedDataParallel")
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
+        yield from unwrapped_loops(program)
+        return
+    if averages_otherwise(program):
         return
     for module, call in wraps:
         yield Finding(
@@ -80,6 +84,30 @@ def findings(program: Program) -> Iterator[Finding]:
                 "add model = torch.nn.parallel.DistributedDataParallel(model)"
             )
             yield Finding(*groups[0], because)
+
+
+def unwrapped_loops(program: Program) -> Iterator[Finding]:
+    """Training loops that no wrapper serves, in a program that wraps a model for another loop."""
+    if averages_otherwise(program):
+        return
+    alone = [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop)
+        and program.is_live(loop.module, loop.steps)
+        and roles_reaching(program, loop.module, loop.steps) >= RANKS
+        and not is_wrapped(program, loop)
+    ]
+    places = data_parallel_calls(program) if alone else []
+    for loop in alone:
+        function = loop.module.function(loop.steps)
+        here = [wrap for module, wrap in places if module.function(wrap.stmt) is function]
+        for wrap in here[:1]:
+            edits = add_ddp(program, loop.module, wrap)
+            yield Finding(loop.module, wrap.stmt, "ranks get no wrapper", edits)
+        if not here:
+            because = "the wrapper of another training loop does not serve this one"
+            yield Finding(loop.module, loop.steps, because)
 
 
 def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:

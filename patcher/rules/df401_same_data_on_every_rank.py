@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.dealing import dealt_by_hand, is_iterable_dataset, seeded_by_rank
+from ..analysis.frameworks import DEALS_DATA, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
@@ -29,6 +30,8 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group"):
+        return
+    if calls_one_of(program, DEALS_DATA - {"DistributedSampler"} | DIVIDES_WORK | OWNS_LOOP):
         return
     by_hand = dealt_by_hand(program)
     for loop in program.train_loops:

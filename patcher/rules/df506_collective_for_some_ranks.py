@@ -93,13 +93,30 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
         }
         paired = paired_barriers(module, barriers)
         for call, role in one_sided.items():
-            if call not in paired:
+            if call not in paired and not has_partner(module, call, one_sided):
                 yield Finding(
                     module,
                     call,
                     f"only {role.value} can reach it",
                     open_barrier_gate(program, module, call) if call in barriers else (),
                 )
+
+
+def has_partner(module: Module, call: ast.Call, one_sided: dict[ast.Call, Role]) -> bool:
+    """Whether the other branch of a test calls the same: rank 0 sends, the others receive."""
+    return any(
+        role is not one_sided[call]
+        and module.last_name(other.func) == module.last_name(call.func)
+        and any(
+            isinstance(up, ast.If) and up in module.ancestors(other)
+            for up in module.ancestors(call)
+        )
+        for other, role in one_sided.items()
+    )
+
+
+def is_if(node: ast.AST) -> bool:
+    return isinstance(node, ast.If)
 
 
 def paired_barriers(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:

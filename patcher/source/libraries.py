@@ -11,3 +11,9 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
     *("pytorch_lightning", "lightning", "wandb", "tensorboardX", "cv2", "PIL", "yaml", "requests"),
     *("fairseq", "timm", "einops", "nltk", "horovod", "tensorflow", "jax", "setuptools", "pytest"),
 }
+
+# Frameworks whose functions share names with torch's.
+OTHER_FRAMEWORKS = {
+    *("paddle", "tensorflow", "tf", "keras", "jax", "flax", "mxnet", "mindspore", "oneflow"),
+    *("chainer", "megengine", "jittor", "tensorlayer"),
+}

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...errors import InputError
 from .files import Source
+from .libraries import OTHER_FRAMEWORKS
 from .normal_form import AddedAssign, normalize, value_of
 from .tree import (
     Function,
@@ -138,10 +139,15 @@ class Module:
                 if stmt.module or stmt.level:
                     full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
                     aliases[alias.asname or alias.name] = full
+        self.aliases = aliases
         self._last = {local: full.rpartition(".")[2] for local, full in aliases.items()}
+        foreign = OTHER_FRAMEWORKS & {full.partition(".")[0] for full in aliases.values()}
         calls: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.nodes(ast.Call):
-            calls[self.last_name(call.func)].append(call)
+            name = self.last_name(call.func)
+            if foreign and (dotted := self.dotted(call.func)).partition(".")[0] in foreign:
+                name = dotted  # paddle.DataParallel is not torch's
+            calls[name].append(call)
         return all_functions, functions, aliases, self._last, dict(calls)
 
     @cached_property

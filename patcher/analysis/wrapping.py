@@ -1,0 +1,78 @@
+"""Which training loops have their gradients averaged over the ranks, and by what."""
+
+from __future__ import annotations
+
+import ast
+
+from ..source.module import Module
+from ..source.tree import Function, mentions, within
+from .frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
+from .program import Program
+from .train_loops import TrainLoop
+
+TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+OTHER_WAYS = AVERAGES_GRADIENTS - {TORCH_WRAPPER, "apex.parallel.DistributedDataParallel"}
+
+
+def averages_otherwise(program: Program) -> bool:
+    """Whether a framework, or an all-reduce of gradients by hand, does what DDP would do."""
+    if calls_one_of(program, OTHER_WAYS | OWNS_LOOP | DIVIDES_WORK):
+        return True
+    return any(
+        mentions(call, "grad") or mentions(module.statement(call), "gradients")
+        for module, call in program.calls_to("all_reduce", "allreduce", "all_reduce_coalesced")
+    )
+
+
+def takes_steps(loop: TrainLoop) -> bool:
+    """Whether a loop changes weights: an attack on a model only asks for gradients."""
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+        for call in within(loop.steps.body, ast.Call)
+    )
+
+
+def is_wrapped(program: Program, loop: TrainLoop) -> bool:
+    """Whether a model that DistributedDataParallel wraps may be the one that a loop trains.
+
+    It is not where all wrapped models stay in functions that do not lead to the loop.
+    """
+    leading = functions_leading_to(program, loop)
+    for module, call in program.calls_to("DistributedDataParallel"):
+        function = module.function(call)
+        if function is None or function in leading or leaves_function(module, function, call):
+            return True
+    return False
+
+
+def functions_leading_to(program: Program, loop: TrainLoop) -> set[Function]:
+    """The function around a loop, and all that call it, also through others."""
+    start = loop.module.function(loop.steps)
+    leading: set[Function] = set()
+    pending = [] if start is None else [start]
+    while pending:
+        function = pending.pop()
+        if function in leading:
+            continue
+        leading.add(function)
+        places = [*program.callers(function), *program.possible_callers(function)]
+        callers = [where.function(place) for where, place in places]
+        pending += [caller for caller in callers if caller is not None]
+    return leading
+
+
+def leaves_function(module: Module, function: Function, call: ast.Call) -> bool:
+    """Whether a wrapped model may be used outside of the function that wraps it."""
+    stmt = module.statement(call)
+    if not isinstance(stmt, ast.Assign) or stmt.value is not call:
+        return True
+    names = set()
+    for target in stmt.targets:
+        if not isinstance(target, ast.Name):
+            return True
+        names.add(target.id)
+    if any(set(each.names) & names for each in within(function.body, ast.Global)):
+        return True
+    results: list[ast.AST] = [*within(function.body, ast.Return)]
+    results += within(function.body, ast.Yield)
+    return any(mentions(node, name) for node in results for name in names)
