@@ -49,6 +49,35 @@ def test_a_wrapper_that_does_no_harm_is_left_alone(code: str, text: str) -> None
 
 
 FIX = [
+    ("DF201", "a card goes by its number", """
+        import torch
+        import os
+        def train(net):
+            device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+            model = torch.nn.DataParallel(net).to(device)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        if __name__ == "__main__":
+            train(net)
+        """, """
+        @@ -1,5 +1,6 @@
+         import torch
+        +import datetime
+         import os
+         def train(net):
+        -    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        +    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+             model = torch.nn.DataParallel(net).to(device)
+        @@ -8,2 +9,8 @@
+         if __name__ == "__main__":
+        +    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +        use_cuda = torch.cuda.is_available()
+        +        if use_cuda:
+        +            torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                             timeout=datetime.timedelta(hours=1))
+             train(net)
+        """),  # noqa: E501
     ("DF303", "a wrapper without a name", """
         import torch
         def train(args, model):
@@ -516,10 +545,20 @@ REPORTED = [
             torch.distributed.init_process_group('gloo')
             return fit(torch.nn.DataParallel(model))
         """),
-    ("DF201", "a card goes by its number", """
+    ("DF201", "two cards go by their numbers", """
         import torch
         def train(net):
             model = torch.nn.DataParallel(net).to("cuda:0")
+            other.to("cuda:1")
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        if __name__ == "__main__":
+            train(net)
+        """),
+    ("DF201", "the number of a card is computed", """
+        import torch
+        def train(net):
+            model = torch.nn.DataParallel(net).to(f"cuda:{number}")
             for batch in torch.utils.data.DataLoader(data):
                 model(batch).backward()
         if __name__ == "__main__":

@@ -6,8 +6,8 @@ At run time  Under a launcher every process trains the whole set on its own, on 
              torch advises against it.
 Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)
 Fix          The set-up of a process group goes behind the arguments and the choice of the device,
-             or where the program starts. DF301, DF401 and DF505 do the rest. Reported only where a
-             card is named by its number.
+             or where the program starts; "cuda:0" becomes the card of each rank. DF301, DF401 and
+             DF505 do the rest. Reported only where several cards are named by their numbers.
 Fix safety   Safe: without a launcher the variables are absent and nothing changes.
 Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 """
@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..editing.edits import Edit, Import, Insert
+from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import (
     READ_RANK,
@@ -95,14 +95,17 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for module in program.modules[1:]
         for stmt in module.nodes(ast.Assign)
     )
-    if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules)):
+    if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules[1:])):
+        return ()
+    cards = cards_by_number(script)
+    if cards is None:
         return ()
     one_card_each = [
         Insert(stmt, f"if torch.distributed.is_initialized():\n    {names} = 1", "after")
         for stmt in counts
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
-    return (start, *one_card_each, Import("os"), Import("torch"), needed)
+    return (start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
 
 
 def names_card_by_number(module: Module) -> bool:
@@ -110,6 +113,28 @@ def names_card_by_number(module: Module) -> bool:
     return any(
         isinstance(node.value, str) and node.value.startswith("cuda:")
         for node in module.nodes(ast.Constant)
+    )
+
+
+def cards_by_number(module: Module) -> tuple[Edit, ...] | None:
+    """Edits that give each rank its own card where ``"cuda:0"`` names that of a lone process.
+
+    None where several cards are named, or a name is part of a longer text.
+    """
+    named = [
+        node
+        for node in module.nodes(ast.Constant)
+        if isinstance(node.value, str) and node.value.startswith("cuda:")
+    ]
+    numbers = {node.value for node in named}
+    parents = [module.parents[node] for node in named]
+    if len(numbers) > 1 or any(isinstance(up, ast.JoinedStr | ast.Expr) for up in parents):
+        return None
+    if any(not str(text).removeprefix("cuda:").isdigit() for text in numbers):
+        return None
+    return tuple(
+        Rewrite(node, f"f\"cuda:{{os.environ.get('LOCAL_RANK', {str(node.value)[5:]})}}\"")
+        for node in named
     )
 
 

@@ -10,7 +10,8 @@ Source       transformers.PreTrainedModel.post_init
 """
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Set
 
 from ..analysis.program import Program
 from ..analysis.vendored import has_own
@@ -25,11 +26,20 @@ ANYWHERE = True
 MAX_DEPTH = 5  # classes of the program between a class and transformers'
 
 
+Classes = dict[str, list[tuple[Module, ast.ClassDef]]]
+
+
 def findings(program: Program) -> Iterator[Finding]:
+    calling = [m for m in program.modules if m.calls_to("init_weights")]
+    if not calling:
+        return
+    classes: Classes = defaultdict(list)
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef):
-            if not is_model(program, module, owner):
-                continue
+            classes[owner.name].append((module, owner))
+    own = {module for module in program.modules if has_own(program, module, "transformers")}
+    for module in calling:
+        for owner in module.nodes(ast.ClassDef):
             methods = {f.name: f for f in owner.body if isinstance(f, ast.FunctionDef)}
             constructor = methods.get("__init__")
             if constructor is None or {"init_weights", "post_init"} & methods.keys():
@@ -38,21 +48,27 @@ def findings(program: Program) -> Iterator[Finding]:
             call = calls.get("self.init_weights")
             if call is None or "self.post_init" in calls or call.args or call.keywords:
                 continue
+            if not is_model(classes, own, module, owner):
+                continue
             because = f"{owner.name} calls self.init_weights() and not self.post_init()"
             yield Finding(module, call, because, (Rewrite(call.func, "self.post_init"),))
 
 
-def is_model(program: Program, module: Module, owner: ast.ClassDef, depth: int = 0) -> bool:
-    """Whether a class derives from a model of the installed transformers."""
+def is_model(
+    classes: Classes, own: Set[Module], module: Module, owner: ast.ClassDef, depth: int = 0
+) -> bool:
+    """Whether a class derives from a model of the installed transformers.
+
+    ``own``: modules whose transformers is a local copy.
+    """
     for base in owner.bases:
         name = module.dotted(base)
-        is_library = name.startswith("transformers.") and name.endswith("Model")
-        is_library |= name.startswith("transformers.") and "For" in name
-        if is_library and not has_own(program, module, "transformers"):
+        is_library = name.startswith("transformers.") and (name.endswith("Model") or "For" in name)
+        if is_library and module not in own:
             return True
-        for where in program.modules:
-            for other in where.nodes(ast.ClassDef):
-                is_base = other.name == module.last_name(base) and other is not owner
-                if is_base and depth < MAX_DEPTH and is_model(program, where, other, depth + 1):
-                    return True
+        if depth < MAX_DEPTH and any(
+            other is not owner and is_model(classes, own, where, other, depth + 1)
+            for where, other in classes.get(module.last_name(base), ())
+        ):
+            return True
     return False
