@@ -98,6 +98,75 @@ def test_what_every_rank_has_for_itself_is_left_alone(code: str, text: str) -> N
 
 
 FIX = [
+    ("DF602", "a file that a callee writes and all ranks score", """
+        import torch
+        def write(rows, path):
+            with open(path, "w") as file:
+                file.write(str(rows))
+        def main(rows):
+            path = "rows.txt"
+            write(rows, path)
+            print(score(path))
+            other = "other.txt"
+            write(rows, other)
+        main(rows)
+        """, """
+        @@ -1,5 +1,11 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         def write(rows, path):
+        -    with open(path, "w") as file:
+        -        file.write(str(rows))
+        +    if is_main_process():
+        +        with open(path, "w") as file:
+        +            file.write(str(rows))
+         def main(rows):
+        @@ -7,2 +13,4 @@
+             write(rows, path)
+        +    if torch.distributed.is_initialized():
+        +        torch.distributed.barrier()  # rank 0 may still be writing
+             print(score(path))
+        """),
+    ("DF505", "named tuples of a class inside the function", """
+        import collections
+        import torch
+        def evaluate(model, data):
+            Result = collections.namedtuple("Result", ["index", "score"])
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            model.eval()
+            results = []
+            for x in loader:
+                out = model(x)
+                for i in range(len(out)):
+                    results.append(Result(index=i, score=out[i].item()))
+            return results
+        def main(model):
+            torch.distributed.init_process_group("gloo", timeout=t)
+            for x in torch.utils.data.DataLoader(train):
+                model(x).backward()
+            evaluate(model, data)
+        main(model)
+        """, """
+        @@ -2,5 +2,25 @@
+         import torch
+        +
+        +
+        +def shard_of_batches(dataset, batch_size): ...
+        +
+        +
+        +def gathered(value): ...
+         def evaluate(model, data):
+             Result = collections.namedtuple("Result", ["index", "score"])
+        -    loader = torch.utils.data.DataLoader(data, batch_size=4)
+        +    loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=None if not torch.distributed.is_initialized() else shard_of_batches(data, 4))
+             model.eval()
+        @@ -11,2 +31,3 @@
+                     results.append(Result(index=i, score=out[i].item()))
+        +    results = [Result(*each) for each in gathered([tuple(each) for each in results])]
+             return results
+        """),  # noqa: E501
     ("DF601", "a file that is opened for the checkpoint alone", """
         import torch
         with open(path, "wb") as file:
@@ -173,6 +242,26 @@ def test_it_is_repaired_exactly_like_this(code: str, text: str, diff: str) -> No
 
 
 REPORTED = [
+    ("DF505", "objects of a class inside the function", """
+        import torch
+        def evaluate(model, data):
+            class Result:
+                def __init__(self, score):
+                    self.score = score
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            model.eval()
+            results = []
+            for x in loader:
+                result = Result(model(x))
+                results.append(result)
+            return results
+        def main(model):
+            torch.distributed.init_process_group("gloo", timeout=t)
+            for x in torch.utils.data.DataLoader(train):
+                model(x).backward()
+            evaluate(model, data)
+        main(model)
+        """),
     ("DF601", "the weights may have to be collected from all ranks", """
         import torch
         model.save_pretrained("out", state_dict=accelerator.get_state_dict(model))

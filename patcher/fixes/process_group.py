@@ -198,12 +198,39 @@ def evaluation_share(
     if any(e.module is not module for e in users) or is_used_elsewhere(module, loader, users):
         return None
     sampler = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
-    gather = [
-        Insert(e.loop, "\n".join(f"{name} = gathered({name})" for name in e.accumulators), "after")
-        for e in users
-        if e.accumulators
-    ]
+    gather: list[Edit] = []
+    for each in users:
+        lines = [gathering_line(each, name) for name in each.accumulators or ()]
+        if not all(lines):
+            return None
+        gather.append(Insert(each.loop, "\n".join(lines), "after"))
     return sampler, (*gather, Define("shard_of_batches"), Define("gathered"))
+
+
+def gathering_line(evaluation: Evaluation, name: str) -> str:
+    """The line that gathers what all ranks accumulated; "" where it cannot be pickled.
+
+    Objects of a class that the function makes cannot, and named tuples of it go as plain ones.
+    """
+    module, function = evaluation.module, evaluation.function
+    local = {stmt.name for stmt in within([] if function is None else function.body, ast.ClassDef)}
+    for call in within(evaluation.loop.body, ast.Call):
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.args):
+            continue
+        item = call.args[0]
+        if isinstance(item, ast.Name):
+            item = module.definition(item, call) or item
+        if module.text(call.func.value) != name or not isinstance(item, ast.Call):
+            continue
+        kind = module.text(item.func)
+        made = None if function is None else module.single_assignment(function, kind)
+        if isinstance(made, ast.Call) and module.last_name(made.func) == "namedtuple":
+            return (
+                f"{name} = [{kind}(*each) for each in gathered([tuple(each) for each in {name}])]"
+            )
+        if kind in local:
+            return ""
+    return f"{name} = gathered({name})"
 
 
 def is_rebound_before_loader(loader: Loader, value: ast.expr) -> bool:

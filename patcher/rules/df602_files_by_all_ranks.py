@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.call_graph import reachable_functions
+from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANK_NAMES,
@@ -77,6 +78,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             if everyone_writes(program, module, call):
                 yield from single_writer(program, module, call)
+                yield from callers_that_read(program, module, call, path)
         yield from log_handlers(program, module)
 
 
@@ -167,6 +169,27 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         yield Finding(module, call, because, (*only_on_main(stmt), *barrier))
         return
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
+
+
+def callers_that_read(
+    program: Program, module: Module, call: ast.Call, path: ast.expr
+) -> Iterator[Finding]:
+    """Calls of the function that writes, behind which all ranks use the path that they passed."""
+    function = module.function(call)
+    if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
+        return
+    for where, caller in program.callers(function):
+        passed = argument_for_parameter(module, function, caller, path.id)
+        if not isinstance(passed, ast.Name):
+            continue
+        stmt = where.statement(caller)
+        block = where.body(stmt)
+        later = block[block.index(stmt) + 1 :]
+        reads = [n for n in names_within(later, {passed.id}) if isinstance(n.ctx, ast.Load)]
+        waits = bool(later) and any(is_inside(b, later[0]) for b in where.calls_to("barrier"))
+        if reads and not waits and in_lock_step(program, where, stmt):
+            because = f"rank 0 alone writes {passed.id} in {function.name}(), and all ranks use it"
+            yield Finding(where, caller, because, (Insert(stmt, WAIT, "after"), Import("torch")))
 
 
 def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
