@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,8 @@ def interrupted(script: Path) -> dict[str, str]:
 
 def test_patch_says_what_it_finishes_and_a_dry_run_only_that_it_has_to(script: Path) -> None:
     before = interrupted(script)
+    mode = (script.parent / journal.NAME).stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600, "it holds the sources"
     dry = run("patch", "--dry-run", *SELECT, script)
     assert "a patch was interrupted; without --dry-run, patch finishes it" in dry.stderr
     assert contents(script.parent) == before

@@ -71,7 +71,9 @@ class Journal:
             for one in self.replacements
         ]
         partial = self.folder / f"{NAME}.part"
-        partial.write_text(json.dumps({"ready": self.ready, "files": rows}, indent=2) + "\n")
+        text = json.dumps({"ready": self.ready, "files": rows}, indent=2) + "\n"
+        partial.touch(0o600)  # it holds sources, which others may not be allowed to read
+        partial.write_text(text)
         partial.replace(self.folder / NAME)
 
     def remove(self) -> None:

@@ -43,8 +43,8 @@ def write_together(folder: Path, contents: list[tuple[Path, bytes]]) -> None:
         Journal(folder, ready=False, replacements=tuple(steps)).write()
         for index, (target, data) in enumerate(contents):
             current, staged = target, steps[index].staged
-            with staged.open("xb") as file:
-                file.write(data)
+            staged.touch(0o600, exist_ok=False)
+            staged.write_bytes(data)
             if not copy_metadata(target, staged):
                 steps[index] = replace(steps[index], in_place=True)
         current = folder / NAME
