@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,19 @@ def test_the_command_tells_what_the_audit_says(
     assert re.fullmatch(
         rf"audit: {script}:\d+: O4 violated: the sampler never learns the epoch: .*", told
     )
+
+
+def test_json_holds_the_audit_and_the_diff(script: Path) -> None:
+    script.write_text(GOOD["ddp"].replace("        sampler.set_epoch(epoch)\n", ""))
+    done = run("patch", "--dry-run", "--json", "--ignore", "DF402", script)
+    (one,) = json.loads(done.stdout)["scripts"]
+    assert json.loads(done.stdout)["failures"] == []
+    assert (one["path"], one["files"]) == (str(script), [str(script)])
+    assert [(each["obligation"], each["answer"]) for each in one["audit"]] == [("O4", "violated")]
+    assert one["diff"].startswith("--- a/")
+    assert one["findings_before"] > len(one["findings_after"])
+    refused = run("patch", "--json", "-", stdin=b"")
+    assert (refused.exit_code, refused.stdout) == (2, "")
 
 
 LINES = [

@@ -135,6 +135,12 @@ def check(
     help="Add `# ddpfix: CODE` comments to lines with remaining findings, also in refused scripts; "
     "remove outdated ones.",
 )
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print what was changed, what is left and what the audit says as JSON.",
+)
 @click.pass_context
 def patch(
     ctx: click.Context,
@@ -146,6 +152,7 @@ def patch(
     wanted: Sequence[str],
     unwanted: Sequence[str],
     mark: bool,
+    as_json: bool,
     **common: Any,
 ) -> None:
     """Repair scripts with the smallest diff, or leave them unchanged and say why.
@@ -171,6 +178,7 @@ def patch(
                 mark=mark,
                 may_suggest=not capabilities and not unwanted,
                 data=sys.stdin.buffer.read() if request.from_stdin else None,
+                as_json=as_json,
             )
         )
     )

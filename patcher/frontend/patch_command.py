@@ -24,6 +24,7 @@ from .checker import rules_with_codes
 from .config import Config
 from .diagnostics import diagnose
 from .output import concise, show_diff
+from .patch_report import patch_report
 from .request import Request
 
 
@@ -40,6 +41,7 @@ class PatchOptions:
     mark: bool
     may_suggest: bool  # that capabilities could be added
     data: bytes | None
+    as_json: bool = False
 
     @property
     def writes(self) -> bool:
@@ -53,6 +55,8 @@ def run_patch(options: PatchOptions) -> int:
     Raises InputError for paths that cannot be used.
     """
     request, data = options.request, options.data
+    if options.as_json and data is not None:
+        raise InputError("--json prints a report, and `-` the script: give the file instead of `-`")
     paths = [Path(path) for path in ([request.name] if request.from_stdin else request.files())]
     for line in interrupted(paths, options):
         click.echo(line, err=True)
@@ -67,7 +71,9 @@ def run_patch(options: PatchOptions) -> int:
         marks = mark_changes(paths, request.codes, texts)
         if marks and options.writes:
             failures += write_marks(marks, paths)
-    if options.dry_run or options.diff:
+    if options.as_json:
+        click.echo(patch_report(patches, failures))
+    elif options.dry_run or options.diff:
         show_diff("".join(change.diff() for change in (*changes, *marks)))
     elif data is not None and not failures:
         failures += write_to_stdout(paths[0], data, [*changes, *marks])
