@@ -1,4 +1,4 @@
-"""docs/first-hour.md: its commands, in a scratch repository, and the lines that it shows of them."""
+"""docs/first-hour.md: its commands, in a scratch repository, and the lines that it shows."""
 
 from __future__ import annotations
 

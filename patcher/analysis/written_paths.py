@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
-from ..source.tree import argument, below, parameters, within
+from ..source.tree import argument, below, children, parameters, within
 from .loaders import argument_for_parameter
 from .program import Program
 from .rank_reach import Role, value_for_role
 
 MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
 UNIQUE = ("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory")
+# Calls and methods whose text is made of their arguments' or their object's text.
+TEXT_CALLS = frozenset(
+    (
+        *("join", "joinpath", "format", "str", "repr", "fspath", "Path", "PurePath", "PosixPath"),
+        *("abspath", "realpath", "normpath", "expanduser", "dirname", "resolve", "absolute"),
+        *("with_suffix", "with_name", "with_stem", "replace", "strip", "rstrip", "zfill", "open"),
+    )
+)
 MAX_DEPTH = 4  # names that stand for names
 
 
@@ -55,7 +64,7 @@ def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0)
     """Whether a path differs between ranks, so that each of them writes a file of its own."""
     if depth > MAX_DEPTH:
         return False
-    for node in below(path):
+    for node in parts_of_text(module, path):
         if isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE:
             return True
         if not isinstance(node, ast.expr) or isinstance(node, ast.IfExp):
@@ -74,6 +83,32 @@ def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0)
         ):
             return True
     return False
+
+
+def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
+    """The expressions whose text is part of a path's: not what else made a value in it.
+
+    The score in a checkpoint's name comes from a model that was wrapped for a rank's card, and says
+    nothing of the rank.
+    """
+    yield path
+    parts: Sequence[ast.AST] = ()
+    match path:
+        case ast.Call(func=ast.Attribute(value=ast.expr() as owner)) if _makes_text(module, path):
+            parts = (owner, *path.args, *(word.value for word in path.keywords))
+        case ast.Call() if _makes_text(module, path):
+            parts = (*path.args, *(word.value for word in path.keywords))
+        case ast.JoinedStr() | ast.FormattedValue() | ast.BinOp() | ast.Tuple() | ast.List():
+            parts = list(children(path))
+        case ast.Starred() | ast.NamedExpr() | ast.IfExp():
+            parts = list(children(path))
+    for part in parts:
+        if isinstance(part, ast.expr):
+            yield from parts_of_text(module, part)
+
+
+def _makes_text(module: Module, call: ast.Call) -> bool:
+    return module.last_name(call.func) in TEXT_CALLS
 
 
 def is_given_rank(module: Module, name: ast.Name) -> bool:

@@ -77,6 +77,12 @@ EVIDENCE = [
         if args.local_rank in [-1, 0]:
             torch.save(m, path)
         """, 3, "W", "written in place"),
+    ("DF601", "a name with the score of a model that is wrapped for a rank's card", """
+        import torch
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank])
+        score = evaluate(args, model)
+        torch.save(m, "best-{}.pt".format(score))
+        """, 4, "E", "every rank writes it"),
     ("DF606", "the arguments", """
         import torch
         args = parser.parse_args()
