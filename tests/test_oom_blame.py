@@ -140,10 +140,10 @@ def test_a_logged_one_and_another_exception_is_one_attempt_and_nothing_learned(
     place = Place(tmp_path)
     text = f"import sys\nsys.stderr.write({raised(MEMORY)!r})\nraise KeyError('label')\n"
     place.script.write_text(text)
-    done = place.launch("out", "--backend", "direct")
+    done = place.launch("out", "--processes", "1")
     assert (done.status, len(done.attempts)) == (1, 1)
     assert not done.record["failure"]["out_of_memory"]
-    assert "KeyError: 'label'" in done.talk
+    assert "The run failed first: KeyError: 'label'" in done.talk
     assert not (tmp_path / "state" / "ddpfix" / "memory").exists()
 
 

@@ -113,8 +113,11 @@ def first_failure(
     # written any.
     unknown = [each for each in tracebacks if each.rank is None or rank is None]
     others = unknown if ended_itself else []
+    # One that the script caught ended nothing, if there is another one.
+    caught = [each for each in tracebacks if each.out_of_memory and each not in ooms]
+    likely = [each for each in [*own, *others] if each not in caught]
     # An OOM first: it is never a consequence of another rank's failure.
-    first = next(iter([*ooms, *own, *others]), None)
+    first = next(iter([*ooms, *likely, *own, *others]), None)
     if first is None:
         return RunFailure(
             rank, how, out_of_memory=ended_itself and _says_oom(text, rank, recovered)
