@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from typing import Any
 
 OUT_OF_MEMORY = re.compile(
@@ -20,6 +21,15 @@ process group (torch/distributed/distributed_c10d.py, _distributed_excepthook)."
 
 TAIL = 1 << 20
 """Bytes of each stream that are kept for the search for tracebacks."""
+_LONGEST_LINE = 1 << 16
+"""Bytes of a line that are kept, its last ones: a line has no end where a script writes none."""
+_MOST_READ = 1 << 13
+"""Bytes of a chunk that are read for steps and losses, its last ones: a run that writes more at
+once would be slowed down by its reader."""
+_SHOWN_PROGRESS = 1 << 12
+"""Bytes of a line that are searched for a progress bar and a loss, its last ones."""
+_OOM_WORDS = (b"OutOfMemoryError", b"out of memory", b"_ALLOC_FAILED")
+"""One of these is in every match of OUT_OF_MEMORY."""
 MAX_LOSSES = 1000
 """The most losses that are kept; beyond it every second one is dropped."""
 
@@ -27,6 +37,30 @@ _LINE = re.compile(rb"[\r\n]+")
 # As tqdm draws it: "epoch 0:  45%|####      | 9/20 [00:12<00:15,  1.31s/it, loss=0.69]".
 _BAR = re.compile(rb"\d+%\|.*?\|\s*(\d+)/(\d+) \[")
 _LOSS = re.compile(rb"\bloss\W{1,4}(\d+\.?\d*(?:[eE][-+]?\d+)?)")
+
+
+class _Tail:
+    """The last lines of a stream, about TAIL bytes, with the rank that wrote them."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[int | None, bytes]] = deque()
+        self._size = 0
+
+    def add(self, rank: int | None, lines: bytes) -> None:
+        """Add whole lines of one rank, and drop the oldest."""
+        self._blocks.append((rank, lines[-TAIL:]))
+        self._size += len(self._blocks[-1][1])
+        while self._size - len(self._blocks[0][1]) >= TAIL:
+            self._size -= len(self._blocks.popleft()[1])
+
+    def text(self) -> bytes:
+        """All lines, each with its rank before it if that is known."""
+        return b"".join(
+            _with_rank(rank, line)
+            for rank, lines in self._blocks
+            for line in _LINE.split(lines)
+            if line
+        )
 
 
 class OutputMonitor:
@@ -51,19 +85,26 @@ class OutputMonitor:
         self.units: dict[int, tuple[int, float]] = {}
         self._positions: dict[int | None, tuple[int, int]] = {}
         self._passes: dict[tuple[int | None, int], tuple[int, float, int]] = {}
-        self._tails = {1: bytearray(), 2: bytearray()}
+        self._tails = {number: _Tail() for number in (1, 2)}
         self._lines: dict[tuple[int, int | None], bytes] = {}
         self._every, self._skipped = 1, 0
 
     def take(self, stream: int, chunk: bytes, rank: int | None = None) -> None:
         """Read a chunk of stream 1 or 2, written by this rank if known."""
         self.last_output = time.monotonic()
-        *whole, rest = _LINE.split(self._lines.get((stream, rank), b"") + chunk)
-        self._lines[stream, rank] = rest[-TAIL:]
-        for line in whole:
-            self._tails[stream] += _with_rank(rank, line)
-            self._read_line(line, rank)
-        del self._tails[stream][:-TAIL]
+        begun = self._lines.get((stream, rank), b"")
+        end = 1 + max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
+        if not end:
+            self._lines[stream, rank] = (begun + chunk)[-_LONGEST_LINE:]
+            return
+        whole = begun + chunk[:end]
+        self._lines[stream, rank] = chunk[end:][-_LONGEST_LINE:]
+        self._tails[stream].add(rank, whole)
+        full = any(word in whole for word in _OOM_WORDS)
+        if full or b"%|" in whole or b"loss" in whole:
+            part = whole if full else whole[-_MOST_READ:]
+            for line in part.replace(b"\r", b"\n").split(b"\n"):
+                self._read_line(line, rank)
 
     def end(self) -> None:
         """Read the lines that have not ended, as the last step of a progress bar has not."""
@@ -75,10 +116,10 @@ class OutputMonitor:
 
         Standard error comes first: it has the tracebacks.
         """
-        streams = {2: bytes(self._tails[2]), 1: bytes(self._tails[1])}
+        texts = {number: self._tails[number].text() for number in (2, 1)}
         for (stream, rank), rest in self._lines.items():
-            streams[stream] += _with_rank(rank, rest)
-        return b"".join(streams.values())
+            texts[stream] += _with_rank(rank, rest)
+        return b"".join(texts.values())
 
     def facts(self) -> dict[str, Any]:
         """Facts for the run's record."""
@@ -93,11 +134,13 @@ class OutputMonitor:
         }
 
     def _read_line(self, line: bytes, rank: int | None) -> None:
-        if OUT_OF_MEMORY.search(line):
+        if any(word in line for word in _OOM_WORDS) and OUT_OF_MEMORY.search(line):
             self.out_of_memory = self.out_of_memory or _UNCAUGHT.match(line) is not None
             self._full.add(rank)
             self.recovered.discard(rank)
-        bar, loss = _BAR.search(line), _LOSS.search(line)
+        line = line[-_SHOWN_PROGRESS:]
+        bar = _BAR.search(line) if b"%|" in line else None
+        loss = _LOSS.search(line) if b"loss" in line else None
         if bar:
             # At its end a process may draw the bar once more where it was.
             moved = self._positions.get(rank) != (position := (int(bar[1]), int(bar[2])))

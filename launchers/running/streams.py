@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import socket
 import struct
 import sys
 
-_CHUNK = 1 << 16  # bytes
+_CHUNK = 1 << 18  # bytes
+_BUFFER = 1 << 20  # bytes that writers can be ahead; the system may allow less
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): process, user, group
 
 
@@ -16,6 +19,8 @@ class Pipe:
 
     def __init__(self) -> None:
         self._ours, self.theirs = os.pipe()
+        with contextlib.suppress(AttributeError, OSError):  # Linux, within the user's limits
+            fcntl.fcntl(self._ours, fcntl.F_SETPIPE_SZ, _BUFFER)
 
     def fileno(self) -> int:
         """The end to read from, for a selector."""
@@ -39,6 +44,7 @@ class SocketStreams:
 
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
         if sys.platform.startswith("linux"):
             self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.theirs = theirs.detach()
