@@ -83,6 +83,7 @@ def test_a_rule_is_added_by_this_page_alone(tmp_path: Path) -> None:
     repaired = copy.run("-m", "ddpfix", "patch", "--diff", "--unsafe-fixes", str(script))
     added = [line for line in repaired.stdout.splitlines() if re.match(r"[-+](?![-+])", line)]
     assert added == ["+    model.train()"], repaired.stderr
+    copy.run("-m", "ddpfix", "patch", "--unsafe-fixes", str(script))
     assert copy.run("-m", "ddpfix", "check", str(script)).returncode == 0
 
 

@@ -86,7 +86,7 @@ def test_a_clean_script_is_silent(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text("import torch\n")
     result = run("check", path)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "0 findings in 1 file\n")
 
 
 def test_dry_run_prints_the_diff_and_writes_nothing(script: Path) -> None:
@@ -105,7 +105,7 @@ def test_patch_once_is_patch_twice_and_check_is_silent(family: Path) -> None:
     assert (second.exit_code, second.stdout, second.stderr) == (0, "", "")
     assert family.read_bytes() == text
     check = run("check", family.parent)
-    assert (check.exit_code, check.stdout, check.stderr) == (0, "", "")
+    assert (check.exit_code, check.stdout, check.stderr) == (0, "", "0 findings in 2 files\n")
 
 
 def test_a_refusal_names_what_stands_in_the_way(family: Path) -> None:

@@ -9,10 +9,13 @@ import ast
 from typing import Literal
 
 from ...record import record
+from ..source.module import Module
 
 
 class RefusedError(Exception):
-    """An edit cannot be applied."""
+    """An edit cannot be applied; lines in its text are those of ``module``, where it is known."""
+
+    module: Module | None = None
 
 
 @record

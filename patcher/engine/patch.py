@@ -6,13 +6,12 @@ the audit finds nothing in it that it breaks.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
 from ...record import record
-from ..analysis.load import read_program
+from ..analysis.load import SourceReader, read_program, read_source
 from ..analysis.program import Program
 from ..audit.verdict import AuditVerdict
 from ..capabilities import Capability
@@ -24,6 +23,8 @@ from ..source.files import Source, folder_of
 from ..source.replacement import replace_all
 from .audited import judge_result
 from .check import check, select_rules
+from .diffs import unified_diff
+from .disk_lines import place_on_disk, text_on_disk
 from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
 
@@ -44,15 +45,16 @@ class FileChange:
 
     def diff(self) -> str:
         """A unified diff, empty when nothing changed."""
-        path = self.source.name
-        return "".join(
-            difflib.unified_diff(
-                self.source.text.splitlines(keepends=True),
-                self.text.splitlines(keepends=True),
-                f"a/{path}",
-                f"b/{path}",
-            )
-        )
+        return unified_diff(self.source.name, self.source.text, self.text)
+
+    def diff_data(self) -> bytes:
+        """The diff in the file's own encoding, as git apply and patch need it."""
+        mark = "\ufeff" if self.source.bom else ""
+        text = unified_diff(self.source.name, mark + self.source.text, mark + self.text)
+        try:
+            return text.encode(self.source.encoding, "surrogateescape")
+        except UnicodeError:  # of the file's name, or of new text
+            return text.encode(errors="surrogateescape")
 
 
 @record
@@ -60,6 +62,7 @@ class Patch:
     """The result of patching a script; nothing is written until ``write`` is called."""
 
     path: Path
+    original: Program  # as it was read
     findings_before: tuple[Finding, ...]  # in the script as it was
     findings_after: tuple[Finding, ...]  # in the result
     changes: tuple[FileChange, ...]
@@ -94,10 +97,12 @@ def patch(
     exact: bool = False,
     data: bytes | None = None,
     capabilities: Sequence[Capability] = (),
+    look: SourceReader = read_source,
 ) -> Patch:
     """Patch the script ``path`` and the modules of its folder that it imports. Writes nothing.
 
-    ``select`` and ``ignore`` are prefixes of rule codes; ``data`` replaces the file's bytes.
+    ``select`` and ``ignore`` are prefixes of rule codes; ``data`` replaces the file's bytes, and
+    ``look`` reads the modules.
     ``exact``: ranks train on one process's batches, in its order; refused where the analysis
     cannot prove how. ``capabilities`` are added after the repairs, each whole or not at all. The
     whole patch is refused when errors of any rule would be left, or an edit cannot be carried out.
@@ -105,13 +110,13 @@ def patch(
     """
     rules = select_rules(all_rules(), select, ignore)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    original = read_program(str(path), data)
+    original = read_program(str(path), data, look)
     findings_before = tuple(check(original, rules))
     findings_after = findings_before
     texts: dict[str, str] = {}
 
     def refuse(reason: str) -> Patch:
-        return Patch(path, findings_before, findings_after, (), reason)
+        return Patch(path, original, findings_before, findings_after, (), reason)
 
     if any(finding.edits for finding in findings_before) and (
         reason := reason_not_to_begin(original)
@@ -128,12 +133,14 @@ def patch(
             program = apply_round(program, fixable, texts)
             findings_after = tuple(check(program, rules))
         else:
-            return refuse(undoing_text(fixable))
+            return refuse(undoing_text(original, fixable))
         repaired = program
         if exact:
             program = apply_rounds(program, weight_losses, texts)
     except RefusedError as error:
-        return refuse(f"not patched: {error}")
+        where = error.module
+        reason = str(error) if where is None else text_on_disk(original, where, str(error))
+        return refuse(f"not patched: {reason}")
     lacking: list[Finding] = []
     for capability in capabilities:
         program, texts, reasons = add_capability(program, capability, rules, allowed, texts)
@@ -146,7 +153,9 @@ def patch(
     reason, verdicts = judge_result(original, program) if changes else ("", ())
     if reason:
         return refuse(reason)
-    return Patch(path, findings_before, findings_after, changes, "", tuple(lacking), verdicts)
+    return Patch(
+        path, original, findings_before, findings_after, changes, "", tuple(lacking), verdicts
+    )
 
 
 def file_changes(before: Program, texts: Mapping[str, str]) -> tuple[FileChange, ...]:
@@ -176,25 +185,26 @@ def reason_to_refuse(
         if errors:
             codes = " and ".join(dict.fromkeys(finding.code for finding in errors))
             return (
-                refusal_text("errors would be left", errors)
+                refusal_text(before, "errors would be left", errors)
                 + f"; repair by hand what `ddpfix explain` says of {codes}, and patch again"
             )
     return ""
 
 
-def undoing_text(findings: Sequence[Finding]) -> str:
+def undoing_text(original: Program, findings: Sequence[Finding]) -> str:
     """The refusal for edits that other edits undo, in every round again."""
     codes = ",".join(sorted({finding.code for finding in findings}))
     return refusal_text(
+        original,
         "what is repaired here comes back in the next round, which is a defect of ddpfix; "
         f"`--ignore {codes}` repairs all else and leaves this to you",
         findings,
     )
 
 
-def refusal_text(text: str, findings: Sequence[Finding]) -> str:
-    """A refusal that names the findings that cause it."""
-    places = ", ".join(f"{f.code} line {f.line} ({f.because})" for f in findings[:4])
+def refusal_text(original: Program, text: str, findings: Sequence[Finding]) -> str:
+    """A refusal that names the findings that cause it, at their lines on the disk."""
+    places = "; ".join(place_on_disk(original, finding) for finding in findings[:4])
     return f"not patched: {text}: {places}"
 
 

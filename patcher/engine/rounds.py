@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable
 
 from ..analysis.program import Program
-from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite, Unwrap
+from ..editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ..findings import Finding
 from ..source.files import Source
 from ..source.module import Module
@@ -38,7 +38,11 @@ def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]
             modules.append(Module(module.source))  # its facts are those of another program
             continue
         source = module.source
-        text = apply_edits(module, edits)
+        try:
+            text = apply_edits(module, edits)
+        except RefusedError as error:
+            error.module = module
+            raise
         texts[source.name] = text
         modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
     return Program(modules[0], tuple(modules[1:]), program.roots, program.unread)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from .cache import Cache, open_cache
 from .checker import check_files, check_script, with_user_paths
-from .diagnostics import Diagnostic
+from .diagnostics import Diagnostic, printable
 from .output import FORMATS, statistics
 from .request import Request
+
+MAX_NAMES = 3  # of what is skipped, in the line at the end
 
 
 def check(
@@ -47,15 +49,30 @@ def check(
         print(text)
     for message in errors:
         print(f"ddpfix: {message}", file=sys.stderr)
-    if items:
-        serious = sum(item.severity == "E" for item in items)
-        fixable = sum(item.is_fixable for item in items)
-        print(
-            f"{len(items)} findings, {serious} of them errors; `ddpfix patch` edits {fixable}",
-            file=sys.stderr,
-        )
+    if len(errors) < len(results):
+        print(counts(items, len(results), len(errors), request.skipped), file=sys.stderr)
     fails = any(not item.is_note for item in items) and not exit_zero
     return 2 if errors else 1 if fails else 0
+
+
+def counts(items: Sequence[Diagnostic], files: int, unread: int, skipped: Sequence[str]) -> str:
+    """``3 findings in 2 files, 1 of them an error; …``, also where there are none."""
+    text = f"{number(len(items), 'finding')} in {number(files, 'file')}"
+    if items:
+        serious = sum(item.severity == "E" for item in items)
+        fixable = sum(item.is_repaired for item in items)
+        text += f", {serious} of them errors; `ddpfix patch` edits {fixable}"
+    if unread:
+        text += f"; {number(unread, 'file')} not checked"
+    if skipped:
+        more = f" and {len(skipped) - MAX_NAMES} more" if len(skipped) > MAX_NAMES else ""
+        text += f"; skipped: {', '.join(map(printable, skipped[:MAX_NAMES]))}{more}"
+    return text
+
+
+def number(count: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def distinct(items: Iterable[Diagnostic]) -> list[Diagnostic]:

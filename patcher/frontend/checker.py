@@ -15,7 +15,8 @@ from ...errors import InputError
 from ...record import record, replace
 from ..source.files import folder_of
 from .cache import NO_FINDINGS, Cache, CacheEntry, is_of_interest, mentions_library
-from .diagnostics import Diagnostic, diagnose
+from .diagnostics import Diagnostic, diagnose, own_mistake
+from .remedies import remedies
 
 if TYPE_CHECKING:
     from ..analysis.program import Program
@@ -128,12 +129,15 @@ def diagnostics(program: Program, codes: tuple[str, ...], folder: str) -> tuple[
     from ..engine.check import check
 
     script = program.script
+    findings = check(program, rules_with_codes(codes))
+    what_to_do = remedies(program, findings)
     return tuple(
         diagnose(
             finding,
             "" if finding.module is script else os.path.relpath(finding.module.source.name, folder),
+            what_to_do,
         )
-        for finding in check(program, rules_with_codes(codes))
+        for finding in findings
     )
 
 
@@ -178,4 +182,6 @@ def check_script(
         return CacheEntry(
             key, tuple(probes.items()), (), ": nested too deeply to be checked; split it"
         )
+    except Exception as error:  # a mistake of ours costs this file, and is not remembered
+        return CacheEntry("", (), (), own_mistake(error))
     return CacheEntry(key, tuple(probes.items()), found, "")

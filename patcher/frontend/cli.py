@@ -101,7 +101,7 @@ def check(
 @click.command()
 @common_options
 @click.option("--dry-run", is_flag=True, help="Print the diff; write nothing.")
-@click.option("--diff", is_flag=True, help="Write the files and print the diff.")
+@click.option("--diff", is_flag=True, help="Print the diff; write nothing, as --dry-run.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
     default=None,

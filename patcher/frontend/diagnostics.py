@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from functools import cache
 
 from ...record import record
 from ..findings import Finding
+from .remedies import REPAIRS, Remedies
 
 
 @record
@@ -23,6 +26,7 @@ class Diagnostic:
     title: str
     consequence: str
     remedy: str
+    is_repaired: bool = True  # where it has edits: whether patch carries them out
 
     @property
     def where(self) -> str:
@@ -45,7 +49,7 @@ def printable(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
+def diagnose(finding: Finding, path: str | None = None, remedies: Remedies = REPAIRS) -> Diagnostic:
     """Turn a finding into data; ``path`` replaces the name of its file."""
     assert finding.severity is not None
     assert finding.safety is not None
@@ -54,6 +58,7 @@ def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
     before = line[:start].decode(errors="ignore")
     title, consequence, fix = manual_of(finding.code)
     safety = finding.safety.value
+    remedy, is_repaired = remedies.get(safety, (fix, False))
     return Diagnostic(
         finding.module.source.name if path is None else path,
         number,
@@ -65,14 +70,20 @@ def diagnose(finding: Finding, path: str | None = None) -> Diagnostic:
         line.decode().strip(),
         title,
         consequence,
-        REMEDIES.get(safety, fix),
+        remedy,
+        is_repaired,
     )
 
 
-REMEDIES = {
-    "safe": "`ddpfix patch` repairs it",
-    "unsafe": "`ddpfix patch --unsafe-fixes` repairs it",
-}
+def own_mistake(error: Exception) -> str:
+    """What to print behind a file's name where ddpfix itself failed on it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
+    text = " ".join(str(error).split())
+    return (
+        f": ddpfix failed on it ({type(error).__name__} in {place}: {text}), the other files are "
+        "done; please report it with the file"
+    )
 
 
 @cache

@@ -11,20 +11,29 @@ from collections.abc import Iterator, Sequence
 
 from ...errors import InputError
 
+UNMENTIONED = {".git", "__pycache__"}
 SKIPPED = {"build", "dist", "node_modules", "site-packages", "__pycache__"}
 IGNORED = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
 
 
-def find_scripts(paths: Sequence[str], exclude: Sequence[str] = (), root: str = ".") -> list[str]:
+def find_scripts(
+    paths: Sequence[str],
+    exclude: Sequence[str] = (),
+    root: str = ".",
+    skipped: list[str] | None = None,
+) -> list[str]:
     """Files to check. ``exclude`` are patterns of names, or of paths relative to ``root``.
 
-    A path that is named itself is never excluded.
+    A path that is named itself is never excluded. ``skipped`` collects files and folders that are.
     Raises InputError for a folder without Python files.
     """
     result: list[str] = []
     for path in map(os.path.normpath, paths):
         if os.path.isdir(path):
-            files = list(walk(path, exclude, os.path.abspath(root), ignored_by_git(path)))
+            left_out: list[str] = []
+            files = list(walk(path, exclude, os.path.abspath(root), ignored_by_git(path), left_out))
+            if skipped is not None:
+                skipped += left_out
             if not files:
                 raise InputError(
                     f"{path}: no Python files in this folder; name a script or its folder"
@@ -35,8 +44,10 @@ def find_scripts(paths: Sequence[str], exclude: Sequence[str] = (), root: str = 
     return result
 
 
-def walk(folder: str, exclude: Sequence[str], root: str, ignored: set[str]) -> Iterator[str]:
-    """Python files below a folder, in order of their paths' parts."""
+def walk(
+    folder: str, exclude: Sequence[str], root: str, ignored: set[str], skipped: list[str]
+) -> Iterator[str]:
+    """Python files below a folder, in order of their paths' parts; collects what is skipped."""
     try:
         with os.scandir(folder) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)
@@ -44,15 +55,16 @@ def walk(folder: str, exclude: Sequence[str], root: str, ignored: set[str]) -> I
         raise InputError(f"{folder}: {error.strerror}; exclude it or make it readable") from error
     for entry in entries:
         path = os.path.normpath(entry.path)
-        if path in ignored or is_excluded(path, exclude, root):
+        is_folder = entry.is_dir(follow_symlinks=False)
+        hidden = is_folder and (entry.name in SKIPPED or entry.name.startswith("."))
+        if hidden or path in ignored or is_excluded(path, exclude, root):
+            if entry.name not in UNMENTIONED and (is_folder or entry.name.endswith(".py")):
+                skipped.append(path)
             continue
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name in SKIPPED or entry.name.startswith("."):
-                continue
-            if os.path.exists(os.path.join(path, ".git")):
-                yield from walk(path, exclude, root, ignored_by_git(path))
-            else:
-                yield from walk(path, exclude, root, ignored)
+        if is_folder:
+            nested = os.path.exists(os.path.join(path, ".git"))
+            inner = ignored_by_git(path) if nested else ignored
+            yield from walk(path, exclude, root, inner, skipped)
         elif entry.name.endswith(".py") and not entry.name.startswith(".") and is_script(entry):
             yield path
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .diagnostics import Diagnostic, printable
 from .severity import GITHUB_LEVELS, NAMES
+
+if TYPE_CHECKING:
+    from ..engine.patch import FileChange
 
 
 def concise(item: Diagnostic) -> str:
@@ -131,11 +134,14 @@ def statistics(items: Iterable[Diagnostic], output_format: str) -> str:
     )
 
 
-def show_diff(text: str) -> None:
-    """Print a diff, coloured on a terminal."""
+def show_diff(changes: Iterable[FileChange]) -> None:
+    """Print a diff, coloured on a terminal; elsewhere in the encodings of the files."""
     if not sys.stdout.isatty():
-        sys.stdout.write(text)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(b"".join(change.diff_data() for change in changes))
+        sys.stdout.buffer.flush()
         return
+    text = "".join(change.diff() for change in changes)
     from rich.console import Console
     from rich.syntax import Syntax
 

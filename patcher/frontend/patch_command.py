@@ -14,6 +14,7 @@ from ...record import record
 from ..analysis.load import read_program, read_source
 from ..capabilities import Capability
 from ..engine.check import check
+from ..engine.disk_lines import finding_on_disk
 from ..engine.marks import mark_lines
 from ..engine.patch import FileChange, Patch, patch
 from ..findings import Severity
@@ -22,7 +23,7 @@ from ..source.journal import finish_interrupted, is_interrupted
 from ..source.replacement import replace_all
 from .checker import rules_with_codes
 from .config import Config
-from .diagnostics import diagnose
+from .diagnostics import diagnose, own_mistake
 from .output import concise, show_diff
 from .patch_report import patch_report
 from .request import Request
@@ -46,7 +47,7 @@ class PatchOptions:
     @property
     def writes(self) -> bool:
         """Whether files are changed."""
-        return not self.dry_run and self.data is None
+        return not (self.dry_run or self.diff) and self.data is None
 
 
 def run_patch(options: PatchOptions) -> int:
@@ -74,7 +75,7 @@ def run_patch(options: PatchOptions) -> int:
     if options.as_json:
         click.echo(patch_report(patches, failures))
     elif options.dry_run or options.diff:
-        show_diff("".join(change.diff() for change in (*changes, *marks)))
+        show_diff(one_per_file([*changes, *marks]))
     elif data is not None and not failures:
         failures += write_to_stdout(paths[0], data, [*changes, *marks])
     for line in summary(patches, marks, options):
@@ -105,6 +106,12 @@ def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patc
     """
     patches: list[Patch] = []
     failures: list[str] = []
+    texts: dict[Path, bytes] = {}  # of files that would be written
+
+    def look(name: str) -> Source | None:
+        data = texts.get(real_path(Path(name)))
+        return read_source(name) if data is None else decode(name, data)
+
     for path in paths:
         try:
             one = patch(
@@ -113,20 +120,35 @@ def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patc
                 ignore=options.request.ignore,
                 unsafe=options.unsafe,
                 exact=options.exact,
-                data=options.data,
+                data=texts.get(real_path(path), options.data),
                 capabilities=options.capabilities,
+                look=look,
             )
             if one.refusal:
                 raise InputError(f"{path}: {one.refusal}")
             if options.writes:
                 one.write()
+            else:
+                texts |= {real_path(change.source.path): change.data for change in one.changes}
         except InputError as error:
             failures.append(str(error))
         except RecursionError:
             failures.append(f"{path}: nested too deeply to be patched; split it")
+        except Exception as error:  # a mistake of ours costs this file, and not the others
+            failures.append(f"{path}: not patched{own_mistake(error)}")
         else:
             patches.append(one)
     return patches, failures
+
+
+def one_per_file(changes: Sequence[FileChange]) -> list[FileChange]:
+    """The changes with those of one file together, from its text on the disk to the last one."""
+    merged: dict[Path, FileChange] = {}
+    for change in changes:
+        path = real_path(change.source.path)
+        first = merged.get(path, change)
+        merged[path] = FileChange(first.source, change.text)
+    return [*merged.values()]
 
 
 def summary(
@@ -134,14 +156,14 @@ def summary(
 ) -> Iterator[str]:
     """Lines on what was repaired, and what is left and why."""
     changed = [one for one in patches if one.changes]
-    verb = "would repair" if options.dry_run else "repaired"
+    verb = "would repair" if options.dry_run or options.diff else "repaired"
     for one in changed:
         codes = sorted({f.code for f in one.findings_before} - {f.code for f in one.findings_after})
         count = len(one.findings_before) - len(one.findings_after)
         yield f"{one.path}: {verb} {count} findings ({' '.join(codes)})"
     for one in patches:
         for finding in one.findings_after:
-            item = diagnose(finding)
+            item = diagnose(finding if options.writes else finding_on_disk(one.original, finding))
             if one.changes or not item.is_note:
                 yield f"left alone: {concise(item)}"
         for verdict in one.audit:
@@ -153,7 +175,7 @@ def summary(
     if changed and options.may_suggest:
         yield "`--with all` would add capabilities: `ddpfix capabilities` lists them"
     for change in marks:
-        yield f"{change.source.name}: marks {'to be ' * options.dry_run}brought up to date"
+        yield f"{change.source.name}: marks {'to be ' * (not options.writes)}brought up to date"
 
 
 def choose_capabilities(

@@ -31,6 +31,7 @@ class Request:
         if stdin_filename and not self.from_stdin:
             raise InputError("--stdin-filename names what `-` is: give `-` as the path")
         self.paths = paths
+        self.skipped: list[str] = []  # files and folders that ``files`` has left out
         self.name = stdin_filename or STDIN
         folder = common_folder([self.name] if self.from_stdin else paths)
         self.config = read_config(folder)
@@ -48,7 +49,9 @@ class Request:
     def files(self) -> list[str]:
         """Paths of the scripts. Raises InputError."""
         file = self.config.file
-        return find_scripts(self.paths, self.exclude, os.path.dirname(file) if file else ".")
+        root = os.path.dirname(file) if file else "."
+        self.skipped.clear()
+        return find_scripts(self.paths, self.exclude, root, self.skipped)
 
 
 def common_folder(paths: Iterable[str]) -> str:
