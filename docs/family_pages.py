@@ -173,7 +173,7 @@ def diff(change: Patch) -> str:
     text = change.diff()
     for each in change.changes:
         folder = f"{each.source.path.parent}/"
-        text = text.replace(folder, "").replace(folder.lstrip("/"), "")
+        text = text.replace(folder.lstrip("/"), "").replace(folder, "")
     return text
 
 

@@ -83,7 +83,13 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
             first = min(first, stmt, key=lambda s: s.lineno)
     args = next((name for where, _, name in program.parse_sites if where is module), "args")
     edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
-    yield Finding(module, call, "the back end is nccl whatever the machine has", tuple(edits))
+    because = "the back end is nccl whatever the machine has"
+    yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
+
+
+def severity_of(program: Program) -> Severity:
+    """An error where the script has a flag for machines without cards, which fails then."""
+    return Severity.ERROR if program.has_argument("no_cuda") else Severity.DEGRADED
 
 
 def is_cuda_device(module: Module, node: ast.expr) -> bool:
@@ -125,9 +131,8 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
                 edits.append(Rewrite(output, "", words[index + 1], before=True))
             else:
                 edits.append(Rewrite(words[index - 1], "", output, after=True))
-        yield Finding(
-            module, call, "device_ids names a card on a machine without one", tuple(edits)
-        )
+        because = "device_ids names a card on a machine without one"
+        yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
 
 
 def fixed_card(program: Program) -> Iterator[Finding]:
