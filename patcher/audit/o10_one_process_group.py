@@ -16,6 +16,7 @@ Source            torch.distributed.init_process_group, torch.multiprocessing.sp
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects import effects_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role
 from ..source.module import Module
@@ -64,7 +65,7 @@ def spawned(program: Program) -> Iterator[AuditVerdict]:
                 if (
                     found is not None
                     and isinstance(found[1], Function)
-                    and makes_group(program, found[0], found[1], frozenset())
+                    and makes_group(program, found[0], found[1], set())
                 ):
                     yield unknown(
                         module,
@@ -74,17 +75,16 @@ def spawned(program: Program) -> Iterator[AuditVerdict]:
                     )
 
 
-def makes_group(
-    program: Program, module: Module, function: Function, seen: frozenset[Function]
-) -> bool:
+def makes_group(program: Program, module: Module, function: Function, seen: set[Function]) -> bool:
     """Whether a function makes a process group, also through others."""
     if function in seen:
         return False
+    seen.add(function)
     for call in within(function.body, ast.Call):
         if module.last_name(call.func) == MAKE:
             return True
         for where, callee in callees(program, module, call):
-            if makes_group(program, where, callee, seen | {function}):
+            if makes_group(program, where, callee, seen):
                 return True
     return False
 
@@ -96,7 +96,9 @@ def in_order(program: Program) -> Iterator[AuditVerdict]:
     scopes: list[tuple[Module, list[ast.stmt]]] = [(script, script.tree.body)]
     scopes += [(m, f.body) for m in program.modules for f in m.all_functions]
     for module, body in scopes:
-        events = list(certain_events(program, module, body, frozenset()))
+        if not mentions_group(program, module, body):
+            continue
+        events = list(certain_events(program, module, body, set()))
         made: Event | None = None
         ended: Event | None = None
         if not any(kind == MAKE for kind, _, _ in events):
@@ -123,8 +125,21 @@ def in_order(program: Program) -> Iterator[AuditVerdict]:
                     )
 
 
+def mentions_group(program: Program, module: Module, body: list[ast.stmt]) -> bool:
+    """Whether statements make a process group, or functions do that they call."""
+    owner = module.parents[body[0]] if body else None
+    function = owner if isinstance(owner, Function) else None
+    if function is None and module is not program.script:
+        return False
+    return any(
+        isinstance(each.effect.node, ast.Call)
+        and each.effect.module.last_name(each.effect.node.func) == MAKE
+        for each in effects_of(program, function)
+    )
+
+
 def certain_events(
-    program: Program, module: Module, body: list[ast.stmt], seen: frozenset[Function]
+    program: Program, module: Module, body: list[ast.stmt], seen: set[Function]
 ) -> Iterator[Event]:
     """Makings, collectives and ends that another rank passes for certain, in order."""
     for call in sorted(within(body, ast.Call), key=lambda c: (c.end_lineno, c.end_col_offset)):
@@ -139,8 +154,9 @@ def certain_events(
             yield name, module, call
             continue
         for where, function in callees(program, module, call):
-            if function not in seen:
-                yield from certain_events(program, where, function.body, seen | {function})
+            if function not in seen:  # once: a chain of calls has as many ways as 2 ** n
+                seen.add(function)
+                yield from certain_events(program, where, function.body, seen)
 
 
 def is_guarded(module: Module, call: ast.Call) -> bool:
