@@ -253,11 +253,17 @@ def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> Mic
 
 
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
-    """Whether ``node`` is the accumulation; ``args.n`` counts as ``self.args.n``, too."""
+    """Whether ``node`` is the accumulation, also under another name.
+
+    ``args.n`` counts as ``self.args.n``, and ``n`` as what it was assigned last.
+    """
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
-    text = loop.module.text(node)
-    return accumulation_text(loop) in (text, f"self.{text}")
+    assert loop.accumulation is not None
+    module = loop.module
+    names = {module.text(each) for each in (node, resolve(module, node))}
+    meant = {module.text(each) for each in (loop.accumulation, resolve(module, loop.accumulation))}
+    return any(meant & {name, f"self.{name}"} for name in names)
 
 
 def accumulation_at(loop: TrainLoop, node: ast.expr) -> str:
