@@ -807,6 +807,18 @@ FIX = [
         +    if is_main_process():
         +        json.dump(1, open(args.path, 'w'))
         """),
+    ("DF602", "a folder's only level too", "import os\nos.mkdir(folder)", """
+        @@ -1,2 +1,2 @@
+         import os
+        -os.mkdir(folder)
+        +os.makedirs(folder, exist_ok=True)
+        """),
+    ("DF602", "a path's too", "from pathlib import Path\np = Path(f)\np.mkdir(parents=True)", """
+        @@ -2,2 +2,2 @@
+         p = Path(f)
+        -p.mkdir(parents=True)
+        +p.mkdir(parents=True, exist_ok=True)
+        """),
     ("DF602", "a folder may be made by another rank", "import os\nos.makedirs(folder)", """
         @@ -1,2 +1,2 @@
          import os

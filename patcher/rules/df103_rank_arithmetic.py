@@ -70,7 +70,9 @@ def findings(program: Program) -> Iterator[Finding]:
 def is_rank(module: Module, node: ast.expr) -> bool:
     """``args.local_rank``, ``rank`` or ``torch.distributed.get_rank()``."""
     named = isinstance(node, ast.Attribute | ast.Name | ast.Call)
-    return named and value_for_role(module, node, Role.OTHER) == RANK_OF_ROLE[Role.OTHER]
+    return named and all(  # a counter may stand at the same number on all ranks
+        value_for_role(module, node, role) == RANK_OF_ROLE[role] for role in (Role.MAIN, Role.OTHER)
+    )
 
 
 def is_card_count(module: Module, node: ast.expr) -> bool:

@@ -150,11 +150,17 @@ def defines_module_attribute(program: Program) -> bool:
 
 
 def saves_wrapper_state(module: Module) -> bool:
-    """Whether a wrapped model's state is saved with the wrapper's keys."""
-    for name in wrapper_uses(module):
-        use = module.parents[name]
-        calls = (up for up in module.ancestors(use) if isinstance(up, ast.Call))
-        is_saved = any(module.dotted(c.func).endswith(("save", "save_on_main")) for c in calls)
-        if is_saved and isinstance(use, ast.Attribute) and use.attr == "state_dict":
-            return True
-    return False
+    """Whether the state of a wrapped model is taken, with the wrapper's keys, as for a checkpoint.
+
+    It may be taken in a function that has the model from the module, and saved in a dictionary.
+    """
+    wraps = list(wrapper_names(module))
+    return any(
+        isinstance(use.value, ast.Name)
+        and any(
+            use.value.id == name and not (module.function(use) is scope and use.lineno < line)
+            for scope, name, line in wraps
+        )
+        and not is_tested(module, use)
+        for use in module.attributes("state_dict")
+    )

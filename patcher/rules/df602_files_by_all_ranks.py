@@ -5,8 +5,8 @@ What         open(…, "w") or a logging.FileHandler that every rank reaches, or
              whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
-Fix          Rank 0 alone writes; makedirs gets exist_ok=True. A block that fills what all ranks
-             need behind it still runs on every rank, and writes to nowhere on the others.
+Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True. A block that fills what all
+             ranks need behind it still runs on every rank, and writes to nowhere on the others.
 Fix safety   Safe: a lone process writes as before. A FileHandler created before the process group
              is only reported: no process has a rank yet.
 Source       os.makedirs, logging.handlers
@@ -40,6 +40,7 @@ from ..source.tree import (
     keyword,
     last_argument,
     names_within,
+    only_argument,
     parameters,
     precedes,
     within,
@@ -70,6 +71,7 @@ MUTATING_METHODS = (
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         yield from unsafe_makedirs(module)
+        yield from unsafe_mkdir(program, module)
         for call in module.calls_to("open"):
             if not is_for_writing(module, call) or is_rank_dependent(module, call):
                 continue
@@ -97,6 +99,31 @@ def unsafe_makedirs(module: Module) -> Iterator[Finding]:
                 "another rank may make the folder first",
                 (Rewrite(last, ", exist_ok=True", after=True),),
             )
+
+
+def unsafe_mkdir(program: Program, module: Module) -> Iterator[Finding]:
+    """``os.mkdir(folder)`` and ``Path(folder).mkdir()`` where every rank arrives."""
+    because = "another rank may make the folder first"
+    for call in module.calls_to("mkdir"):
+        if keyword(call, "exist_ok") or Role.OTHER not in roles_reaching(program, module, call):
+            continue
+        path = only_argument(call, "path")
+        if module.dotted(call.func) == "os.mkdir" and path is not None:
+            text = f"{module.text(call.func).removesuffix('mkdir')}makedirs"
+            if text == "os.makedirs":
+                edit = Rewrite(call, f"{text}({module.text(path)}, exist_ok=True)")
+                yield Finding(module, call, because, (edit,))
+        elif isinstance(call.func, ast.Attribute) and is_path(module, call.func.value):
+            passed = [module.text(each) for each in (*call.args, *call.keywords)]
+            words = ", ".join([*passed, "exist_ok=True"])
+            edit = Rewrite(call, f"{module.text(call.func)}({words})")
+            yield Finding(module, call, because, (edit,))
+
+
+def is_path(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is ``Path(…)``, or a name for it."""
+    value = module.definition(node, node) or node if isinstance(node, ast.Name) else node
+    return isinstance(value, ast.Call) and module.dotted(value.func) in ("pathlib.Path", "Path")
 
 
 def log_handlers(program: Program, module: Module) -> Iterator[Finding]:

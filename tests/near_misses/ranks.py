@@ -20,6 +20,13 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         args.local_rank += 1
         x = get_rank() % 4
         """),
+    ("DF103", "a counter that is 1 on every rank", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        i = 1
+        if days > 0:
+            i += 1
+        """),
     ("DF103", "another number is raised", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

@@ -275,6 +275,16 @@ UNTOUCHED: list[tuple[str, str, str]] = [
                 model(b).backward()
             model.generate(x)
         """),
+    ("DF305", "a checkpoint that another function makes, in a dictionary", """
+        import torch
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        model.load_state_dict(torch.load(path)['net'])
+        def keep(path):
+            state = {'net': model.state_dict(), 'epoch': epoch}
+            save_on_main(state, path)
+        for batch in loader:
+            model(batch).backward()
+        """),
     ("DF308", "another wrapper, and one of nothing", """
         import torch
         def train(model):
