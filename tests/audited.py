@@ -612,6 +612,23 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a function of the program that is called as a library's writer is",
+        """
+        import torch
+        import torch.distributed as dist
+
+        def save_model(model, path):
+            if dist.get_rank() == 0:
+                torch.save(model.state_dict(), path)
+
+        def main(model, path):
+            dist.init_process_group("gloo")
+            save_model(model, path)
+        """,
+        "O7",
+        "holds",
+    ),
+    (
         "a file of each rank",
         """
         import torch.distributed as dist

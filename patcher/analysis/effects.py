@@ -129,6 +129,9 @@ def _written_in(program: Program, module: Module) -> Iterator[tuple[Effect, File
         if isinstance(call.func, ast.Attribute):
             yield Effect(Kind.BACKWARD, module, call), None
     for use in file_uses(module):
+        found = program.resolve(module, use.call.func)
+        if found is not None and isinstance(found[1], Function):
+            continue  # the program's own save_model: what it does is read there
         yield Effect(Kind(use.what), module, use.call), use
     for call in module.calls_to("exit", "_exit", "quit"):
         if module.dotted(call.func) in ("exit", "quit", "sys.exit", "os._exit"):
