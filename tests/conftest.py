@@ -26,6 +26,8 @@ LONG = (
     *("test_capability_amp", "test_capability_compile", "test_capability_lora"),
     *("test_detector_compiled", "test_capability_checkpointing", "test_fixtures", "test_shapes"),
     *("test_faults", "test_launch", "test_emit", "test_packaging", "test_slurm", "test_pre_commit"),
+    *("test_verify_isolation", "test_verify_verdicts", "test_stop", "test_guardian"),
+    *("test_first_hour", "test_data_parallel_runs", "test_interpreter", "test_card_locks"),
 )
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 

@@ -67,6 +67,15 @@ CASES = [
     ),
     pytest.param(LONGER, TRAINS, "unknown", "which changes", id="another change"),
     pytest.param(RANK, WRAPS, "unknown", "which changes", id="the other script wraps"),
+    pytest.param(
+        RANK,
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        + TRAINS
+        + "    model = DDP(model)\n",
+        "unknown",
+        "which changes",
+        id="the other script wraps under another name",
+    ),
     pytest.param(ADDED, TRAINS, "", "", id="only a new function"),
     pytest.param(RANK, TRAINS.replace("set_up", "read"), "", "", id="another function is used"),
     pytest.param(RANK, TRAINS.replace("config", "settings"), "", "", id="another module"),

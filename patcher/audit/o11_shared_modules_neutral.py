@@ -107,4 +107,5 @@ def used_names(other: Module, module: Module) -> set[str]:
 
 def trains_alone(other: Module) -> bool:
     """Whether a script trains, and nothing in it wraps a model for ranks."""
-    return bool(other.calls_to("backward")) and not other.occurrences(*WRAPPING)
+    wraps = other.occurrences(*WRAPPING) or other.calls_to(*WRAPPING)  # as DDP, too
+    return bool(other.calls_to("backward")) and not wraps
