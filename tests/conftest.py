@@ -15,6 +15,7 @@ from forked import Forge
 for _name in ("SIGINT", "SIGHUP"):
     if signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
         signal.signal(getattr(signal, _name), signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # Runs of verify write to a test's own files, except where a test is about what keeps them.
 os.environ["DDPFIX_ISOLATION"] = "none"

@@ -2,58 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable
 from datetime import datetime, tzinfo
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
-from ddpfix.errors import InputError
-from ddpfix.launchers.backends.command import Command
+from at_once import AT_ONCE, ROUNDS, all_at_once, claims, records
 from ddpfix.launchers.backends.nodes import Nodes
 from ddpfix.launchers.gpus.select import GpuRequest
 from ddpfix.launchers.planning.options import PlanOptions
 from ddpfix.launchers.running import run_folder
 from ddpfix.launchers.running.launch import LaunchOptions, prepare
 from ddpfix.launchers.running.policy import SupervisionPolicy
-from ddpfix.launchers.running.run_folder import claim_folder
-from ddpfix.launchers.running.run_record import RECORD, RunRecord, initial_content
 from ddpfix.recipes.load import load
 from launched import RECIPE
-
-AT_ONCE, ROUNDS = 6, 20
-
-
-def claims(wanted: str, barrier: Barrier) -> list[str]:
-    """The folders that this process gets, each begun together with all the other processes."""
-    folders = []
-    for number in range(ROUNDS):
-        barrier.wait()
-        folders.append(str(claim_folder(Path(wanted) / f"runs-{number}" / "run")))
-    return folders
-
-
-def records(folder: str, barrier: Barrier) -> list[str]:
-    """What stands in the way of beginning a record in each folder; empty where nothing does."""
-    obstacles = []
-    for number in range(ROUNDS):
-        path = Path(folder) / str(number)
-        path.mkdir(exist_ok=True)
-        barrier.wait()
-        try:
-            RunRecord(path / RECORD, initial_content(Command(("true",), {}), "1", {}))
-            obstacles.append("")
-        except InputError as error:
-            obstacles.append(str(error).removeprefix(f"{path}: "))
-    return obstacles
-
-
-def all_at_once(function: Callable[[str, Barrier], list[str]], folder: Path) -> list[list[str]]:
-    context = multiprocessing.get_context("forkserver")
-    with context.Manager() as manager, context.Pool(AT_ONCE) as pool:
-        barrier = manager.Barrier(AT_ONCE, timeout=60)
-        return pool.starmap(function, [(str(folder), barrier)] * AT_ONCE, chunksize=1)
 
 
 def test_launches_of_one_moment_get_a_folder_each(tmp_path: Path) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import pytest
+from at_once import AT_ONCE, ROUNDS, all_at_once, writes
 from ddpfix.errors import InputError
 from ddpfix.launchers import state_files
 from ddpfix.launchers.gpus.select import choose_cpu
@@ -23,8 +22,6 @@ from ddpfix.launchers.running.oom_ladder import LaunchSettings
 from ddpfix.launchers.state import write_atomically
 from ddpfix.recipes.load import load
 from launched import RECIPE
-
-WRITERS, ROUNDS = 6, 40
 
 # What may be found in place of each of our files: its text, and what is said of it.
 DAMAGED: dict[str, tuple[bytes, str]] = {
@@ -56,30 +53,14 @@ def _say_it_again() -> None:
     state_files.say_once.cache_clear()
 
 
-def write_often(folder: str, writer: int, barrier: Barrier) -> list[str]:
-    """Write one file together with the other writers; the errors, if any."""
-    errors = []
-    for number in range(ROUNDS):
-        barrier.wait()
-        try:
-            write_atomically(Path(folder) / f"{number}.json", json.dumps([writer] * 10_000))
-        except OSError as error:
-            errors.append(str(error))
-    return errors
-
-
 def test_several_writers_of_one_file_leave_one_of_their_texts(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    with context.Manager() as manager, context.Pool(WRITERS) as pool:
-        barrier = manager.Barrier(WRITERS, timeout=60)
-        calls = [(str(tmp_path), writer, barrier) for writer in range(WRITERS)]
-        assert pool.starmap(write_often, calls, chunksize=1) == [[]] * WRITERS
+    assert all_at_once(writes, tmp_path) == [[]] * AT_ONCE
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         f"{number}.json" for number in range(ROUNDS)
     )
     for path in tmp_path.iterdir():
         [writer] = set(json.loads(path.read_text()))
-        assert writer in range(WRITERS)
+        assert writer in range(AT_ONCE)
 
 
 def test_what_cannot_be_written_leaves_the_old_text_and_no_rest(tmp_path: Path) -> None:
