@@ -21,41 +21,47 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-parser = argparse.ArgumentParser()
-parser.add_argument("data")
-parser.add_argument("-b", "--examples", type=int, default=8)
-parser.add_argument("--wait", type=int, default=1)
-parser.add_argument("--eta", type=float, default=0.1)
-parser.add_argument("--save_dir", default=".")
-opt = parser.parse_args()
-if "RANK" in os.environ:
-    dist.init_process_group("gloo")
-rank = dist.get_rank() if dist.is_initialized() else 0
-torch.manual_seed(0)
-model = torch.nn.Linear(2, 1)
-data = TensorDataset(torch.arange(128.0).reshape(64, 2))
-sampler = None
-if dist.is_initialized():
-    model = DistributedDataParallel(model)
-    sampler = DistributedSampler(data)
-loader = DataLoader(data, batch_size=opt.examples, sampler=sampler)
-optimizer = torch.optim.SGD(model.parameters(), lr=opt.eta * 1e-6)
-for epoch in range(1):
-    if sampler is not None:
-        sampler.set_epoch(epoch)
-    for step, (x,) in enumerate(loader):
-        (model(x).mean() / opt.wait).backward()
-        if (step + 1) % opt.wait == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-if rank == 0:
-    os.makedirs(opt.save_dir, exist_ok=True)
-    world = dist.get_world_size() if dist.is_initialized() else 1
-    with open(os.path.join(opt.save_dir, "seen.json"), "w") as file:
-        json.dump([world, opt.examples, opt.wait, opt.data, os.environ.get("COLOUR")], file)
-if dist.is_initialized():
-    dist.barrier()
-    dist.destroy_process_group()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("-b", "--examples", type=int, default=8)
+    parser.add_argument("--wait", type=int, default=1)
+    parser.add_argument("--eta", type=float, default=0.1)
+    parser.add_argument("--save_dir", default=".")
+    opt = parser.parse_args()
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    data = TensorDataset(torch.arange(128.0).reshape(64, 2))
+    sampler = None
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
+        sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=opt.examples, sampler=sampler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=opt.eta * 1e-6)
+    for epoch in range(1):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        for step, (x,) in enumerate(loader):
+            (model(x).mean() / opt.wait).backward()
+            if (step + 1) % opt.wait == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    if rank == 0:
+        os.makedirs(opt.save_dir, exist_ok=True)
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        with open(os.path.join(opt.save_dir, "seen.json"), "w") as file:
+            json.dump([world, opt.examples, opt.wait, opt.data, os.environ.get("COLOUR")], file)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
 """
 
 
@@ -136,7 +142,7 @@ def test_two_ranks_train_it_and_write_where_its_own_arguments_say(here: Path, fo
 
 def test_a_batch_that_nobody_can_set_is_said_with_what_it_becomes(here: Path) -> None:
     text = SCRIPT.replace("batch_size=opt.examples", "batch_size=12")
-    text = text.replace('parser.add_argument("-b", "--examples", type=int, default=8)\n', "")
+    text = text.replace('    parser.add_argument("-b", "--examples", type=int, default=8)\n', "")
     (here / "train.py").write_text(text)
     result = run("launch", "--dry-run", "--gpus", "4x T4", "train.py", "--", "DATA")
     assert "N processes train on N x 12 examples per step" in result.stderr

@@ -112,7 +112,7 @@ def test_the_reference_line_for_two_cards_has_every_choice_in_it(
         "PYTHONUNBUFFERED=1 accelerate launch --multi_gpu "
         f"--config_file {NEUTRAL_CONFIG} --num_processes 2 --num_machines 1 --machine_rank 0 "
         "--gpu_ids all --mixed_precision no --dynamo_backend no --main_process_port 0 "
-        f"--num_cpu_threads_per_process 4 {script} "
+        f"--num_cpu_threads_per_process 4 --log_dir /dev/null {script} "
         "--model_type gpt2 --config_name microsoft/CodeGPT-small-java-adaptedGPT2 "
         "--model_name_or_path microsoft/CodeGPT-small-java-adaptedGPT2 "
         "--tokenizer_name microsoft/CodeGPT-small-java-adaptedGPT2 "
@@ -158,7 +158,7 @@ def test_the_reference_line_of_graphcodebert_on(
         else f"accelerate launch --multi_gpu --config_file {NEUTRAL_CONFIG} "
         f"--num_processes {world} --num_machines 1 --machine_rank 0 --gpu_ids all "
         "--mixed_precision no --dynamo_backend no --main_process_port 0 "
-        "--num_cpu_threads_per_process 4 "
+        "--num_cpu_threads_per_process 4 --log_dir /dev/null "
     )
     assert built.line == (
         f"env CUDA_VISIBLE_DEVICES={','.join(map(str, range(world)))} "

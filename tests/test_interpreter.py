@@ -24,23 +24,29 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch_size", type=int, default=8)
-opt = parser.parse_args()
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(2, 1))
-data = TensorDataset(torch.zeros(32, 2))
-sampler = DistributedSampler(data)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(1):
-    sampler.set_epoch(epoch)
-    for (x,) in DataLoader(data, batch_size=opt.batch_size, sampler=sampler):
-        model(x).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-sys.stdout.write(f"rank {dist.get_rank()} in {sys.prefix}\\n")
-dist.barrier()
-dist.destroy_process_group()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch_size", type=int, default=8)
+    opt = parser.parse_args()
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(2, 1))
+    data = TensorDataset(torch.zeros(32, 2))
+    sampler = DistributedSampler(data)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(1):
+        sampler.set_epoch(epoch)
+        for (x,) in DataLoader(data, batch_size=opt.batch_size, sampler=sampler):
+            model(x).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    sys.stdout.write(f"rank {dist.get_rank()} in {sys.prefix}\\n")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
 """
 
 
