@@ -114,7 +114,7 @@ def unsafe_mkdir(program: Program, module: Module) -> Iterator[Finding]:
                 edit = Rewrite(call, f"{text}({module.text(path)}, exist_ok=True)")
                 yield Finding(module, call, because, (edit,))
         elif isinstance(call.func, ast.Attribute) and is_path(module, call.func.value):
-            passed = [module.text(each) for each in (*call.args, *call.keywords)]
+            passed = [*map(module.text, call.args), *map(module.text, call.keywords)]
             words = ", ".join([*passed, "exist_ok=True"])
             edit = Rewrite(call, f"{module.text(call.func)}({words})")
             yield Finding(module, call, because, (edit,))
