@@ -48,6 +48,16 @@ def build_nvml(folder: Path, *flags: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A launch that has ended ignores signals, which in a test's own process would stay so."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What check remembers of files, away from the user's own."""
     folder = tmp_path_factory.mktemp("cache")

@@ -99,7 +99,7 @@ def test_a_script_that_needs_no_edit_needs_no_libcst(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "first"),
-    [("check", "{}/run.py:3:5: DF203"), ("patch --dry-run", "--- a/{}/run.py")],
+    [("check", "{}/run.py:3:5: DF203"), ("patch --dry-run", "--- a{}/run.py")],
 )
 def test_a_reader_that_has_seen_enough_is_no_error(
     tmp_path: Path, command: str, first: str
