@@ -126,6 +126,7 @@ def test_an_old_torch_gets_the_options_that_it_knows(tmp_path: Path) -> None:
     words = launcher_command("torchrun", 2, 1, (), other=old)
     assert words[:3] == [str(program), "-m", "torch.distributed.run"]
     assert words[words.index("--nproc_per_node") + 1] == "2"
+    assert "/dev/null" not in words  # in which its torch elastic would make a folder
     assert not [word for word in words if word.startswith("--") and "-" in word[2:]]
 
 

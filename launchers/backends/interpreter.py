@@ -59,6 +59,11 @@ class Interpreter:
         return _numbers(self.torch) >= (2, 0)
 
     @property
+    def can_drop_logs(self) -> bool:
+        """Whether its torch elastic takes /dev/null for its logs; before 2.3 it makes a folder."""
+        return _numbers(self.torch) >= (2, 3)
+
+    @property
     def summary(self) -> str:
         """Where the ranks run, in a sentence."""
         version = ".".join(map(str, self.python))

@@ -22,6 +22,7 @@ from string import Template
 import attrs
 
 from ...errors import InputError
+from ..script.flags import remove_flag
 from .interpreter import Interpreter
 
 NEUTRAL_CONFIG = Path(__file__).with_name("accelerate.yaml")
@@ -121,6 +122,9 @@ def launcher_command(
         words += ["--max-restarts", str(restarts)]
     elif restarts:
         raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
+    if other is not None and not other.can_drop_logs:
+        for flag in ("--log-dir", "--log_dir"):
+            words = remove_flag(words, flag, takes_value=True)
     if other is not None and not other.has_dashed_options:
         words = [_with_underscores(word) for word in words]
     end = ["--"] * backend.abbreviates
