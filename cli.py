@@ -5,6 +5,7 @@ Lazy imports keep ``ddpfix check`` free of libcst, torch and the launcher's depe
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -63,10 +64,10 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            click.echo(f"ddpfix: {error}", err=True)
+            last_word(f"ddpfix: {error}")
             ctx.exit(2)
         except KeyboardInterrupt:
-            click.echo("Aborted!", err=True)
+            last_word("Aborted!")
             ctx.exit(128 + signal.SIGINT)
 
 
@@ -74,6 +75,12 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="ddpfix")
 def ddpfix() -> None:
     """Make legacy PyTorch training scripts train correctly on every GPU the machine has."""
+
+
+def last_word(text: str) -> None:
+    """Print to stderr; that nobody reads it any more does not change the exit status."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 SHORT_COMMANDS = ("check", "patch", "plan")  # that make many objects, print and end

@@ -9,6 +9,7 @@ does nothing. Then it waits for the end, at most --deadline seconds, and counts
 - untrue records: run.json says something else than what happened, or that the run still goes on;
 - wrong statuses: another exit status than that of what happened;
 - left-over files: beside what a run is to leave, in its folder, in TMPDIR, and where it started.
+  The cache torchinductor_USER in TMPDIR is torch's own, made once for all runs, and not counted.
 
 A table goes to stderr and JSON to stdout, or to --json FILE; the exit status is 1 if anything was
 counted.
@@ -21,6 +22,7 @@ import json
 import random
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -79,6 +81,9 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=120.0, help="seconds for a run to end")
     parser.add_argument("--json", type=Path, help="write the report there")
     words = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        # In the background or under nohup they are ignored, which the launchers would inherit.
+        signal.signal(number, signal.SIG_DFL)
     set_child_subreaper(True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would be one more file left over
     total: Counter[str] = Counter(dict.fromkeys(KINDS, 0))

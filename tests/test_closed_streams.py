@@ -18,6 +18,7 @@ import ddpfix.launchers.cli.launch as launch_module
 import pytest
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
+from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.running.runner import Attempt, RunOutcome, run
 from ddpfix.launchers.running.signals import SignalForwarder
@@ -218,3 +219,20 @@ def test_ctrl_c_before_the_run_begins_ends_with_130(
     recipe, script = str(folder / "own.toml"), str(folder / "run.py")
     result = CliRunner().invoke(ddpfix, ["launch", "--recipe", recipe, "--script", script, "--cpu"])
     assert result.exit_code == 130
+
+
+@pytest.mark.parametrize(("raised", "status"), [(KeyboardInterrupt, 130), (InputError, 2)])
+def test_the_status_is_the_same_where_nobody_reads_the_last_line(
+    raised: type[BaseException], status: int
+) -> None:
+    program = (
+        "import ddpfix.cli, sys; from ddpfix.errors import InputError\n"
+        f"def interrupted(*_): raise {raised.__name__}('no')\n"
+        "ddpfix.cli.importlib.import_module = interrupted\n"
+        "sys.argv = ['ddpfix', 'status']; ddpfix.cli.main()"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=writer)
+    os.close(writer)
+    assert ended.returncode == status
