@@ -231,7 +231,8 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
     plan = plan_after_probe(asked, request, devices, say, options.backend)
     folder = (options.output or default_folder(asked.recipe.name)).absolute()
     own = folder / machines.record_folder
-    check_folder(own)
+    # A folder that ddpfix names itself gets another name where a launch of this second has it.
+    check_folder(own if options.output is not None else folder.parent)
     flags, added = declared_flag_names(asked.script), plan.settings.arguments
     if options.emit == "sbatch" or options.elastic_restarts:
         mine = {*asked.recipe.arguments, *parse_flags(asked.extra)}
