@@ -89,7 +89,7 @@ def test_the_command_line_wins(project: Path) -> None:
     (row,) = json.loads(run("check", "--select", "DF203", script).stdout)
     assert row["code"] == "DF203"
     assert (
-        " DF203 E "
+        " DF203 error: "
         in run("check", "--select", "DF203", "--output-format", "concise", script).stdout
     )
 
@@ -100,7 +100,7 @@ def test_notes_are_shown_on_request_and_hidden_again(project: Path) -> None:
         "y = 1  # noqa: DF203\nif __name__ == '__main__': main()\n"
     )
     settings(project, "notes = true\noutput-format = 'concise'\n")
-    assert " DF100 N " in run("check", project).stdout
+    assert " DF100 note: " in run("check", project).stdout
     assert run("check", "--no-notes", project).stdout == ""
 
 

@@ -86,7 +86,7 @@ def test_a_script_nested_too_deeply_does_not_stop_the_others(tmp_path: Path) -> 
     for name, text in (("chain", chain), ("nested", nested), ("last", "")):
         (tmp_path / f"{name}.py").write_text(LEGACY + text + "if __name__ == '__main__': main()\n")
     result = run("check", tmp_path)
-    assert f"{tmp_path / 'last.py'}:3:5: DF203" in result.stdout
+    assert f"{tmp_path / 'last.py'}\n  DF203" in result.stdout
     assert result.exit_code in (1, 2)
     assert result.exception is None or isinstance(result.exception, SystemExit)
 

@@ -43,14 +43,17 @@ def test_github_names_file_line_and_column(script: Path) -> None:
     result = run("check", "--output-format", "github", script)
     assert result.exit_code == 1
     (line,) = result.stdout.splitlines()
-    assert line.startswith(f"::error file={script},line=3,col=5,title=ddpfix (DF203)::")
+    assert line.startswith(
+        f"::error file={script},line=3,col=5,endLine=3,endColumn=24,title=ddpfix (DF203)::"
+    )
 
 
 def test_github_tells_of_unreadable_files_too(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import torch\nprint 'Python 2'\n")
     result = run("check", "--output-format", "github", tmp_path)
     assert result.exit_code == 2
-    assert result.stdout.startswith("::error title=ddpfix::")
+    place = f"file={tmp_path / 'bad.py'},line=2"
+    assert result.stdout.startswith(f"::error {place},title=ddpfix::")
     assert "bad.py:2: not valid Python" in result.stdout
 
 

@@ -15,8 +15,8 @@ def test_check_names_the_finding_as_the_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     result = run("check", "--stdin-filename", path, "-", stdin=LEGACY.encode())
     assert result.exit_code == 1
-    assert result.stdout.startswith(f"{path}:3:5: DF203 E")
-    assert run("check", "-", stdin=LEGACY.encode()).stdout.startswith("-:3:5: DF203 E")
+    assert result.stdout.startswith(f"{path}\n  DF203 error: ")
+    assert run("check", "-", stdin=LEGACY.encode()).stdout.startswith("-\n  DF203 error: ")
 
 
 @pytest.mark.parametrize("encode", [str.encode, lambda text: text.replace("\n", "\r\n").encode()])

@@ -61,7 +61,7 @@ def test_a_rule_is_added_by_this_page_alone(tmp_path: Path) -> None:
     assert begun.stdout.splitlines() == [rule, tests, "docs/rules.md"]
     assert "epoch loop          for epoch in range(opt.epochs)" in facts.stdout
     assert "9 passed" in checked.stdout
-    assert "DF507 (degraded, unsafe)\n\nTraining goes on in eval mode.\n" in checked.stdout
+    assert "DF507 (warning, unsafe)\n\nTraining goes on in eval mode.\n" in checked.stdout
     after = copy.files()
     assert {name for name in after if before.get(name) != after[name]} == {
         rule,

@@ -80,7 +80,7 @@ def test_a_mistake_of_ours_costs_one_file(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Rule, "findings", fails)
     checked = run("check", "--no-cache", tmp_path)
-    assert "good.py:3" in checked.stdout
+    assert "good.py\n  DF203" in checked.stdout
     assert checked.exit_code == 2
     assert "bad.py: ddpfix failed on it (KeyError in test_messages.py" in checked.stderr
     patched = run("patch", tmp_path)

@@ -71,10 +71,18 @@ def test_a_broken_file_does_not_stop_the_others(tmp_path: Path, script: Path) ->
 def test_check_names_place_consequence_and_way_out(script: Path) -> None:
     result = run("check", script)
     assert result.exit_code == 1
-    assert f"{script}:3:5: DF203 E" in result.stdout
-    assert "| x = batch // args.n_gpu" in result.stdout
-    assert "ZeroDivisionError" in result.stdout
-    assert "`ddpfix patch` repairs it" in result.stdout
+    assert (
+        result.stdout
+        == f"""{script}
+  DF203 error: A batch size is divided by the number of cards, which may be none
+    ZeroDivisionError on a machine without a card.
+    3:5 | x = batch // args.n_gpu
+        |     ^^^^^^^^^^^^^^^^^^^ batch // args.n_gpu: args.n_gpu is 0 without a card
+
+  fix: `ddpfix patch` repairs it
+
+"""
+    )
 
 
 def test_check_prints_its_findings_as_json(script: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_data_parallel_script_is_flagged_and_then_repaired(
     script.write_text(DATA_PARALLEL_ONLY)
     flagged = pre_commit(scratch, hooks[1], "ddpfix-check")
     assert flagged.returncode == 1, flagged.stderr
-    assert "DF201 E The script knows DataParallel only" in flagged.stdout
+    assert "DF201 error: The script knows DataParallel only" in flagged.stdout
     assert script.read_text() == DATA_PARALLEL_ONLY
     repaired = pre_commit(scratch, hooks[1], "ddpfix-patch")
     assert repaired.returncode == 1, repaired.stderr

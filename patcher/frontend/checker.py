@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...record import record, replace
 from ..source.files import folder_of
 from .cache import NO_FINDINGS, Cache, CacheEntry, is_of_interest, mentions_library
-from .diagnostics import Diagnostic, diagnose, own_mistake
+from .diagnostics import Diagnostic, FileError, diagnose, own_mistake
 from .remedies import remedies
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class ScriptResult:
     """The diagnostics of one script, or why it cannot be checked."""
 
     diagnostics: tuple[Diagnostic, ...]
-    error: str
+    error: FileError | None
 
 
-CLEAN = ScriptResult((), "")
+CLEAN = ScriptResult((), None)
 
 
 def check_files(
@@ -75,7 +75,7 @@ def with_user_paths(path: str, entry: CacheEntry) -> ScriptResult:
         replace(item, path=joined(folder, item.path) if item.path else path)
         for item in entry.diagnostics
     ]
-    return ScriptResult(tuple(found), entry.error and f"{path}{entry.error}")
+    return ScriptResult(tuple(found), FileError(path, entry.error) if entry.error else None)
 
 
 def joined(folder: str, relative: str) -> str:

@@ -18,11 +18,13 @@ class Diagnostic:
     path: str
     line: int  # 1-based
     column: int  # 1-based, in characters
+    end_line: int
+    end_column: int  # behind the last character
     code: str
     severity: str  # E, W or N
     safety: str  # of its edits: safe, unsafe, or report where there are none
     because: str
-    text: str  # the source line
+    text: str  # the source line, with its indentation
     title: str
     consequence: str
     remedy: str
@@ -44,6 +46,23 @@ class Diagnostic:
         return self.safety != "report"
 
 
+@record
+class FileError:
+    """Why a file cannot be checked: its path, and ``text``, ``:line: message`` or ``: message``."""
+
+    path: str
+    text: str
+
+    @property
+    def line(self) -> int | None:
+        """The line it is about, where it is about one."""
+        number = self.text[1:].partition(":")[0]
+        return int(number) if number.isdecimal() else None
+
+    def __str__(self) -> str:
+        return f"{self.path}{self.text}"
+
+
 def printable(path: str) -> str:
     """A path as valid Unicode: bytes of names that are no UTF-8 become their numbers."""
     return path.encode(errors="backslashreplace").decode()
@@ -56,6 +75,8 @@ def diagnose(finding: Finding, path: str | None = None, remedies: Remedies = REP
     number, start = finding.at.lineno, finding.at.col_offset
     line = finding.module.lines[number - 1]
     before = line[:start].decode(errors="ignore")
+    end_line, end = end_of(finding)
+    last = finding.module.lines[end_line - 1][:end].decode(errors="ignore")
     title, consequence, fix = manual_of(finding.code)
     safety = finding.safety.value
     remedy, is_repaired = remedies.get(safety, (fix, False))
@@ -63,16 +84,26 @@ def diagnose(finding: Finding, path: str | None = None, remedies: Remedies = REP
         finding.module.source.name if path is None else path,
         number,
         len(before) + 1,
+        end_line,
+        len(last) + 1,
         finding.code,
         finding.severity.value,
         safety,
         finding.because,
-        line.decode().strip(),
+        line.decode().rstrip(),
         title,
         consequence,
         remedy,
         is_repaired,
     )
+
+
+def end_of(finding: Finding) -> tuple[int, int]:
+    """Line and byte where what is found ends; of a statement with a body, its first line's end."""
+    node = finding.at
+    if hasattr(node, "body") and isinstance(node.body, list):
+        return node.lineno, len(finding.module.lines[node.lineno - 1].rstrip())
+    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
 def own_mistake(error: Exception) -> str:

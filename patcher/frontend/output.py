@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .diagnostics import Diagnostic, printable
+from .diagnostics import Diagnostic, FileError, printable
+from .full_format import for_terminal, full
 from .severity import GITHUB_LEVELS, NAMES
 
 if TYPE_CHECKING:
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def concise(item: Diagnostic) -> str:
-    """``path:line:column: CODE severity title: evidence``."""
-    return f"{item.where}: {item.code} {item.severity} {item.title}: {item.because}"
-
-
-def full(item: Diagnostic) -> str:
-    """The concise line, the source line, what happens at run time, and the fix."""
-    return (
-        f"{concise(item)}\n    | {item.text}\n    = {item.consequence}\n    = fix: {item.remedy}\n"
-    )
+    """``path:line:column: CODE severity: title: evidence``."""
+    severity = NAMES[item.severity]
+    return f"{item.where}: {item.code} {severity}: {item.title}: {item.because}"
 
 
 def github(item: Diagnostic) -> str:
     """A workflow command that GitHub shows at the line."""
-    place = {"file": item.path, "line": item.line, "col": item.column}
+    place = {
+        "file": item.path,
+        "line": item.line,
+        "col": item.column,
+        "endLine": item.end_line,
+        "endColumn": item.end_column,
+    }
     return command(
         GITHUB_LEVELS[item.severity],
         {**place, "title": f"ddpfix ({item.code})"},
@@ -50,13 +51,23 @@ def escape_property(value: str) -> str:
     return value
 
 
-def as_github(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
+def github_error(error: FileError) -> str:
+    """A workflow command for a file that cannot be checked."""
+    line = {} if error.line is None else {"line": error.line}
+    return command("error", {"file": error.path, **line, "title": "ddpfix"}, str(error))
+
+
+def as_github(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> str:
     """Workflow commands, also for files that cannot be checked."""
-    failures = [command("error", {"title": "ddpfix"}, error) for error in errors]
-    return "\n".join([*map(github, items), *failures])
+    return "\n".join([*map(github, items), *map(github_error, errors)])
 
 
-def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
+def as_full(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> str:
+    """Blocks for people, coloured on a terminal; other files are reported on stderr."""
+    return for_terminal(items) if sys.stdout.isatty() else full(items)
+
+
+def as_json(items: Sequence[Diagnostic], errors: Sequence[FileError] = ()) -> str:
     """A list of objects, one per finding."""
     return dumps(
         [
@@ -64,6 +75,8 @@ def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
                 "path": printable(item.path),
                 "line": item.line,
                 "column": item.column,
+                "end_line": item.end_line,
+                "end_column": item.end_column,
                 "code": item.code,
                 "severity": NAMES[item.severity],
                 "title": item.title,
@@ -75,7 +88,7 @@ def as_json(items: Sequence[Diagnostic], errors: Sequence[str] = ()) -> str:
     )
 
 
-def as_sarif(items: Sequence[Diagnostic], errors: Sequence[str]) -> str:
+def as_sarif(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> str:
     """A SARIF 2.1.0 log."""
     from .sarif import log  # reads all rules' manuals
 
@@ -92,8 +105,8 @@ def lines_of(show: Callable[[Diagnostic], str]) -> Callable[..., str]:
     return lambda items, errors: "\n".join(map(show, items))
 
 
-FORMATS: dict[str, Callable[[Sequence[Diagnostic], Sequence[str]], str]] = {
-    "full": lines_of(full),
+FORMATS: dict[str, Callable[[Sequence[Diagnostic], Sequence[FileError]], str]] = {
+    "full": as_full,
     "concise": lines_of(concise),
     "json": as_json,
     "github": as_github,

@@ -9,15 +9,15 @@ from urllib.parse import quote
 
 from ... import __version__
 from ..rules import Rule, all_rules
-from .diagnostics import Diagnostic, printable
-from .severity import LEVELS
+from .diagnostics import Diagnostic, FileError, printable
+from .severity import NAMES
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 
 
-def log(items: Sequence[Diagnostic], errors: Sequence[str]) -> dict[str, Any]:
+def log(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> dict[str, Any]:
     """The log of one run: all rules with their manuals, and a result per diagnostic.
 
     ``errors`` are files that could not be checked; with any, the run was not successful.
@@ -29,7 +29,9 @@ def log(items: Sequence[Diagnostic], errors: Sequence[str]) -> dict[str, Any]:
         "version": __version__,
         "rules": [descriptor(rule) for rule in rules],
     }
-    notifications = [{"level": "error", "message": {"text": printable(error)}} for error in errors]
+    notifications = [
+        {"level": "error", "message": {"text": printable(str(error))}} for error in errors
+    ]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -51,7 +53,7 @@ def descriptor(rule: Rule) -> dict[str, Any]:
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.section("At run time")},
         "help": {"text": rule.manual},
-        "defaultConfiguration": {"level": LEVELS[rule.severity.value]},
+        "defaultConfiguration": {"level": NAMES[rule.severity.value]},
         "properties": {"fix": rule.safety.value},
     }
 
@@ -61,13 +63,14 @@ def result(item: Diagnostic, index: int) -> dict[str, Any]:
     region = {
         "startLine": item.line,
         "startColumn": item.column,
-        "snippet": {"text": item.text},
+        "endLine": item.end_line,
+        "endColumn": item.end_column,
     }
     location = {"artifactLocation": {"uri": uri(item.path)}, "region": region}
     return {
         "ruleId": item.code,
         "ruleIndex": index,
-        "level": LEVELS[item.severity],
+        "level": NAMES[item.severity],
         "message": {"text": f"{item.title}: {item.because}. {item.consequence}"},
         "locations": [{"physicalLocation": location}],
     }

@@ -1,5 +1,4 @@
-"""Names of severities in each format, by the letter of `findings.Severity`."""
+"""Names of severities, by the letter of `findings.Severity`: the same in every format but one."""
 
-LEVELS = {"E": "error", "W": "warning", "N": "note"}
-NAMES = {"E": "error", "W": "degraded", "N": "note"}
-GITHUB_LEVELS = LEVELS | {"N": "notice"}
+NAMES = {"E": "error", "W": "warning", "N": "note"}
+GITHUB_LEVELS = NAMES | {"N": "notice"}  # as its workflow commands call them
