@@ -72,7 +72,7 @@ def test_it_costs_that_file(tmp_path: Path, command: list[str], make, message: s
     if command[0] == "patch":
         assert good.read_text() != LEGACY
     else:
-        assert "good.py\n  DF203" in output
+        assert "good.py:3:5: DF203" in output
 
 
 def test_a_circle_of_links_in_a_folder_costs_that_file(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_rule_is_added_by_this_page_alone(tmp_path: Path) -> None:
     )
     told = copy.run("-m", "ddpfix", "check", "--output-format", "concise", str(script))
     assert told.stdout == (
-        f"{script}:6:5: DF507 W Training goes on in eval mode: "
+        f"{script}:6:5: DF507 warning: Training goes on in eval mode: "
         "nothing in the loop of line 3 calls model.train()\n"
     )
     repaired = copy.run("-m", "ddpfix", "patch", "--diff", "--unsafe-fixes", str(script))
