@@ -37,6 +37,7 @@ COMMANDS = {
     "attach": ("launchers.cli.runs", "follow the output of a run"),
     "stop": ("launchers.cli.runs", "stop a run and all its processes"),
     "status": ("launchers.cli.runs", "list runs and their progress"),
+    "report": ("launchers.cli.report", "show what became of runs, in figures"),
     "verify": ("launchers.cli.verify", "prove by running that a patched script trains the same"),
     "demo": ("launchers.cli.demo", "check, patch and launch a tiny example, offline"),
 }
