@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from . import __version__
-from .errors import InputError
+from .errors import InputError, missing_package
 from .standard_streams import open_closed_streams
 
 COMMANDS = {
@@ -66,6 +66,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except InputError as error:
             last_word(f"ddpfix: {error}")
+            ctx.exit(2)
+        except ModuleNotFoundError as error:
+            if not (advice := missing_package(error.name)):
+                raise
+            last_word(f"ddpfix: {advice}")
             ctx.exit(2)
         except KeyboardInterrupt:
             last_word("Aborted!")

@@ -1,4 +1,11 @@
-"""The exception whose message is printed for the user."""
+"""The exception whose message is printed for the user, and what a missing package asks for."""
+
+PACKAGES = {
+    "train": {"accelerate", "numpy", "peft", "sklearn", "tokenizers", "torch", "transformers"},
+    "report": {"jinja2", "plotly"},
+    "shell": {"tree_sitter", "tree_sitter_bash"},
+}
+"""The packages of each extra, by the names that they are imported by."""
 
 
 class InputError(Exception):
@@ -6,3 +13,12 @@ class InputError(Exception):
 
     The message names the file, the line where there is one, and what to do.
     """
+
+
+def missing_package(module: str | None) -> str | None:
+    """What to do where a module of an extra is not installed; None where it is of none."""
+    top = (module or "").partition(".")[0]
+    for extra, packages in PACKAGES.items():
+        if top in packages:
+            return f"{top} is not installed here: pip install 'ddpfix[{extra}]'"
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,18 @@ from click.testing import CliRunner
 from ddpfix.cli import ddpfix
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+TRAINING = """\
+import argparse
+
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--train_batch_size", type=int, default=8)
+args = parser.parse_args()
+for batch in DataLoader(data, batch_size=args.train_batch_size, shuffle=True):
+    model(batch).backward()
+    optimizer.step()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +68,75 @@ def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
     assert "ddpfix/recipes/codegpt-bigclonebench.toml" in names
     assert "ddpfix/launchers/backends/accelerate.yaml" in names
     assert "ddpfix/launchers/gpus/cards.toml" in names
+    assert "ddpfix/launchers/report/page.html.j2" in names
     assert not any("/tests/" in name or name.startswith("tests") for name in names)
 
 
-def test_check_works_in_an_environment_without_torch(wheel: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "light"
+@pytest.fixture(scope="module")
+def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with ddpfix and nothing else that it does not need to check and patch."""
+    folder = tmp_path_factory.mktemp("light")
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     constraints = ["-c", str(ROOT / "constraints.txt")]
     subprocess.run([python, "-m", "pip", "install", "-q", *constraints, str(wheel)], check=True)
     missing = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
     assert missing.returncode != 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["demo"], "tokenizers", "train"),
+        (
+            ["launch", "--cpu", "--processes=1", "run.py", "--", "--train_batch_size=8"],
+            "torch",
+            "train",
+        ),
+        (["report", "a.log", "--html", "p.html"], "jinja2", "report"),
+        (["recipes", "new", "mine", "--from", "a.sh"], "tree-sitter", "shell"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_without_its_packages_a_command_says_in_a_line_what_to_install(
+    folder: Path, tmp_path: Path, words: list[str], package: str, extra: str
+) -> None:
+    (tmp_path / "run.py").write_text(TRAINING)
+    (tmp_path / "a.log").write_text("step 1 loss 2\n")
+    (tmp_path / "a.sh").write_text("python run.py --train_batch_size 8\n")
+    active = {"VIRTUAL_ENV", "CONDA_PREFIX"}  # whose Python would run the ranks
+    done = subprocess.run(
+        [folder / "bin" / "ddpfix", *words],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name not in active},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ddpfix: ")
+    assert package in last
+    assert last.count(f"pip install 'ddpfix[{extra}]'") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_without_torch_a_plan_says_why_it_predicts_no_memory(folder: Path, tmp_path: Path) -> None:
+    words = ["plan", "--recipe", "codegpt-bigclonebench", "--gpus", "2x A10", "--"]
+    done = subprocess.run(
+        [folder / "bin" / "ddpfix", *words, "--block_size", "511"],
+        cwd=tmp_path,
+        env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        "memory is not predicted: torch is not installed here: pip install 'ddpfix[train]'"
+    ) in done.stdout
+
+
+def test_check_works_in_an_environment_without_torch(folder: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [folder / "bin" / "ddpfix", "check", ROOT / "fixtures"],
         capture_output=True,

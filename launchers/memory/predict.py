@@ -6,11 +6,13 @@ import contextlib
 import functools
 import itertools
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...errors import missing_package
 from ...record import replace
 from ..state import write_atomically
 from ..state_files import load
@@ -78,7 +80,9 @@ def trace_in_process(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -
         return [NoPrediction(f"tracing took more than {limit:.0f} s")] * len(steps)
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or [f"status {error.returncode}"])[-1]
-        return [NoPrediction(last)] * len(steps)
+        missing = re.fullmatch(r"ModuleNotFoundError: No module named '(.+)'", last)
+        advice = missing_package(missing[1]) if missing else None
+        return [NoPrediction(advice or last)] * len(steps)
     return [
         NoPrediction(plain["because"]) if "because" in plain else Curve.from_json(plain)
         for plain in json.loads(completed.stdout)
