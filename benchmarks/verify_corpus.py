@@ -1,15 +1,16 @@
 """`ddpfix verify` on public scripts: PYTHONPATH=tests python benchmarks/verify_corpus.py FOLDER.
 
-FOLDER holds clones of github.com/microsoft/CodeXGLUE and github.com/microsoft/CodeBERT, of which
-nothing is changed: scripts run from copies, on tiny models and data, offline. Each is patched and
-judged with 1 and 2 processes, and with accumulation 2 where it has a flag for it. Further words
-choose scripts whose paths they are a part of.
+FOLDER holds the repositories of docs/corpus.md beside each other, of which nothing is changed:
+scripts run from copies, on tiny models and data, offline. Each is patched and judged with 1 and 2
+processes, and with accumulation 2 where it has a flag for it. Further words choose scripts whose
+paths they are a part of. With ``--keep FILE`` verdicts are written to FILE as they come, and
+scripts of which it has one are not run again.
 
-Some import what has to be installed beside ddpfix: tensorboardX, fuzzywuzzy, and for GraphCodeBERT
-tree-sitter-python, -ruby, -go, -php, -javascript and -c-sharp.
+Some import what has to be installed beside ddpfix: tensorboardX, fuzzywuzzy, seqeval, pandas, and
+for GraphCodeBERT tree-sitter-python, -ruby, -go, -php, -javascript and -c-sharp.
 
-A line for each script, and for each row of its verdict that does not hold; JSON on stdout. The exit
-status is 1 where a promise is broken.
+A line for each script, and for each row of its verdict that does not hold; JSON on stdout, or with
+``--markdown`` the page docs/corpus.md. The exit status is 1 where a promise is broken.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from corpus_cases import CASES, Case
+from corpus import CASES
+from corpus.case import Case
+from corpus.table import SHIMS, page
 from ddpfix.errors import InputError
+from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.verify.evidence import Row
 from ddpfix.launchers.verify.request import VerifyRequest
+from ddpfix.launchers.verify.traced_run import TracedRun
 from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 
@@ -37,40 +42,67 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("parts", nargs="*")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"  # a name that is no folder would be asked for, and again
     chosen = [case for case in CASES if not args.parts or any(p in case.script for p in args.parts)]
     found: dict[str, list[list[str]]] = {}
+    if args.keep and args.keep.exists():
+        found = json.loads(args.keep.read_text("utf-8"))
     with tempfile.TemporaryDirectory(prefix="ddpfix-corpus-") as name, Forge() as forge:
         for number, case in enumerate(chosen):
-            rows = judged(forge, args.folder / case.script, Path(name) / str(number), case)
+            if case.script in found:
+                continue
+            rows = judged(forge, args.folder, Path(name) / str(number), case)
             found[case.script] = [[row.code, row.status, row.evidence] for row in rows]
             left = [row for row in rows if row.status != "holds"]
             print(f"{case.script}: {len(rows) - len(left)} of 9 rows hold", file=sys.stderr)
             for row in left:
                 print(f"  {row.code} {row.status}: {row.evidence}", file=sys.stderr, flush=True)
-    print(json.dumps(found, indent=1))
+            if args.keep:
+                args.keep.write_text(json.dumps(found, indent=1), "utf-8")
+    print(page(chosen, found) if args.markdown else json.dumps(found, indent=1), end="")
     sys.exit(any(status == "broken" for rows in found.values() for _, status, _ in rows))
 
 
-def judged(forge: Forge, script: Path, home: Path, case: Case) -> tuple[Row, ...]:
+def judged(forge: Forge, folder: Path, home: Path, case: Case) -> tuple[Row, ...]:
     """The rows of a script's verdict, or one that tells why there is none."""
-    shutil.copytree(script.parent, home / "code")
+    root = Path(case.root) if case.root else Path(case.script).parent
+    shutil.copytree(folder / root, home / "code")
+    prelude = shims(home, case)
+
+    def start(what: Command, into: Path) -> TracedRun:
+        return forge.trace(what, into, prelude)
+
     try:
         verdict = verify(
             VerifyRequest(
-                home / "code" / script.name,
+                home / "code" / Path(case.script).relative_to(root),
                 case.build(home),
                 unsafe=case.unsafe,
+                capabilities=case.capabilities,
                 world_sizes=WORLDS,
                 accumulations=ACCUMULATIONS,
+                max_steps=case.max_steps,
                 timeout=120,
+                isolation="none",  # it runs from a copy, in processes that are forked
             ),
-            start=forge.trace,
+            start=start,
         )
     except InputError as error:
         return (Row("--", "broken", str(error)),)
     return verdict.rows
+
+
+def shims(home: Path, case: Case) -> Path | None:
+    """One Python file that runs a case's shims in their order."""
+    if not case.shims:
+        return None
+    path = home / "shims.py"
+    runs = (f"runpy.run_path({str(SHIMS / name)!r} + '.py')\n" for name in case.shims)
+    path.write_text("import runpy\n\n" + "".join(runs))
+    return path
 
 
 if __name__ == "__main__":

@@ -104,10 +104,10 @@ class Forge:
             for job, statuses in zip(jobs, answer, strict=True)
         ]
 
-    def trace(self, what: Command, folder: Path) -> TracedRun:
+    def trace(self, what: Command, folder: Path, prelude: Path | None = None) -> TracedRun:
         """What ``launchers.traced.trace`` makes of a command, without the time of its imports."""
         began = time.monotonic()
-        ((*statuses,),) = self._ask([_words_of(what, folder)])
+        ((*statuses,),) = self._ask([_words_of(what, folder, prelude)])
         seconds = time.monotonic() - began
         done = Run(folder, tuple(statuses), tuple(read(folder / "trace")))
         (folder / LOG).write_text(done.log)
@@ -141,7 +141,7 @@ def _words(job: Job) -> dict[str, Any]:
     }
 
 
-def _words_of(what: Command, folder: Path) -> dict[str, Any]:
+def _words_of(what: Command, folder: Path, prelude: Path | None) -> dict[str, Any]:
     """What a command says that starts ranks, or one process."""
     argv = list(what.argv)
     tracers = {sealed: tracer_prefix(folder, sealed=sealed)[1] for sealed in (False, True)}
@@ -149,7 +149,7 @@ def _words_of(what: Command, folder: Path) -> dict[str, Any]:
     worlds = [int(argv[argv.index(flag) + 1]) for flag in COUNTS if flag in argv]
     return {
         "folder": str(folder),
-        "prelude": None,
+        "prelude": str(prelude) if prelude else None,
         "world": worlds[0] if worlds else None,
         "argv": argv[argv.index(tracers[sealed]) + 1 :],
         "sealed": sealed,
