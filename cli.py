@@ -26,7 +26,7 @@ COMMANDS = {
         "patcher.frontend.audit_command",
         "hold scripts to what several ranks must keep",
     ),
-    "explain": ("patcher.frontend.cli", "print the manual of a rule, obligation or capability"),
+    "explain": ("launchers.cli.explain", "print the manual of a rule, or what a log's errors mean"),
     "rules": ("patcher.frontend.cli", "list all rules"),
     "capabilities": ("patcher.frontend.cli", "list what `patch --with` can add"),
     "facts": ("patcher.frontend.facts", "show what ddpfix knows of a script's loops and loaders"),

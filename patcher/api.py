@@ -12,6 +12,7 @@ from .engine.patch import FileChange, Patch, patch
 from .findings import Finding, Safety, Severity
 from .frontend.config import read_config
 from .frontend.diagnostics import Diagnostic, diagnose
+from .frontend.manuals import manual
 from .frontend.output import concise
 from .rules import all_rules
 from .source.files import decode
@@ -37,6 +38,7 @@ __all__ = [
     "divides_batch",
     "flag_roles",
     "joins_processes",
+    "manual",
     "patch",
     "read_config",
     "read_program",

@@ -21,7 +21,6 @@ SHARED = {
     "attach": "runs",
     "status": "runs",
     "stop": "runs",
-    "explain": "rules",
     "capabilities": "rules",
 }
 """Pages of commands that share one; any other has a page of its own name."""

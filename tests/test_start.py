@@ -99,7 +99,10 @@ def test_a_script_that_needs_no_edit_needs_no_libcst(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "first"),
-    [("check", "{}/run.py:3:5: DF203"), ("patch --dry-run", "--- a{}/run.py")],
+    [
+        ("check --output-format concise", "{}/run.py:3:5: DF203"),
+        ("patch --dry-run", "--- a{}/run.py"),
+    ],
 )
 def test_a_reader_that_has_seen_enough_is_no_error(
     tmp_path: Path, command: str, first: str
@@ -142,4 +145,4 @@ def test_a_name_that_the_locale_cannot_say_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "prüfung.py").write_text(LEGACY)
     done = start("check", tmp_path, environment={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 1
-    assert b"pr\\xfcfung.py:3:5: DF203" in done.stdout
+    assert b"pr\\xfcfung.py\n  DF203" in done.stdout

@@ -41,7 +41,7 @@ class RunFailure:
     """The first failure: its rank if known, how the rank ended, and its traceback if it has one.
 
     `how` is for instance "exit status 1" or "SIGKILL"; it may be empty. `error` is the last line of
-    the traceback.
+    the traceback, or without one a known message.
     """
 
     rank: int | None = None
@@ -120,13 +120,24 @@ def first_failure(
     first = next(iter([*ooms, *likely, *own, *others]), None)
     if first is None:
         return RunFailure(
-            rank, how, out_of_memory=ended_itself and _says_oom(text, rank, recovered)
+            rank,
+            how,
+            _known_message(text) if ended_itself else "",
+            out_of_memory=ended_itself and _says_oom(text, rank, recovered),
         )
     if first.rank is not None and first.rank != rank:
         rank, how = first.rank, ""
     lines = "\n".join(first.lines)
     in_evaluation = _EVALUATES.search(lines) is not None
     return RunFailure(rank, how, first.lines[-1], lines, bool(ooms), in_evaluation)
+
+
+def _known_message(text: str) -> str:
+    """The first line that is a known error, as argparse's, which prints no traceback."""
+    from .known_errors import sightings  # with cattrs, which a run that succeeds does not need
+
+    known = (one.text for one in sightings(text.splitlines()) if one.error and one.error.ends_run)
+    return next(known, "")
 
 
 def _says_oom(text: str, rank: int | None, recovered: Collection[int | None]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -14,6 +15,9 @@ from ..backends.command import Command
 from ..script.arguments import parse_flags
 from .oom_ladder import LaunchSettings, next_rung
 from .runner import Attempt, RunOutcome
+
+if TYPE_CHECKING:
+    from .failure import RunFailure
 
 RESUME = "--resume"
 # A script with both flags has the checkpoints that `ddpfix patch --with resume` adds; --resume
@@ -62,7 +66,7 @@ class Recovery:
         self.learn(outcome)
         failure = outcome.failure
         if failure is not None and failure.sentence:
-            _print(failure.traceback or None, failure.sentence)
+            _print(failure.traceback or None, failure.sentence, *_advice(failure))
         if failure is not None and failure.out_of_memory:
             return self._lower(outcome)
         if not self.restarts:
@@ -124,6 +128,17 @@ class Recovery:
             self.moved_folders += 1
             name = f"{self.output.name}.before-{self.moved_folders}"
             self.output.rename(self.output.with_name(name))
+
+
+def _advice(failure: RunFailure) -> list[str]:
+    """What a known error means, and what mends it; nothing of an OOM, which is retried."""
+    from .known_errors import sightings  # most runs have none
+
+    if failure.out_of_memory:
+        return []
+    lines = failure.traceback.splitlines() or [failure.error]
+    known = [one.error for one in sightings(lines) if one.error and one.error.ends_run]
+    return known[0].advice if known else []
 
 
 def _print(*sentences: str | None) -> None:

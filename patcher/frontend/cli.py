@@ -1,4 +1,4 @@
-"""The commands check, patch, explain, rules and capabilities."""
+"""The commands check, patch, rules and capabilities."""
 
 from __future__ import annotations
 
@@ -182,15 +182,6 @@ def patch(
             )
         )
     )
-
-
-@click.command()
-@click.argument("code")
-def explain(code: str) -> None:
-    """Print the manual of a rule (DF402), an obligation (O7) or a capability (amp)."""
-    from .manuals import manual
-
-    click.echo(manual(code))
 
 
 @click.command()
