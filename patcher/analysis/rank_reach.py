@@ -171,6 +171,27 @@ def _entering_roles(
         entries[circle[0]].append((None, EVERYONE))
 
 
+def is_surely_entered(program: Program, function: Function | None) -> bool:
+    """Whether calls that are known lead from a module's own code to a function.
+
+    Not so of one that nothing calls, and of a method that is called on objects of unknown class
+    only: it may serve a program that is not read, or none.
+    """
+    seen: set[Function] = set()
+    unseen = [function]
+    while unseen:
+        one = unseen.pop()
+        if one is None:
+            return True
+        if one in seen:
+            continue
+        seen.add(one)
+        places: list[tuple[Module, ast.expr]] = [*program.callers(one)]
+        places += [p for p in program.possible_callers(one) if not isinstance(p[1], ast.Call)]
+        unseen += [where.function(place) for where, place in places]
+    return False
+
+
 def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:
     """The tests around ``node`` in its function that keep at least one rank away from it."""
     gating: list[ast.If] = []

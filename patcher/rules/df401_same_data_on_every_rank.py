@@ -39,7 +39,8 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # DF403 says what is wrong with shares by hand, if anything
         if loop.loader is None:
             if not program.calls_to("DistributedSampler") and not seeded_by_rank(program):
-                yield Finding(loop.module, loop.steps, "nothing in the script deals by rank")
+                because = "nothing in the script deals by rank"
+                yield Finding(loop.module, loop.steps, because, severity=Severity.DEGRADED)
         elif is_iterable_dataset(program, loop.loader.module, loop.loader.dataset):
             because = "its data set only iterates and takes no sampler, and nothing deals by rank"
             yield Finding(loop.loader.module, loop.loader.call, because)

@@ -15,7 +15,7 @@ import builtins
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
 from ..analysis.written_paths import is_memory, is_open_file, names_rank
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
@@ -39,7 +39,8 @@ def findings(program: Program) -> Iterator[Finding]:
             path = argument(call, 1, "f")
             by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
             because = "every rank writes it" if by_all_ranks else "written in place"
-            severity = None if by_all_ranks else Severity.DEGRADED
+            surely = by_all_ranks and is_surely_entered(program, function)
+            severity = None if surely else Severity.DEGRADED
             if path is not None and not by_all_ranks and is_renamed_later(module, call, path):
                 continue
             if path is None:
@@ -108,7 +109,8 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
         if gather := call_that_may_gather(module, call):
             because += f"; {module.text(gather)} may need all of them"
             edits = ()
-        yield Finding(module, call, because, edits)
+        surely = is_surely_entered(program, module.function(call))
+        yield Finding(module, call, because, edits, severity=None if surely else Severity.DEGRADED)
 
 
 def call_that_may_gather(module: Module, save: ast.Call) -> ast.Call | None:
