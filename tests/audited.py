@@ -656,6 +656,67 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a log file whose writer asks the group before it is made",
+        """
+        import logging
+        import os
+        import torch.distributed as dist
+
+        def is_first():
+            return not dist.is_initialized() or dist.get_rank() == 0
+
+        def start_log(path):
+            handler = logging.FileHandler(path if is_first() else os.devnull)  # here
+
+        def main():
+            start_log("log.txt")
+            dist.init_process_group("gloo")
+        """,
+        "O7",
+        "unknown",
+    ),
+    (
+        "a log file whose writer asks the launcher",
+        """
+        import logging
+        import os
+        import torch.distributed as dist
+
+        def is_first():
+            return not dist.is_initialized() or dist.get_rank() == 0
+
+        def start_log(path):
+            first = os.environ.get("RANK", "0") == "0"
+            handler = logging.FileHandler(path if first else os.devnull)
+
+        def main():
+            start_log("log.txt")
+            dist.init_process_group("gloo")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a log file whose writer asks the group behind it",
+        """
+        import logging
+        import os
+        import torch.distributed as dist
+
+        def is_first():
+            return not dist.is_initialized() or dist.get_rank() == 0
+
+        def start_log(path):
+            handler = logging.FileHandler(path if is_first() else os.devnull)
+
+        def main():
+            dist.init_process_group("gloo")
+            start_log("log.txt")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
         "a file in memory",
         """
         import torch.distributed as dist

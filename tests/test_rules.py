@@ -530,6 +530,27 @@ FIX = [
         +    handler = logging.FileHandler(args.log_file if is_main_process() else os.devnull)
              logging.getLogger().addHandler(handler)
         """),
+    ("DF602", "a log file that is opened before there are ranks asks the launcher", """
+        import os
+        import logging
+        import torch
+        def start_log(path):
+            logging.getLogger().addHandler(logging.FileHandler(path))
+        def main(args):
+            start_log(args.log_file)
+            handler = logging.FileHandler(args.other)
+            torch.distributed.init_process_group("gloo")
+        """, """
+        @@ -4,6 +4,6 @@
+         def start_log(path):
+        -    logging.getLogger().addHandler(logging.FileHandler(path))
+        +    logging.getLogger().addHandler(logging.FileHandler(path if os.environ.get('RANK', '0') == '0' else os.devnull))
+         def main(args):
+             start_log(args.log_file)
+        -    handler = logging.FileHandler(args.other)
+        +    handler = logging.FileHandler(args.other if os.environ.get('RANK', '0') == '0' else os.devnull)
+             torch.distributed.init_process_group("gloo")
+        """),  # noqa: E501
     ("DF602", "a file that is read again in a loop over options", """
         import os
         import torch
@@ -1037,13 +1058,6 @@ REPORTED = [
         parser.add_argument("--save_steps", type=int, default=50)
         args = parser.parse_args()
         args.save_steps = len(loader)
-        """),
-    ("DF602", "a log file that is opened before there are ranks", """
-        import logging
-        import torch
-        def main(args):
-            handler = logging.FileHandler(args.log_file)
-            torch.distributed.init_process_group("gloo")
         """),
     ("DF602", "a file that is used behind, in a loop of which nothing is known", """
         import os

@@ -75,6 +75,18 @@ NOOP = [
         tokenizer.encode_plus(text)
         """),
     ("DF905", "no transformers", "tokenizer.encode_plus(text)"),
+    ("DF905", "the path of a vocabulary, which is used, and a file's prefix", """
+        import transformers
+        path, = tokenizer.save_vocabulary(folder)
+        tokenizer.save_vocabulary(folder, filename_prefix="old")
+        """),
+    ("DF905", "a vocabulary that the script writes in its own way", """
+        import transformers
+        class Tokenizer:
+            def save_vocabulary(self, folder):
+                pass
+        tokenizer.save_vocabulary(folder)
+        """),
     ("DF905", "a grammar as it comes today", """
         import tree_sitter_java
         from tree_sitter import Language, Parser
@@ -163,6 +175,18 @@ FIX = [
         +x = tokenizer(a, b, max_length=9, padding='max_length', truncation=True)
         +y = self.tokenizer(text=texts, truncation=True,
         +                                     padding='max_length' if args.pad else False)
+        """),
+    ("DF905", "a vocabulary is saved with what it takes to load it", """
+        import transformers
+        tokenizer.save_vocabulary(folder)
+        self.tokenizer.save_vocabulary(save_directory=os.path.join(folder, "last"))
+        """, """
+        @@ -1,3 +1,3 @@
+         import transformers
+        -tokenizer.save_vocabulary(folder)
+        -self.tokenizer.save_vocabulary(save_directory=os.path.join(folder, "last"))
+        +tokenizer.save_pretrained(folder)
+        +self.tokenizer.save_pretrained(os.path.join(folder, "last"))
         """),
     ("DF905", "padding that was ignored", """
         import transformers

@@ -216,6 +216,44 @@ def test_a_copy_of_the_library_beside_the_script_is_the_library(tmp_path: Path, 
     assert codes == (set() if own else {"DF901", "DF908", "DF909"})
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_tokenizers_of_a_copy_keep_their_calls(tmp_path: Path, own: bool) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lines.py").write_text(
+        "def read(loader, tokenizer, text):\n"
+        "    DataLoader(text)\n"
+        "    return tokenizer.encode_plus(text)\n"
+    )
+    script = "from transformers import BertTokenizer\nfrom data.lines import read\n"
+    (tmp_path / "run.py").write_text(f"{script}for batch in loader:\n    model(batch).backward()\n")
+    if own:
+        (tmp_path / "transformers").mkdir()
+        (tmp_path / "transformers" / "__init__.py").write_text("BertTokenizer = None\n")
+    program = read_program(str(tmp_path / "run.py"), None)
+    codes = {f.code for f in check(program, all_rules())} & {"DF905"}
+    assert codes == (set() if own else {"DF905"})
+
+
+def test_a_model_in_a_folder_of_its_own_is_read(tmp_path: Path) -> None:
+    """It has no word on training, and dies in its constructor."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tagger.py").write_text(
+        "from transformers import BertPreTrainedModel\n"
+        "class Tagger(BertPreTrainedModel):\n"
+        "    def __init__(self, config):\n"
+        "        super().__init__(config)\n"
+        "        self.init_weights()\n"
+    )
+    (tmp_path / "run.py").write_text(
+        "from models.tagger import Tagger\n"
+        "model = Tagger.from_pretrained(path)\n"
+        "for batch in loader:\n    model(batch).backward()\n"
+    )
+    program = read_program(str(tmp_path / "run.py"), None)
+    found = [f for f in check(program, all_rules()) if f.code == "DF909"]
+    assert [f.module.source.name for f in found] == [str(tmp_path / "models" / "tagger.py")]
+
+
 @pytest.mark.parametrize("package", ["pytorch_transformers", "pytorch_pretrained_bert"])
 def test_an_older_library_is_named_and_left_alone(package: str) -> None:
     (finding,) = found("DF901", f"from {package} import AdamW\nAdamW(p)\n")

@@ -19,6 +19,7 @@ MAX_FILES = 400  # of one program
 ABOUT_TRAINING = re.compile(
     r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
+    r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
 )
 
 DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)

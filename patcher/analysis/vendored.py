@@ -14,3 +14,8 @@ def has_own(program: Program, module: Module, package: str) -> bool:
     return any(package in PurePath(file).parts[-2:-1] for file in links.files) or any(
         name.partition(".")[0] == package for _, name in links.unread
     )
+
+
+def any_has_own(program: Program, package: str) -> bool:
+    """Whether any module of a program has such a copy."""
+    return any(has_own(program, module, package) for module in program.modules)

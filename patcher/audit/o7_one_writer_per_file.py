@@ -18,6 +18,7 @@ Source            https://docs.python.org/3/library/os.html#os.makedirs
 import ast
 from collections.abc import Iterator
 
+from ..analysis.before_group import runs_before_group
 from ..analysis.effects import Kind, Reached, direct_effects, effects_of_call
 from ..analysis.file_effects import PathKind
 from ..analysis.program import Program
@@ -60,7 +61,18 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     if not isinstance(call, ast.Call) or path is None:
         return
     name = module.last_name(call.func)
-    if ranks_at(program, module, call) < RANKS or name in OWN_FILES or forgives(module, call):
+    if name in OWN_FILES or forgives(module, call):
+        return
+    if asks_too_early(program, module, call):
+        text = " ".join(module.text(path).split())
+        yield unknown(
+            module,
+            call,
+            f"whether rank 0 alone comes to {CHANGES[reached.effect.kind]} `{text}` by {name}() is"
+            " asked before the process group is made, where every rank may be taken for the first",
+        )
+        return
+    if ranks_at(program, module, call) < RANKS:
         return
     if reached.path_kind in (PathKind.RANK, PathKind.MEMORY) or is_own(program, module, path):
         return
@@ -81,6 +93,26 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     text = " ".join(module.text(path).split())
     yield violated(
         module, call, f"every rank comes to {CHANGES[reached.effect.kind]} `{text}` by {name}()"
+    )
+
+
+def asks_too_early(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a place is guarded by a question to a process group that is made later."""
+    tests = [*tests_before(module, call)]
+    tests += [each.test for arg in call.args for each in everywhere(arg, ast.IfExp)]
+    asked = [each for test in tests for each in everywhere(test, ast.Call)]
+    return any(asks_group(program, module, each) for each in asked) and runs_before_group(
+        program, module, call
+    )
+
+
+def asks_group(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call answers one thing before the group is made and another behind it."""
+    if module.last_name(call.func) == "is_initialized":
+        return True
+    found = program.resolve(module, call.func)
+    return found is not None and any(
+        found[0].last_name(each.func) == "is_initialized" for each in everywhere(found[1], ast.Call)
     )
 
 

@@ -15,16 +15,14 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 import ast
 from collections.abc import Iterator
 
-from ..analysis.call_graph import reachable_functions
+from ..analysis.before_group import code_before_group
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role, values_by_role
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
-    Function,
     mentions,
-    precedes,
     within,
 )
 
@@ -37,7 +35,6 @@ HARMLESS_CALLS = {
     *("min", "keys", "values", "items", "get", "append", "item", "time", "get_lr", "get_last_lr"),
     *("makedirs", "mkdir", "exists", "isdir", "isfile"),  # each node may make the folder
 }  # calls that write no file
-Place = tuple[Module, Function | None]
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -150,25 +147,3 @@ def is_per_node(module: Module, gate: ast.If) -> bool:
         name.startswith(HARMLESS_MODULES) or name.rpartition(".")[2] in HARMLESS_CALLS
         for name in names
     )
-
-
-def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
-    """The line up to which each function has no process group, and functions called before it."""
-    group_lines: dict[Place, int] = {}
-    early_functions: set[Function] = set()
-    pending = program.calls_to("init_process_group")
-    while pending:
-        module, call = pending.pop()
-        function = module.function(call)
-        if (module, function) in group_lines:
-            continue
-        group_lines[module, function] = call.lineno
-        names = {
-            module.last_name(other.func)
-            for other in within(module.scope_statements(call), ast.Call)
-            if precedes(other, call)
-        }
-        early_functions |= reachable_functions(program, names)
-        if function is not None:
-            pending += program.callers(function)
-    return group_lines, early_functions

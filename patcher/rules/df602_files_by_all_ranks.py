@@ -7,14 +7,16 @@ At run time  Ranks overwrite each other's lines; makedirs fails on the rank that
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True. A block that fills what all
              ranks need behind it still runs on every rank, and writes to nowhere on the others.
-Fix safety   Safe: a lone process writes as before. A FileHandler created before the process group
-             is only reported: no process has a rank yet.
+             A FileHandler created before the process group asks the launcher's variable RANK: no
+             process has a rank yet.
+Fix safety   Safe: a lone process writes as before.
 Source       os.makedirs, logging.handlers
 """
 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.before_group import runs_before_group
 from ..analysis.call_graph import reachable_functions
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
@@ -55,6 +57,7 @@ HANDLER_CLASSES = (
     "TimedRotatingFileHandler",
     "WatchedFileHandler",
 )
+IS_MAIN = "os.environ.get('RANK', '0') == '0'"  # where there is no group to ask
 MUTATING_METHODS = (
     "append",
     "extend",
@@ -137,9 +140,10 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
             continue
         if roles_reaching(program, module, call) < RANKS:
             continue
-        function = module.function(call)
-        if any(module.function(group) is function and precedes(call, group) for group in groups):
-            yield Finding(module, call, "every rank writes it, and the group comes later")
+        if runs_before_group(program, module, call):
+            because = "every rank writes it, and the group comes later"
+            code = f"{module.text(path)} if {IS_MAIN} else os.devnull"
+            yield Finding(module, call, because, (Rewrite(path, code), Import("os")))
         else:
             yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
 

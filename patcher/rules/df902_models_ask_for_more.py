@@ -20,6 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.vendored import any_has_own
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -38,6 +39,8 @@ CACHE_IMPORT = Import("transformers", "DynamicCache")
 
 def findings(program: Program) -> Iterator[Finding]:
     if not any("transformers" in module.imported_packages for module in program.modules):
+        return
+    if any_has_own(program, "transformers"):
         return
     passed = KEYWORD_CHECKS.keys() - forward_parameters(program)
     for module in program.modules:

@@ -2,14 +2,17 @@
 
 What         encode_plus, batch_encode_plus, max_len, encoder, additional_special_tokens and others
              left transformers' tokenizers in version 5; pad_to_max_length is accepted and ignored;
+             save_vocabulary writes a file that from_pretrained of the same class does not read;
              tree_sitter no longer has Language(path, name), set_language and build_library.
 At run time  AttributeError when the line is reached; with pad_to_max_length alone, examples of
-             unequal length that no batch takes; TypeError at Language.
+             unequal length that no batch takes; TypeError at Language; ValueError where the folder
+             of save_vocabulary is loaded again.
 Example      tokenizer.encode_plus(a, b, max_length=n, pad_to_max_length=True)
 Fix          The same thing by its name of today: the tokenizer is called, padding='max_length',
              truncation=True (which pad_to_max_length used to bring along), model_max_length. What
              has none is reported, such as build_inputs_with_special_tokens. A grammar is that of
              its package, as Language(tree_sitter_java.language()): pip install tree-sitter-java.
+             save_vocabulary becomes save_pretrained, which writes the settings too.
 Fix safety   Safe: the line could only raise before, and with a tree_sitter that takes a path it
              does what it did. Unsafe where pad_to_max_length stands in a call that still works:
              padding changes what one process computes.
@@ -20,6 +23,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.vendored import any_has_own
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -46,16 +50,20 @@ ADVICE = {  # old name, and what to use instead
     "sanitize_special_tokens": "nothing: take the line out",
 }
 ATTRIBUTES = {*CALL_METHODS, *RENAMED, *LOOKED_UP, *ADVICE, "additional_special_tokens_ids"}
+FOLDERS = {"save_directory", "vocab_path"}  # parameters of save_vocabulary, today and once
 TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
     own_functions = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
     roots = {root for module in program.modules for root in module.imported_packages}
+    is_library = "transformers" in roots and not any_has_own(program, "transformers")
     for module in program.modules:
-        if "transformers" in roots:
+        if is_library:
             yield from tokenizer_attributes(module, own_functions)
             yield from ignored_padding(module)
+            if "save_vocabulary" not in own_functions:
+                yield from vocabulary_alone(module)
         if "tree_sitter" in roots:
             yield from tree_sitter_calls(module)
 
@@ -81,6 +89,21 @@ def tokenizer_attributes(module: Module, own_functions: set[str]) -> Iterator[Fi
 
 def is_tokenizer(module: Module, base: ast.expr) -> bool:
     return module.text(base).rpartition(".")[2].lower().endswith("tokenizer")
+
+
+def vocabulary_alone(module: Module) -> Iterator[Finding]:
+    """Vocabularies that are saved to a folder without the tokenizer's settings."""
+    for call in module.calls_to("save_vocabulary"):
+        function = call.func
+        if not isinstance(function, ast.Attribute) or not is_tokenizer(module, function.value):
+            continue
+        folder = [*call.args, *(word.value for word in call.keywords if word.arg in FOLDERS)]
+        words = [word for word in call.keywords if word.arg not in FOLDERS]
+        if isinstance(module.parents[call], ast.Expr) and len(folder) == 1 and not words:
+            base = module.text(function.value)
+            code = f"{base}.save_pretrained({module.text(folder[0])})"
+            because = f"{base}.from_pretrained finds no vocabulary there"
+            yield Finding(module, call, because, (Rewrite(call, code),))
 
 
 def is_guarded(module: Module, node: ast.AST) -> bool:
