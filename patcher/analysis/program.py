@@ -7,16 +7,16 @@ imports the user's code.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function, name_uses
+from ..source.tree import Function
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
+from .liveness import run_functions, spelled_functions
 from .loaders import Loader
 from .names import Unread, calls_at_import
 from .train_loops import TrainLoop, train_loops
@@ -156,30 +156,8 @@ class Program(CallGraph):
 
     @cached_property
     def live_functions(self) -> set[Function]:
-        """Functions that the program may run: those whose name is used by code that runs.
-
-        A method counts as used where its class is. Decorated functions are always live.
-        """
-        unreached: dict[str, list[Function]] = defaultdict(list)
-        reached: set[Function] = set()
-        for module in self.modules:
-            for function in module.all_functions:
-                owner = module.parents[function]
-                name = owner.name if isinstance(owner, ast.ClassDef) else function.name
-                unreached[name].append(function)
-                if function.decorator_list:
-                    reached.add(function)
-        used_names: dict[ast.AST, set[str]] = defaultdict(set)
-        for module in self.modules:
-            for node, name in name_uses(module.tree, unreached.keys()):
-                used_names[node].add(name)
-        pending: list[ast.AST] = [*(module.tree for module in self.modules), *reached]
-        while pending:
-            for name in used_names[pending.pop()] & unreached.keys():
-                new = [function for function in unreached.pop(name) if function not in reached]
-                reached.update(new)
-                pending += new
-        return reached
+        """Functions that the program may run: those whose names are used by code that runs."""
+        return run_functions(self)
 
     def is_live(self, module: Module, node: ast.AST) -> bool:
         """Whether the program may run ``node``.
@@ -194,9 +172,11 @@ class Program(CallGraph):
     def _names_lead_to_loops(self) -> bool:
         functions = [loop.module.function(loop.steps) for loop in self.train_loops]
         functions += [evaluation.function for evaluation in self.evaluations]
-        known = [function for function in functions if function is not None]
-        return all(function in self.live_functions for function in known) and bool(
-            self.live_functions
+        known = {function for function in functions if function is not None}
+        return bool(self.live_functions) and (
+            known <= self.live_functions
+            # Other scripts that this one imports have loops of their own, which it does not run.
+            or (bool(known & self.live_functions) and known <= spelled_functions(self))
         )
 
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:
@@ -220,7 +200,7 @@ def _options(module: Module) -> list[Option]:
 def trains_on_several_devices(program: Program) -> bool:
     """Whether there is a training loop, and something by which several GPUs or ranks train."""
     return bool(program.train_loops) and any(
-        module.calls_to(*PARALLEL_CALLS) for module in program.modules
+        program.is_live(module, call) for module, call in program.calls_to(*PARALLEL_CALLS)
     )
 
 

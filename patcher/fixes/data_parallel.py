@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
 
 from ...record import record
 from ..analysis.call_graph import reachable_functions
@@ -11,7 +10,6 @@ from ..analysis.program import Program
 from ..source.module import Module
 from ..source.tree import (
     Function,
-    argument_values,
     below,
     bound_names,
     everywhere,
@@ -21,17 +19,6 @@ from ..source.tree import (
     within,
 )
 
-OPTIMIZERS = (
-    "SGD",
-    "Adam",
-    "AdamW",
-    "Adagrad",
-    "Adadelta",
-    "Adamax",
-    "RMSprop",
-    "LAMB",
-    "Adafactor",
-)
 MOVES = ("to", "cuda", "float", "double", "half", "train")  # methods that return their model
 
 
@@ -195,38 +182,6 @@ def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
         or (outermost is not None and is_inside(call, outermost))
     }
     return bool(reachable_functions(program, names) & training)
-
-
-def trained_without(program: Program, wrapped: Collection[str]) -> str:
-    """A model that an optimizer trains and a training step calls, and that is not ``wrapped``.
-
-    The empty string where there is none. Models are compared by the last part of their names, as
-    each function may call them by another one.
-    """
-    names = {last_part(target) for target in wrapped}
-    for loop in program.train_loops:
-        module = loop.module
-        called = {
-            module.text(call.func).removesuffix(".forward")
-            for call in within(loop.steps.body, ast.Call)
-            if isinstance(call.func, ast.Name | ast.Attribute)
-        }
-        for where, optimizer in program.calls_to(*OPTIMIZERS):
-            for value in argument_values(optimizer):
-                for call in everywhere(value, ast.Call):
-                    if where.last_name(call.func) not in ("parameters", "named_parameters"):
-                        continue
-                    assert isinstance(call.func, ast.Attribute)
-                    model = where.text(call.func.value)
-                    alike = [each for each in called if last_part(each) == last_part(model)]
-                    if alike and last_part(model) not in names:
-                        return model
-    return ""
-
-
-def last_part(name: str) -> str:
-    """``model`` of ``self.model.module``."""
-    return name.removesuffix(".module").rpartition(".")[2]
 
 
 def is_part(target: str) -> bool:

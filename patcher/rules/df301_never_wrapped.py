@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
+from ..analysis.trained_models import trained_without
 from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -26,7 +27,6 @@ from ..fixes.data_parallel import (
     is_part,
     place_behind,
     serves_training,
-    trained_without,
     wrap_in,
 )
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
@@ -57,14 +57,14 @@ def findings(program: Program) -> Iterator[Finding]:
         for module, wrap in places:
             because = "DataParallel is for one process, and nothing wraps the model for ranks"
             edits: tuple[Edit, ...] = ()
-            if is_part(wrap.target):
+            if alone and alone != wrap.target.rpartition(".")[0]:
+                because = f"{alone} is trained too, and nothing wraps it: wrap {alone} as well"
+            elif is_part(wrap.target):
                 whole = wrap.target.rpartition(".")[0]
                 because = (
                     f"only a part of the model is wrapped, and ranks train the rest apart: wrap "
                     f"{whole} instead of {wrap.target}"
                 )
-            elif alone:
-                because = f"{alone} is trained too, and nothing wraps it: wrap {alone} as well"
             elif targets.count(wrap.target) > 1:
                 because = (
                     f"{wrap.target} is wrapped in several places: leave one "

@@ -1,0 +1,107 @@
+"""Which functions a program may run: those whose names are used by code that runs."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from ..source.module import Module
+from ..source.tree import Function, is_inside, mentions, name_uses
+from .call_graph import Callee, CallGraph
+
+DYNAMIC = ("import_module", "__import__", "run_module", "run_path")
+
+
+def spelled_functions(graph: CallGraph) -> set[Function]:
+    """Functions whose names are used somewhere, also by other scripts' main guards."""
+    return _reach(graph, resolved=False)
+
+
+def run_functions(graph: CallGraph) -> set[Function]:
+    """Functions that the script itself may run.
+
+    An imported script's main guard runs nothing, and where several modules have a function of one
+    name a use means the one that it resolves to.
+    """
+    return _reach(graph, resolved=True)
+
+
+def _reach(graph: CallGraph, *, resolved: bool) -> set[Function]:
+    """Follow names. A method counts as used where its class is; decorated functions always."""
+    homes: dict[str, list[Callee]] = defaultdict(list)
+    reached: set[Function] = set()
+    pending: list[tuple[Module, ast.AST]] = [(module, module.tree) for module in graph.modules]
+    for module in graph.modules:
+        for function in module.all_functions:
+            owner = module.parents[function]
+            name = owner.name if isinstance(owner, ast.ClassDef) else function.name
+            homes[name].append((module, function))
+            if function.decorator_list:
+                reached.add(function)
+                pending.append((module, function))
+    uses: dict[ast.AST, set[str]] = defaultdict(set)
+    for module in graph.modules:
+        for node, name in name_uses(module.tree, homes.keys()):
+            uses[node].add(name)
+        if resolved and module is not graph.script:
+            uses[module.tree] -= _only_in_guard(module, uses[module.tree])
+    by_text = any(module.spells(name) for module in graph.modules for name in DYNAMIC)
+    shared = {
+        name
+        for name, found in homes.items()
+        if resolved and not by_text and len({where for where, _ in found}) > 1
+    }
+    while pending:
+        module, node = pending.pop()
+        for name in uses[node] & homes.keys():
+            found = homes[name] if name in shared else homes.pop(name)
+            meant = _meant(graph, module, node, name) if name in shared else None
+            new = [
+                (home, function)
+                for home, function in found
+                if function not in reached and (meant is None or home in meant)
+            ]
+            reached.update(function for _, function in new)
+            pending += new
+    return reached
+
+
+def _only_in_guard(module: Module, names: set[str]) -> set[str]:
+    """The names that module-level code uses in ``if __name__ == "__main__":`` alone."""
+    guarded = [
+        stmt
+        for guard in module.tree.body
+        if isinstance(guard, ast.If) and mentions(guard.test, "__name__") and not guard.orelse
+        for stmt in guard.body
+    ]
+    return {
+        name
+        for name in names
+        if guarded
+        and all(
+            any(is_inside(use, stmt) for stmt in guarded)
+            for use in module.occurrences(name)
+            if module.function(use) is None
+        )
+    }
+
+
+def _meant(graph: CallGraph, module: Module, owner: ast.AST, name: str) -> set[Module] | None:
+    """The modules whose function or class the uses in a function mean; None for any."""
+    imports = sum(
+        (alias.asname or alias.name) == name
+        for stmt in module.nodes(ast.ImportFrom)
+        for alias in stmt.names
+    )
+    if imports > 1:
+        return None
+    meant: set[Module] = set()
+    for use in module.occurrences(name):
+        if not is_inside(use, owner):
+            continue
+        found = graph.resolve(module, use)
+        if found is not None and isinstance(found[1], (ast.ClassDef, ast.FunctionDef)):
+            meant.add(found[0])
+        elif isinstance(use, ast.Name):
+            return None  # a parameter, or bound in several ways; model.train() is no function's
+    return meant

@@ -1,0 +1,67 @@
+"""Which models a program trains, by their optimizers and the calls in training steps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from ..source.module import Module
+from ..source.tree import Function, argument_values, everywhere, parameters, within
+from .flag_roles import OPTIMIZERS
+from .loaders import argument_for_parameter
+from .program import Program
+
+
+def trained_without(program: Program, wrapped: Collection[str]) -> str:
+    """A model that an optimizer trains and a training step calls, and that is not ``wrapped``.
+
+    The empty string where there is none. Models are compared by the last part of their names, as
+    each function may call them by another one.
+    """
+    names = {last_part(target) for target in wrapped}
+    trained = [
+        (last_part(model), model)
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if program.is_live(where, optimizer)
+        for value in argument_values(optimizer)
+        for call in everywhere(value, ast.Call)
+        if where.last_name(call.func) in ("parameters", "named_parameters")
+        and isinstance(call.func, ast.Attribute)
+        for model in names_given(program, where, call.func.value)
+    ]
+    for loop in program.train_loops:
+        if not program.is_live(loop.module, loop.steps):
+            continue
+        called = {
+            last_part(loop.module.text(call.func).removesuffix(".forward"))
+            for call in within(loop.steps.body, ast.Call)
+            if isinstance(call.func, ast.Name | ast.Attribute)
+        }
+        for last, model in trained:
+            if last in called and last not in names:
+                return model
+    return ""
+
+
+def names_given(
+    program: Program, module: Module, node: ast.expr, seen: frozenset[Function] = frozenset()
+) -> set[str]:
+    """What a model is called where it comes from: of a parameter, what callers pass for it."""
+    function = module.function(node)
+    name = module.text(node)
+    if function is None or function in seen or name not in parameters(function):
+        return {name}
+    given = [
+        (caller, value)
+        for caller, call in program.callers(function)
+        if program.is_live(caller, call)
+        for value in [argument_for_parameter(module, function, call, name)]
+        if isinstance(value, ast.Name | ast.Attribute)
+    ]
+    found = [names_given(program, caller, value, seen | {function}) for caller, value in given]
+    return set().union(*found) or {name}
+
+
+def last_part(name: str) -> str:
+    """``model`` of ``self.model.module``."""
+    return name.removesuffix(".module").rpartition(".")[2]

@@ -1,0 +1,116 @@
+"""A script runs its own functions, and not those of like names in scripts that it imports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ddpfix.patcher.engine.patch import patch
+from test_program import program_of
+
+PRETRAIN = """
+import torch
+from steps import make_optimizer
+
+def load(batch):
+    return torch.utils.data.DataLoader(torch.zeros(64, 8), batch_size=batch, shuffle=True)
+
+def build():
+    model = torch.nn.Linear(8, 3)
+    model = torch.nn.DataParallel(model)
+    return model.cuda()
+
+def train(loader, model, optimizer):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+def main():
+    model = build()
+    optimizer = make_optimizer(model)
+    for epoch in range(2):
+        train(load(8), model, optimizer)
+
+if __name__ == "__main__":
+    main()
+"""
+STEPS = """
+import torch
+
+def make_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+PROBE = """
+import torch
+from pretrain import load
+from steps import make_optimizer
+
+def build():
+    body, head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)
+    body = torch.nn.DataParallel(body)
+    return body.cuda(), head.cuda()
+
+def train(loader, body, head, optimizer):
+    for batch in loader:
+        with torch.no_grad():
+            features = body(batch)
+        optimizer.zero_grad()
+        head(features).mean().backward()
+        optimizer.step()
+
+def main():
+    body, head = build()
+    optimizer = make_optimizer(head)
+    for epoch in range(2):
+        train(load(8), body, head, optimizer)
+
+if __name__ == "__main__":
+    main()
+"""
+FILES = {"pretrain": PRETRAIN, "steps": STEPS}
+
+
+def live(folder: Path, module: str, **files: str) -> set[str]:
+    program = program_of(folder, **files)
+    (found,) = [each for each in program.modules if Path(each.source.name).stem == module]
+    return {each.name for each in found.all_functions if program.is_live(found, each.body[0])}
+
+
+def test_a_wrapper_that_another_script_would_call_wraps_nothing_here(tmp_path: Path) -> None:
+    program_of(tmp_path, "probe.py", probe=PROBE, **FILES)
+    done = patch(tmp_path / "probe.py")
+    assert done.changes == ()
+    assert "head is trained too, and nothing wraps it: wrap head as well" in done.refusal
+
+
+def test_the_other_script_is_patched_as_ever(tmp_path: Path) -> None:
+    program_of(tmp_path, "probe.py", probe=PROBE, **FILES)
+    (tmp_path / "probe.py").unlink()
+    done = patch(tmp_path / "pretrain.py")
+    assert "DistributedDataParallel(model" in done.changes[0].text
+
+
+@pytest.mark.parametrize(
+    ("running", "use"),
+    [
+        ({"load"}, "from pretrain import load\nload(8)\n"),
+        ({"load", "build"}, "from pretrain import *\nload(8)\nbuild()\n"),
+        ({"load", "build"}, "import pretrain\npretrain.build()\npretrain.load(8)\n"),
+        ({"train"}, "from pretrain import train\ndef other(train):\n    train()\nother(train)\n"),
+        (
+            {"build"},
+            "try:\n    from pretrain import build\nexcept E:\n    from steps import build\n",
+        ),
+        (
+            {"load", "build", "train", "main"},
+            "from importlib import import_module\nimport pretrain\n"
+            "import_module('pretrain').main(load, train, build)\n",
+        ),
+        ({"load", "build", "train", "main"}, "from pretrain import main as begin\nbegin()\nmain\n"),
+    ],
+)
+def test_what_runs_of_an_imported_script(tmp_path: Path, running: set[str], use: str) -> None:
+    own = "def train():\n    for batch in data:\n        model(batch).backward()\ntrain()\nbuild\n"
+    more = {"pretrain": PRETRAIN, "steps": STEPS + "\ndef build():\n    pass\n"}
+    assert live(tmp_path, "pretrain", run=use + own, **more) >= running
