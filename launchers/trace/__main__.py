@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from . import determinism, legacy
 from .collectives import Collectives
 from .events import SCHEMA, Closed, Exit, ScriptException, Start
+from .example_draws import seed_examples
 from .files import FileAudit
 from .imports import AfterImport
 from .limits import Limits
@@ -47,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--out", required=True, metavar="DIR", help="folder for rank{RANK}.jsonl")
     add("--no-dropout", action="store_true", help="every dropout is the identity")
+    add("--seed-examples", action="store_true", help="draws of an example depend on it alone")
     add("--shim-legacy", action="store_true", help="what scripts of 2020 need today")
     add("--threads", type=_positive, metavar="N", help="threads of BLAS and torch")
     add("--seed", type=int, metavar="N", help="seed random, numpy and torch before the script does")
@@ -119,6 +121,8 @@ class TracedProcess:
             determinism.set_seed(options.seed, after_import)
         if options.no_dropout:
             after_import.call("torch", determinism.disable_dropout)
+        if options.seed_examples:
+            after_import.call("torch", seed_examples)
         if options.shim_legacy:
             legacy.install(after_import, self._sites)
         Seeds(self._recorder, self._sites).install(after_import)

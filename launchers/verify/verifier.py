@@ -29,6 +29,8 @@ from .runner import RunSpec, Say, VerifyRunner
 from .scripts import ScriptsUnderTest, check_flags, prepare_scripts
 from .traced_run import StartRun, run_traced
 
+DETERMINISTIC = ("--no-dropout", "--seed-examples")
+"""The tracer's options without which the draws of runs depend on how a batch is split."""
 LEGACY_FAILURES = (
     "cannot import name 'AdamW' from 'transformers",
     "ZeroDivisionError",
@@ -133,7 +135,7 @@ def verify(
             arguments=request.arguments,
             flags=flags,
             options=request.tracer_options(),
-            determinism_options=() if request.keep_dropout else ("--no-dropout",),
+            determinism_options=() if request.keep_dropout else DETERMINISTIC,
             seed=0 if request.exact and request.seed is None else request.seed,
             cpu=len(inventory().usable) < max(request.world_sizes),
             naive=request.against_naive,
