@@ -70,6 +70,12 @@ def judged(forge: Forge, folder: Path, home: Path, case: Case) -> tuple[Row, ...
     """The rows of a script's verdict, or one that tells why there is none."""
     root = Path(case.root) if case.root else Path(case.script).parent
     shutil.copytree(folder / root, home / "code")
+    script = home / "code" / Path(case.script).relative_to(root)
+    text = script.read_text("utf-8")
+    for before, after in case.edits:
+        assert before in text, before
+        text = text.replace(before, after)
+    script.write_text(text, "utf-8")
     prelude = shims(home, case)
 
     def start(what: Command, into: Path) -> TracedRun:
@@ -78,7 +84,7 @@ def judged(forge: Forge, folder: Path, home: Path, case: Case) -> tuple[Row, ...
     try:
         verdict = verify(
             VerifyRequest(
-                home / "code" / Path(case.script).relative_to(root),
+                script,
                 case.build(home),
                 unsafe=case.unsafe,
                 capabilities=case.capabilities,

@@ -26,7 +26,9 @@ class Case:
     ``root`` is the folder that is copied to run it from, where that is not the script's own;
     ``shims`` are names of files in ``shims``, which each rank runs before the script, and
     ``unsafe`` and ``capabilities`` are of `VerifyRequest`. ``max_steps`` ends every run early.
-    ``defect`` says in words what is wrong with the script itself, where a promise cannot hold.
+    ``edits`` are texts of the script and what stands in their place before anything else: a
+    constant becomes an option, where runs must differ in it. ``defect`` says in words what is wrong
+    with the script itself, where a promise cannot hold.
     """
 
     script: str
@@ -36,6 +38,7 @@ class Case:
     shims: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     max_steps: int | None = None
+    edits: tuple[tuple[str, str], ...] = ()
     defect: str = ""
 
 

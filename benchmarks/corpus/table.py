@@ -36,7 +36,12 @@ def page(cases: Sequence[Case], verdicts: Verdicts) -> str:
     """The whole page, for the cases that have a verdict."""
     judged = [case for case in cases if case.script in verdicts]
     parts = [HEAD.format(summary=_summary(judged, verdicts)), *_table(judged, verdicts)]
-    return "\n".join([*parts, "", *_reasons(judged, verdicts), *_shims(judged)]).rstrip() + "\n"
+    return (
+        "\n".join(
+            [*parts, "", *_reasons(judged, verdicts), *_edits(judged), *_shims(judged)]
+        ).rstrip()
+        + "\n"
+    )
 
 
 def _summary(cases: Sequence[Case], verdicts: Verdicts) -> str:
@@ -79,6 +84,20 @@ def _reasons(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:
         for code, status, evidence in left:
             yield f"  - {code} {status}: {evidence}" if code in CODES else f"  - {evidence}"
     yield ""
+
+
+def _edits(cases: Sequence[Case]) -> Iterator[str]:
+    edited = [case for case in cases if case.edits]
+    if edited:
+        yield "## Constants made options\n\nBefore anything else, where runs must differ in them:\n"
+    for case in edited:
+        changes = "; ".join(f"`{_line(before)}` → `{_line(after)}`" for before, after in case.edits)
+        yield f"- `{case.script}`: {changes}"
+    yield ""
+
+
+def _line(text: str) -> str:
+    return " ⏎ ".join(line.strip() for line in text.splitlines())
 
 
 def _shims(cases: Sequence[Case]) -> Iterator[str]:

@@ -1,0 +1,25 @@
+"""github.com/HobbitLong/SupContrast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .case import Case, words
+
+REPOSITORY = "HobbitLong/SupContrast"
+COMMIT = "66a8fe53880d6a1084b2e4e0db0a019024d6d41a"
+
+
+def train(home: Path) -> list[str]:
+    """The README's command, smaller."""
+    told = {"batch_size": 12, "learning_rate": 0.05, "epochs": 2, "num_workers": 0}
+    return words("cosine", **told, model="resnet18", print_freq=1, save_dir=home / "out")
+
+
+PARSED = "opt = parser.parse_args()"
+OUTPUT = (
+    (PARSED, f"parser.add_argument('--save_dir')\n    {PARSED}"),
+    ("'./save/SupCon", "opt.save_dir + '/SupCon"),
+)
+SHIMS = ("vision_stand_ins", "cuda_is_the_cpu")
+CASES = (Case("SupContrast/main_ce.py", train, shims=SHIMS, edits=OUTPUT),)
