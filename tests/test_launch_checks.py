@@ -107,7 +107,7 @@ JOINED = UNPATCHED.replace(
 def test_the_settings_of_the_project_hold(script: Path) -> None:
     script.write_text(JOINED)
     done = launch("--processes", "2", "--dry-run")
-    codes = {line.split()[1] for line in done.stderr.splitlines() if " E " in line}
+    codes = {line.split()[1] for line in done.stderr.splitlines() if " error: " in line}
     assert codes >= {"DF301", "DF401"}
     assert "of its own" not in done.stderr
     names = ", ".join(f'"{code}"' for code in sorted(codes))
