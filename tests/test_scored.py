@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from ddpfix.launchers.running.runner import RunOutcome
-from ddpfix.launchers.trace import RankTrace
 from ddpfix.launchers.trace.events import BatchEvent, Exit, Pass, PassEnd, Start
+from ddpfix.launchers.trace.read import RankTrace
 from ddpfix.launchers.verify.check_evaluation import scores_once
 from ddpfix.launchers.verify.evidence import Evidence, Row, RunTrace
 

@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from ddpfix.launchers import trace
 from ddpfix.launchers.backends.registry import launcher_command
+from ddpfix.launchers.trace.events import (
+    Backward,
+    Collective,
+    Exit,
+    File,
+    Group,
+    Limit,
+    Parameters,
+    Seed,
+)
+from ddpfix.launchers.trace.read import RankTrace, disagreement, read
 
 TRAIN = """
 import argparse, logging, os, random, sys
@@ -135,17 +145,17 @@ def script(folder: Path, text: str) -> str:
 
 def traced(
     folder: Path, text: str, *options: str, arguments: Sequence[str] = ()
-) -> tuple[subprocess.CompletedProcess[str], trace.RankTrace]:
+) -> tuple[subprocess.CompletedProcess[str], RankTrace]:
     """One process under the tracer: what it printed, and its trace."""
     run = [sys.executable, "-m", TRACER, "--out", "trace", *options, script(folder, text)]
     done = execute([*run, *arguments], folder)
-    return done, trace.read(folder / "trace")[0]
+    return done, read(folder / "trace")[0]
 
 
 class Run(NamedTuple):
     plain: subprocess.CompletedProcess[str]
     observed: subprocess.CompletedProcess[str]
-    traces: list[trace.RankTrace]
+    traces: list[RankTrace]
     folder: Path
 
 
@@ -166,7 +176,7 @@ def double(tmp_path_factory: pytest.TempPathFactory) -> Run:
     # Under accelerate, as the launcher starts it.
     observed = execute([*ACCELERATE, TRACER, "--out", "trace", name], folder)
     assert observed.returncode == plain.returncode == 0, observed.stderr
-    return Run(plain, observed, trace.read(folder / "trace"), folder)
+    return Run(plain, observed, read(folder / "trace"), folder)
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -208,7 +218,7 @@ def test_every_step_has_the_exact_loss_norm_and_learning_rate(single: Run) -> No
 
 
 def test_parameters_have_the_names_of_the_unwrapped_model_on_every_rank(double: Run) -> None:
-    first, second = (found.last(trace.Parameters) for found in double.traces)
+    first, second = (found.last(Parameters) for found in double.traces)
     assert first is not None
     assert second is not None
     assert sorted(first.tensors) == [
@@ -224,7 +234,7 @@ def test_checksums_change_with_every_step_and_end_at_the_saved_weights(single: R
     sums = [step.checksum for step in found.steps]
     assert len({each.sha256 for each in sums if each}) == 12
     saved = torch.load(single.folder / "out" / "model.bin")
-    end = found.last(trace.Parameters)
+    end = found.last(Parameters)
     assert end is not None
     for name, (total, norm) in end.tensors.items():
         assert total == pytest.approx(saved[name].double().sum().item(), abs=1e-12)
@@ -257,13 +267,13 @@ def test_a_distributed_sampler_that_repeats_its_order_is_visible(double: Run) ->
 
 def test_collectives_of_the_script_and_of_ddp_are_counted_with_their_sites(double: Run) -> None:
     for found in double.traces:
-        by_name: dict[str, list[trace.Collective]] = {}
-        for one in found.events_of(trace.Collective):
+        by_name: dict[str, list[Collective]] = {}
+        for one in found.events_of(Collective):
             by_name.setdefault(one.op, []).append(one)
         assert set(by_name) == {"barrier", "ddp_init", "ddp_sync_buffers", "ddp_all_reduce"}
         assert len(by_name["ddp_all_reduce"]) == len(found.steps) == 6
         assert {one.count for one in by_name["ddp_all_reduce"]} == {1}  # one bucket
-        assert {one.collectives for one in found.events_of(trace.Backward)} == {1}
+        assert {one.collectives for one in found.events_of(Backward)} == {1}
         assert str(by_name["barrier"][0].site).startswith("main run.py:")
         assert all(str(one.site).startswith("train") for one in by_name["ddp_all_reduce"])
     first, second = ([step.collectives for step in found.steps] for found in double.traces)
@@ -271,7 +281,7 @@ def test_collectives_of_the_script_and_of_ddp_are_counted_with_their_sites(doubl
 
 
 def test_seeds_are_recorded_where_the_script_sets_them(single: Run) -> None:
-    seeds = [one for one in single.traces[0].events_of(trace.Seed) if one.site is not None]
+    seeds = [one for one in single.traces[0].events_of(Seed) if one.site is not None]
     assert [(one.generator, one.value) for one in seeds] == [
         ("random", "1"),
         ("numpy", "2"),
@@ -289,7 +299,7 @@ def test_metrics_are_recorded_on_silenced_ranks_too(double: Run) -> None:
 def test_the_end_of_a_run_and_of_its_process_group_is_recorded(single: Run, double: Run) -> None:
     assert [found.status for found in (*single.traces, *double.traces)] == [0, 0, 0]
     assert all(found.group_destroyed for found in double.traces)
-    operations = [one.op for one in double.traces[1].events_of(trace.Group)]
+    operations = [one.op for one in double.traces[1].events_of(Group)]
     assert operations == ["init", "destroy"]
     phases = single.traces[0].phases()
     assert all(phases[name] > 0 for name in ("import", "train", "eval"))
@@ -427,7 +437,7 @@ def test_files_of_workers_and_pools_are_in_files_of_their_own(tmp_path: Path) ->
     assert len(found.children) == 2
     assert found.start.pid not in found.children
     for pid, events in found.children.items():
-        assert {one.pid for one in events if isinstance(one, trace.File)} == {pid}
+        assert {one.pid for one in events if isinstance(one, File)} == {pid}
         assert (tmp_path / "trace" / f"rank0.pid{pid}.jsonl").exists()
 
 
@@ -491,11 +501,11 @@ def test_a_hang_names_the_place_of_both_ranks_and_leaves_no_process(tmp_path: Pa
         ],
         tmp_path,
     )
-    traces = trace.read(tmp_path / "trace")
+    traces = read(tmp_path / "trace")
     source = HANG.splitlines()
     gather = next(n for n, line in enumerate(source, 1) if "# gathers" in line)
     reduce = next(n for n, line in enumerate(source, 1) if "# reduces" in line)
-    assert trace.disagreement(traces) == (
+    assert disagreement(traces) == (
         f"rank 0 is in evaluate run.py:{gather} (all_gather_object), "
         f"rank 1 in train run.py:{reduce} (backward)"
     )
@@ -514,7 +524,7 @@ def test_a_slow_rank_that_waits_alone_is_reported_where_it_stands(tmp_path: Path
     text = "import time\n\n\ndef wait():\n    time.sleep(100)\n\n\nwait()\n"
     done, found = traced(tmp_path, text, "--phase-timeout", "1")
     assert done.returncode == 75
-    assert trace.disagreement([found]) == "rank 0 is in wait run.py:5"
+    assert disagreement([found]) == "rank 0 is in wait run.py:5"
     assert "rank 0 hangs in wait run.py:5" in done.stderr
 
 
@@ -588,7 +598,7 @@ def test_trained_parameters_are_kept_before_others_are_loaded(tmp_path: Path) ->
     import torch
 
     _, found = traced(tmp_path, SHARED, "--keep-parameters", "--checksum-every", "4")
-    before, end = found.events_of(trace.Parameters)
+    before, end = found.events_of(Parameters)
     assert (before.reason, end.reason) == ("load_state_dict", "exit")
     assert before.after_step == 6
     assert [step.number for step in found.steps if step.checksum] == [4]
@@ -628,7 +638,7 @@ def test_a_script_that_asks_for_batches_for_ever_is_ended_at_the_limit(
     done, found = traced(tmp_path, CYCLE.replace("BATCHES", way), "--max-steps", "3")
     assert done.returncode == 0, done.stderr
     assert len(found.steps) == 3
-    assert [one.forced for one in found.events_of(trace.Limit)] == [False, True]
+    assert [one.forced for one in found.events_of(Limit)] == [False, True]
 
 
 DROPOUT = """
@@ -701,7 +711,7 @@ def test_the_legacy_shim_provides_adamw_and_one_card_and_nothing_does_without(
     assert done.stdout == "0.0 1e-06 8\nFalse [3]\n", done.stderr
     done, found = traced(tmp_path, LEGACY)
     assert done.returncode == 1
-    end = found.last(trace.Exit)
+    end = found.last(Exit)
     assert end is not None
     assert end.failure is not None
     assert end.failure.type == "ImportError"
@@ -726,7 +736,7 @@ def test_the_script_finds_itself_as_it_would_under_python(tmp_path: Path) -> Non
     observed = execute([sys.executable, "-m", TRACER, "--out", "trace", *words], tmp_path)
     assert plain.returncode == 0, plain.stderr
     assert observed.stdout == plain.stdout
-    assert trace.read(tmp_path / "trace")[0].start.argv == words[1:]
+    assert read(tmp_path / "trace")[0].start.argv == words[1:]
 
 
 @pytest.mark.parametrize(
@@ -747,7 +757,7 @@ def test_a_script_ends_as_under_python(
     plain = execute([sys.executable, name], tmp_path)
     done, found = traced(tmp_path, text)
     assert done.returncode == plain.returncode == found.status == status
-    end = found.last(trace.Exit)
+    end = found.last(Exit)
     assert end is not None
     assert (end.failure.type if end.failure else None) == failure
     assert done.stderr == plain.stderr
@@ -762,7 +772,7 @@ def test_a_killed_process_keeps_its_trace_up_to_the_end(tmp_path: Path) -> None:
     assert done.returncode == -9
     assert found.status is None
     assert found.group_destroyed is None
-    assert [one.value for one in found.events_of(trace.Seed)] == ["7"]
+    assert [one.value for one in found.events_of(Seed)] == ["7"]
 
 
 @pytest.mark.parametrize(

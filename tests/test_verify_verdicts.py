@@ -11,7 +11,6 @@ from attrs import evolve
 from ddpfix.errors import InputError
 from ddpfix.launchers.running.runner import LOG, RunOutcome
 from ddpfix.launchers.script.flags import find_script_flags
-from ddpfix.launchers.trace import RankTrace
 from ddpfix.launchers.trace.clipped import ClippedGradient
 from ddpfix.launchers.trace.events import (
     Backward,
@@ -28,6 +27,7 @@ from ddpfix.launchers.trace.events import (
     Start,
     StepEvent,
 )
+from ddpfix.launchers.trace.read import RankTrace
 from ddpfix.launchers.verify.check_evaluation import scores_once
 from ddpfix.launchers.verify.check_training import trains_the_same
 from ddpfix.launchers.verify.checks import collect_warnings, computes_the_same

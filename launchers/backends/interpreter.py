@@ -15,6 +15,8 @@ import attrs
 
 from ...errors import InputError
 
+RANK_START = Path(__file__).parents[1] / "rank_start.py"
+_OWN = __package__.rpartition(".")[0]
 OLDEST_PYTHON = (3, 8)
 OLDEST_TORCH = (1, 13)
 SECONDS = 60  # for an interpreter on a slow network drive to start
@@ -94,6 +96,13 @@ def read_interpreter(path: str) -> Interpreter:
     if _numbers(interpreter.torch) < OLDEST_TORCH:
         raise InputError(f"--python {path}: torch {interpreter.torch}; 1.13 is needed")
     return interpreter
+
+
+def rank_module(module: str, other: Interpreter | None) -> tuple[str, ...]:
+    """The arguments that run a module of ours in the ranks, in our Python or the `other` one."""
+    if other is None:
+        return ("-m", module)
+    return (str(RANK_START), module.removeprefix(f"{_OWN}."))  # it does not have ddpfix
 
 
 def choose_interpreter(path: str, environ: Mapping[str, str] | None = None) -> Interpreter | None:

@@ -214,10 +214,9 @@ def _slurm(world: int, threads: int, python: str) -> list[str]:
 
 
 def _direct(world: int, threads: int, python: str) -> list[str]:
-    if python:
-        raise InputError(f"--backend direct: it runs in ddpfix's own Python, not in {python}")
     # -P: else a random.py in the current folder would be imported in place of the library's.
-    return [find_program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
+    own = [find_program("python"), "-P", "-m", DIRECT_LAUNCHER, "--processes", str(world)]
+    return [*own, "--python", python] if python else own
 
 
 def _console(python: str, name: str, module: str, *words: str) -> list[str]:

@@ -23,6 +23,7 @@ from ..running.runner import LOG
 from ..running.slurm import submit
 from .node_options import with_node_options
 from .plan_options import with_plan_options
+from .python_option import with_python
 from .script_check import script_errors
 from .slurm_options import SlurmJob, with_slurm_options
 from .supervision_options import with_supervision
@@ -49,12 +50,7 @@ from .supervision_options import with_supervision
 )
 @click.option("--detach", is_flag=True, help="Run in the background; see attach, status, stop.")
 @click.option("--wait", is_flag=True, help="Wait for cards that other runs hold.")
-@click.option(
-    "--python",
-    metavar="PATH",
-    help="Python that runs the ranks: 3.8 or newer, with torch 1.13 or newer (default: that of the "
-    "active environment, if it has torch, else ddpfix's own).",
-)
+@with_python
 @click.option(
     "--unchecked", is_flag=True, help="Launch a script in which `ddpfix check` finds errors."
 )

@@ -7,16 +7,19 @@ from functools import partial
 
 import click
 
+from ..backends.interpreter import choose_interpreter
 from ..planning.options import PlanOptions
 from ..planning.planner import make_plan
 from ..script.source import shares_batches
 from .plan_options import with_plan_options
+from .python_option import with_python
 
 
 @click.command()
 @with_plan_options
+@with_python
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def plan(plan_options: PlanOptions, as_json: bool) -> None:
+def plan(plan_options: PlanOptions, python: str | None, as_json: bool) -> None:
     """Plan batch, precision, memory, time and optimizer steps of a training.
 
     EXTRA is a script with its arguments or a command, as in `ddpfix launch`.
@@ -28,7 +31,16 @@ def plan(plan_options: PlanOptions, as_json: bool) -> None:
         from ..running.launch import plan_after_probe  # it runs the script
 
         plan_options.refuse_simulated()
-        found = plan_after_probe(plan_options, request, devices, say=partial(click.echo, err=True))
+        other = choose_interpreter(python or plan_options.command_python)
+        if other is not None:
+            click.echo(other.summary, err=True)
+        found = plan_after_probe(
+            plan_options,
+            request,
+            devices,
+            say=partial(click.echo, err=True),
+            python=other,
+        )
     else:
         found = make_plan(request, devices)
     if as_json:

@@ -14,6 +14,7 @@ import click
 from ...errors import InputError
 from ..stop_signals import unwinding
 from ..verify.report import as_json, show
+from .python_option import with_python
 
 
 class _Counts(click.ParamType[tuple[int, ...]]):
@@ -127,6 +128,7 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option(
     "--in-place", is_flag=True, help="Let the runs write to your files, where nothing keeps them."
 )
+@with_python
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
@@ -149,6 +151,7 @@ def verify(
     isolation: str | None,
     in_place: bool,
     keep: Path | None,
+    python: str | None,
     json_file: str | None,
     **options: Any,
 ) -> None:
@@ -164,6 +167,7 @@ def verify(
     from rich.console import Console
 
     from ...patcher.api import split_codes
+    from ..backends.interpreter import choose_interpreter
     from ..verify.request import VerifyRequest
     from ..verify.verifier import verify as judge
 
@@ -180,8 +184,11 @@ def verify(
         capabilities=split_codes(wanted),
         accumulations=accumulation,
         isolation="none" if in_place else isolation,
+        python=choose_interpreter(python or ""),
         **options,
     )
+    if request.python is not None:
+        say(request.python.summary)
     found = judge(request, folder=keep, say=say)
     document = as_json(found)
     if json_file != "-":

@@ -4,8 +4,8 @@
 
 It does what torchrun does on one machine, without the second that importing torch takes: it sets
 the same variables for each rank, and when one rank fails it stops the others. ``-m MODULE`` may
-take the place of the script. The exit status is that of the rank that failed first, 128 + n when
-signal n ended it.
+take the place of the script, and ``--python PATH`` before it names another Python for the ranks.
+The exit status is that of the rank that failed first, 128 + n when signal n ended it.
 
 A first SIGINT, SIGTERM or SIGHUP is passed on to the ranks, which may end in their own time; a
 second one kills them.
@@ -26,8 +26,8 @@ from ..parent_death import die_with_parent
 _GRACE = 5  # seconds to end after SIGTERM once another rank has failed
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _USAGE = (
-    "usage: python -P -m ddpfix.launchers.running.direct_launcher --processes N [-m] SCRIPT "
-    "[ARGUMENTS ...]"
+    "usage: python -P -m ddpfix.launchers.running.direct_launcher --processes N [--python PATH] "
+    "[-m] SCRIPT [ARGUMENTS ...]"
 )
 
 
@@ -35,8 +35,11 @@ def main(words: Sequence[str]) -> int:
     """Run the ranks to their end; the exit status."""
     match words:
         case ["--processes", count, script, *_] if count.isdigit() and int(count) and script:
+            python, rest = sys.executable, list(words[2:])
+            if script == "--python" and len(rest) > 2:
+                python, rest = rest[1], rest[2:]
             with hold_port() as holder:
-                ranks = _RankGroup(int(count), words[2:], holder.getsockname()[1])
+                ranks = _RankGroup(int(count), [python, "-u", *rest], holder.getsockname()[1])
                 return ranks.watch()
     print(_USAGE, file=sys.stderr)
     return 2
@@ -101,7 +104,7 @@ class _RankGroup:
 
         for rank in range(world):
             child = subprocess.Popen(
-                [sys.executable, "-u", *words],
+                words,
                 env=os.environ | rank_variables(rank, world, port, os.environ),
                 start_new_session=True,  # Ctrl-C in a terminal reaches them only through us
                 preexec_fn=before_exec,

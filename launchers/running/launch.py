@@ -67,10 +67,6 @@ class LaunchOptions:
             raise InputError(
                 "--probe runs the script here and now: `ddpfix plan --probe` does it before"
             )
-        if self.plan.probe and self.python:
-            raise InputError(
-                f"--probe runs in ddpfix's own Python, not in {self.python.program}: leave it out"
-            )
         if (self.submit or not self.emit) and not self.dry_run:
             self.plan.refuse_simulated()
 
@@ -201,15 +197,16 @@ def plan_after_probe(
     devices: Devices,
     say: Say,
     backend: str | None = None,
+    python: Interpreter | None = None,
 ) -> FullPlan:
-    """The plan, after a probe of so many steps if one is asked for."""
+    """The plan, after a probe of so many steps in that Python if one is asked for."""
     if not options.probe:
         return make_plan(request, devices)
     from .probe import probe_plan  # of no use without a probe
 
-    require_packages(choose_backend(backend, devices.world))
+    require_packages(choose_backend(backend, devices.world, python), python)
     say(f"Timing {options.probe} optimizer steps after one to warm up.")
-    return probe_plan(request, devices, options.probe, backend)
+    return probe_plan(request, devices, options.probe, backend, python)
 
 
 def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
@@ -228,7 +225,7 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
             f"--exact: {asked.script} shares no batches out; `ddpfix patch --exact` it first"
         )
     request = asked.request(shared=shared, machines=machines.count)
-    plan = plan_after_probe(asked, request, devices, say, options.backend)
+    plan = plan_after_probe(asked, request, devices, say, options.backend, options.python)
     folder = (options.output or default_folder(asked.recipe.name)).absolute()
     own = folder / machines.record_folder
     # A folder that ddpfix names itself gets another name where a launch of this second has it.

@@ -14,6 +14,7 @@ import attrs
 from ...errors import InputError
 from ..backends import command
 from ..backends.command import Command
+from ..backends.interpreter import Interpreter, rank_module
 from ..gpus.monitor import SAMPLES_FILE
 from ..gpus.select import Devices
 from ..planning.planner import FullPlan, PlanRequest, make_plan
@@ -46,12 +47,16 @@ class ProbeResult:
 
 @unwinding()
 def probe_plan(
-    asked: PlanRequest, devices: Devices, steps: int, backend: str | None = None
+    asked: PlanRequest,
+    devices: Devices,
+    steps: int,
+    backend: str | None = None,
+    python: Interpreter | None = None,
 ) -> FullPlan:
     """Run `steps` optimizer steps of the plan, save what they show, and plan again with it.
 
     The ranks are started by `backend`, by default the one that starts fastest: the steps are the
-    same with each.
+    same with each. `python` runs them, by default ours.
 
     Raises:
         InputError: the script ends before, or there is no plan.
@@ -70,10 +75,15 @@ def probe_plan(
             command.ScriptCall(
                 asked.recipe, asked.script, first.plan, folder, extra, first.settings.arguments
             ),
-            command.ProcessOptions(devices.indices, backend, module_prefix=prefix),
+            command.ProcessOptions(
+                devices.indices,
+                backend,
+                module_prefix=prefix,
+                python=python,
+            ),
         )
 
-    result = measure(build, steps, [gpu.index for gpu in devices.cards])
+    result = measure(build, steps, [gpu.index for gpu in devices.cards], python)
     paces = asked.throughput_history(devices)
     try:
         paces.store(_throughput(first, result), first.settings.precision.name)
@@ -100,7 +110,9 @@ def _throughput(first: FullPlan, result: ProbeResult) -> Throughput:
     )
 
 
-def measure(build: CommandBuilder, steps: int, cards: Sequence[int]) -> ProbeResult:
+def measure(
+    build: CommandBuilder, steps: int, cards: Sequence[int], python: Interpreter | None = None
+) -> ProbeResult:
     """Run one step to warm up and `steps` more, in a temporary folder.
 
     Raises:
@@ -110,7 +122,8 @@ def measure(build: CommandBuilder, steps: int, cards: Sequence[int]) -> ProbeRes
     """
     with tempfile.TemporaryDirectory(prefix="ddpfix-probe-") as name:
         folder = Path(name)
-        prefix = ("-m", f"{__package__}.probe_worker", "--out", str(folder), "--steps", str(steps))
+        worker = rank_module(f"{__package__}.probe_worker", python)
+        prefix = (*worker, "--out", str(folder), "--steps", str(steps))
         outcome = run(
             build(folder / "run", prefix),
             folder / "run",

@@ -14,10 +14,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from ..trace.main_module import run_as_main
+from ..trace.step_hooks import register_step_hooks
 
 
 def main(argv: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse_args(argv)
     time_steps(options.out, options.steps)
     sys.argv = [options.script, *options.arguments]
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(Path(options.script).resolve().parent)
     run_as_main(options.script)
 
@@ -40,7 +40,6 @@ def main(argv: Sequence[str]) -> None:
 def time_steps(folder: Path, steps: int) -> None:
     """Time the first optimizer that steps, and end the process with the last of `steps` steps."""
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     first: list[torch.optim.Optimizer] = []
     times: list[float] = []
@@ -59,11 +58,11 @@ def time_steps(folder: Path, steps: int) -> None:
             sys.stderr.flush()
             os._exit(0)  # whatever the script would still do or save at its end
 
-    register_optimizer_step_post_hook(after_step)
+    register_step_hooks(torch, lambda *_: None, after_step)
 
 
 def _write(folder: Path, times: Sequence[float], reserved: int | None) -> None:
-    seconds = [after - before for before, after in pairwise(times)]
+    seconds = [after - before for before, after in zip(times, times[1:])]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rank{os.environ.get('RANK', '0')}.json"
     path.write_text(json.dumps({"seconds": seconds, "reserved": reserved}), encoding="utf-8")

@@ -4,63 +4,7 @@
 ARGS…`` would and writes ``DIR/rank{RANK}.jsonl`` (see `events`). It also works as the module of
 ``accelerate launch --multi_gpu --module`` and of ``torchrun -m``. Nothing imported here needs
 torch.
+
+All that rides in a rank keeps to Python 3.8 and its library, as the ranks may run in a Python other
+than ddpfix's own. `read` is ddpfix's: it never runs there.
 """
-
-from .events import (
-    Backward,
-    BatchEvent,
-    Checksum,
-    Child,
-    Clip,
-    Closed,
-    Collective,
-    CommandStart,
-    Event,
-    Exit,
-    File,
-    Group,
-    Hang,
-    ImportEvent,
-    Limit,
-    Metric,
-    Parameters,
-    Pass,
-    PassEnd,
-    ScriptException,
-    Seed,
-    Site,
-    Start,
-    StepEvent,
-)
-from .read import LoaderPass, RankTrace, disagreement, read
-
-__all__ = [
-    "Backward",
-    "BatchEvent",
-    "Checksum",
-    "Child",
-    "Clip",
-    "Closed",
-    "Collective",
-    "CommandStart",
-    "Event",
-    "Exit",
-    "File",
-    "Group",
-    "Hang",
-    "ImportEvent",
-    "Limit",
-    "LoaderPass",
-    "Metric",
-    "Parameters",
-    "Pass",
-    "PassEnd",
-    "RankTrace",
-    "ScriptException",
-    "Seed",
-    "Site",
-    "Start",
-    "StepEvent",
-    "disagreement",
-    "read",
-]

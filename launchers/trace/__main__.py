@@ -142,7 +142,7 @@ class TracedProcess:
     def run(self, script: str, arguments: list[str]) -> NoReturn:
         """Run the script as ``__main__`` and exit as it does."""
         sys.argv = [script, *arguments]
-        if not sys.flags.safe_path:
+        if not getattr(sys.flags, "safe_path", False):
             sys.path[0] = str(Path(script).resolve().parent)
         try:
             run_as_main(script)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Set
+from dataclasses import dataclass, field
 
-from attrs import define, field, frozen
 
-
-@frozen
+@dataclass(frozen=True)
 class _ClippedPart:
     """Parameters (by id) that one call clipped after backward pass number ``backward``."""
 
@@ -18,7 +17,7 @@ class _ClippedPart:
     kind: float  # p of the p-norm
 
 
-@define
+@dataclass
 class ClippedGradient:
     """What clip_grad_norm_ said of the gradient that the next optimizer step uses.
 
@@ -26,7 +25,7 @@ class ClippedGradient:
     clipping without one sees the clipped gradient: the first after the last backward pass counts.
     """
 
-    parts: list[_ClippedPart] = field(factory=list)
+    parts: list[_ClippedPart] = field(default_factory=list)
 
     def note(self, members: Set[int], backward: int, norm: float, kind: float) -> None:
         """Add a call's norm, that before its clipping."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
-
-from attrs import define
 
 from .events import Collective, Group, Site
 from .recorder import Recorder
@@ -48,7 +47,7 @@ _NAMES = [
 """The functions of torch.distributed that are recorded."""
 
 
-@define
+@dataclass
 class UncountedCollectives:
     """How many collectives ran that no wrapped function accounts for."""
 
@@ -63,6 +62,7 @@ class Collectives:
         self._sites = sites
         self._depth = 0
         self._accounted = 0
+        self._begins: dict[Any, int] = {}
         self._torch: Any = None
         self._dist: Any = None
 
@@ -107,10 +107,13 @@ class Collectives:
         if not self.group_alive():
             return 0
         count = 0
-        for group in list(self._dist.distributed_c10d._world.pg_map):
+        c10d = self._dist.distributed_c10d
+        from_zero = hasattr(c10d, "_world")  # torch 2.0; before, counters begin anywhere
+        for group in list(c10d._world.pg_map if from_zero else c10d._pg_map):
             # Fails for a group without this rank, and a backend that does not count.
             with contextlib.suppress(RuntimeError, AttributeError):
-                count += group._get_sequence_number_for_group()
+                number = group._get_sequence_number_for_group()
+                count += number if from_zero else number - self._begins.setdefault(group, number)
         return count
 
     @contextlib.contextmanager
@@ -168,6 +171,7 @@ class Collectives:
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             with self._recorder.doing("init_process_group"):
                 result = original(*args, **kwargs)
+                self.total()
             timeout = kwargs.get("timeout")
             self._recorder.emit(
                 Group(
@@ -215,7 +219,7 @@ class Collectives:
                 count=count,
                 group_size=size,
                 numel=None if tensor is None else tensor.numel(),
-                dtype=None if tensor is None else str(tensor.dtype).removeprefix("torch."),
+                dtype=None if tensor is None else str(tensor.dtype).split(".")[-1],
                 site=site,
             )
         )

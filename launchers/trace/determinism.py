@@ -35,7 +35,9 @@ def disable_dropout(torch: Any) -> None:
     for name in _NATIVE:
         for variant in (name, f"{name}_"):
             setattr(torch, variant, _identity(getattr(torch, variant)))
-    functional.scaled_dot_product_attention = _attention(functional.scaled_dot_product_attention)
+    if hasattr(functional, "scaled_dot_product_attention"):  # since torch 2.0
+        attention = _attention(functional.scaled_dot_product_attention)
+        functional.scaled_dot_product_attention = attention
     for name in _RECURRENT:
         setattr(torch._VF, name, _recurrent(getattr(torch._VF, name)))
 

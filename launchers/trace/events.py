@@ -16,16 +16,17 @@ This module does not import torch: reading a trace does not need it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar
 
-from attrs import define
+from .keyword_dataclass import keyword_dataclass
 
 SCHEMA = 1
 """Version of the format; the reader accepts no other."""
 
 
-@define(frozen=True)
+@dataclass(frozen=True)
 class Site:
     """A place in the user's code: absolute path, 1-based line, function.
 
@@ -41,7 +42,7 @@ class Site:
         return place if self.function == "<module>" else f"{self.function} {place}"
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Event:
     """A line. ``t``: seconds since the start of the rank, filled in when the line is written."""
 
@@ -49,7 +50,7 @@ class Event:
     t: float = 0.0
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Start(Event):
     """First line of a rank. ``started``: Unix time in seconds; ``options``: the tracer's own."""
 
@@ -69,7 +70,7 @@ class Start(Event):
     options: dict[str, Any]
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Child(Event):
     """First line of a file of a forked process. ``name`` is multiprocessing's name for it."""
 
@@ -81,7 +82,7 @@ class Child(Event):
     name: str
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class ImportEvent(Event):
     """A library was imported in ``seconds`` (outermost import only)."""
 
@@ -91,7 +92,7 @@ class ImportEvent(Event):
     seconds: float
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Seed(Event):
     """A generator (``random``, ``numpy``, ``torch``, ``cuda``) was seeded."""
 
@@ -101,7 +102,7 @@ class Seed(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Pass(Event):
     """Iteration over a DataLoader begins: pass number ``epoch`` (from 0) of loader ``loader``.
 
@@ -122,7 +123,7 @@ class Pass(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class BatchEvent(Event):
     """The script received batch ``number`` (from 0) of a pass.
 
@@ -135,7 +136,7 @@ class BatchEvent(Event):
     indices: list[int | None]
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class PassEnd(Event):
     """A pass is over. ``kind``: ``train``, ``eval`` or ``other``.
 
@@ -158,7 +159,7 @@ class PassEnd(Event):
     limit: str | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Backward(Event):
     """A backward pass from ``loss`` (None unless a scalar; before a GradScaler's scaling).
 
@@ -176,7 +177,7 @@ class Backward(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Clip:
     """A call of clip_grad_norm_: the norm it returned, which is before clipping, and its bound."""
 
@@ -184,7 +185,7 @@ class Clip:
     max_norm: float
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Checksum:
     """A checksum of the parameters by name: SHA-256 of their bytes, float64 sum and l2 norm."""
 
@@ -193,7 +194,7 @@ class Checksum:
     norm: float
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class StepEvent(Event):
     """An optimizer step, number ``number`` (from 1) of optimizer ``optimizer`` (from 0).
 
@@ -230,7 +231,7 @@ class StepEvent(Event):
         return self.clips[0].norm if self.clips else self.grad_norm
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Parameters(Event):
     """The parameters after ``after_step`` steps.
 
@@ -248,7 +249,7 @@ class Parameters(Event):
     file: str | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class File(Event):
     """A file or folder is about to be changed (the call may still fail).
 
@@ -269,7 +270,7 @@ class File(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class CommandStart(Event):
     """Another program is started; the files it writes are not recorded."""
 
@@ -279,7 +280,7 @@ class CommandStart(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Group(Event):
     """``init`` or ``destroy`` of a process group. ``timeout`` in seconds."""
 
@@ -291,7 +292,7 @@ class Group(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Collective(Event):
     """A collective is about to start (recorded before, as it may never return).
 
@@ -310,7 +311,7 @@ class Collective(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Metric(Event):
     """``key = value`` or ``key: value`` in a message to ``logging`` at INFO or above.
 
@@ -325,7 +326,7 @@ class Metric(Event):
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Limit(Event):
     """A limit of the tracer was reached. ``forced``: the tracer ended the script."""
 
@@ -335,7 +336,7 @@ class Limit(Event):
     forced: bool
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Hang(Event):
     """There was no event for ``seconds``. ``where``: the innermost place in the user's code.
 
@@ -351,7 +352,7 @@ class Hang(Event):
     stacks: dict[str, list[str]]
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class ScriptException:
     """An uncaught exception, the last lines of its traceback, and its place in the user's code."""
 
@@ -361,7 +362,7 @@ class ScriptException:
     site: Site | None
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Exit(Event):
     """The script has ended with ``status``. ``group_alive``: a process group still existed."""
 
@@ -371,7 +372,7 @@ class Exit(Event):
     group_alive: bool
 
 
-@define(kw_only=True)
+@keyword_dataclass
 class Closed(Event):
     """Last line: the interpreter is about to end, after the script's own exit handlers."""
 

@@ -56,7 +56,7 @@ class FileAudit:
 
     def writes(self, path: Any, via: str) -> None:
         """Record that ``via`` writes ``path``; anything but a path is ignored."""
-        if isinstance(path, str | bytes | os.PathLike):
+        if isinstance(path, (str, bytes, os.PathLike)):
             self._change("write", path, via=via)
 
     def wrap(self, function: Callable[..., Any], argument: int, name: str, via: str) -> Any:
@@ -67,7 +67,8 @@ class FileAudit:
             path = args[argument] if len(args) > argument else kwargs.get(name)
             self.writes(path, via)
             outer = getattr(self._inside, "path", None)
-            self._inside.path = self._full(path) if isinstance(path, str | os.PathLike) else None
+            is_path = isinstance(path, (str, os.PathLike))
+            self._inside.path = self._full(path) if is_path else None
             try:
                 return function(*args, **kwargs)
             finally:
@@ -125,7 +126,7 @@ class FileAudit:
         )
 
     def _command(self, argv: Any) -> None:
-        words = [argv] if isinstance(argv, str | bytes) or not isinstance(argv, Iterable) else argv
+        words = [argv] if isinstance(argv, (str, bytes)) or not isinstance(argv, Iterable) else argv
         self._recorder.emit(
             CommandStart(
                 argv=[os.fsdecode(word) for word in words],
@@ -149,7 +150,7 @@ class FileAudit:
     def _full(path: Any, folder: int = -1) -> str:
         name = os.fsdecode(path)
         if folder is not None and folder >= 0 and not os.path.isabs(name):  # noqa: PTH117
-            parent = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115
+            parent = os.readlink(f"/proc/self/fd/{folder}")
             name = os.path.join(parent, name)  # noqa: PTH118
         return os.path.abspath(name)  # noqa: PTH100
 

@@ -47,7 +47,7 @@ def _optimization(module: Any) -> None:
         module.AdamW = adamw()
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def adamw() -> type[Any]:
     """The AdamW that transformers had until version 5, on top of torch's.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from dataclasses import dataclass, field
 
 from .events import Limit
 from .recorder import Recorder
 
 
-@define
+@dataclass
 class Limits:
     """Counts steps and epochs; None means no limit."""
 
@@ -16,7 +16,7 @@ class Limits:
     max_steps: int | None = None
     max_epochs: int | None = None
     max_eval_batches: int | None = None
-    _steps: dict[int, int] = field(factory=dict)
+    _steps: dict[int, int] = field(default_factory=dict)
     _epochs: int = 0
     training_over: str | None = None
 

@@ -11,9 +11,8 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
-
-from attrs import define, field
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from .events import BatchEvent, Pass, PassEnd, Site
 from .limits import Limits
@@ -24,25 +23,26 @@ _MAX_EMPTY_PASSES = 10_000
 """Empty training passes in a row after which a script is assumed to wait for data forever."""
 
 
-# Where a loader is iterated, and the class and length of its dataset.
-_Signature = tuple[Site | None, str, int | None]
+if TYPE_CHECKING:
+    # Where a loader is iterated, and the class and length of its dataset.
+    _Signature = tuple[Site | None, str, int | None]
 
 
-@define(eq=False)
+@dataclass(eq=False)
 class _Loader:
     number: int
     passes: int = 0
     trains: bool = False
 
 
-@define(eq=False)
+@dataclass(eq=False)
 class _ActivePass:
     """A pass in progress."""
 
     number: int
     loader: _Loader
     signature: _Signature
-    drawn: deque[list[int | None]] = field(factory=deque)
+    drawn: deque[list[int | None]] = field(default_factory=deque)
     draws: int = 0
     batches: int = 0
     backwards: int = 0
@@ -286,8 +286,8 @@ def _length(sized: Any) -> int | None:
 
 
 def _integers(index: Any) -> list[int | None]:
-    many = index if isinstance(index, list | tuple) else [index]
-    if not isinstance(index, list | tuple) and getattr(index, "ndim", None):
+    many = index if isinstance(index, (list, tuple)) else [index]
+    if not isinstance(index, (list, tuple)) and getattr(index, "ndim", None):
         many = list(index)  # an array or tensor of indices
     return [_integer(each) for each in many]
 

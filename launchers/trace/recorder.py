@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -10,8 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import attrs
 
 from .events import SCHEMA, Child, CommandStart, Event, File
 
@@ -45,7 +44,7 @@ class Recorder:
     def emit(self, event: Event) -> None:
         """Write an event as one line. Raises OSError if the trace cannot be written."""
         if self.is_child:
-            if not isinstance(event, File | CommandStart):
+            if not isinstance(event, (File, CommandStart)):
                 return
             if self._fd is None:
                 self._begin_child()
@@ -85,7 +84,7 @@ class Recorder:
     def _write(self, event: Event) -> None:
         assert self._fd is not None
         event.t = time.perf_counter() - self.origin
-        record = {"type": event.type, **attrs.asdict(event)}
+        record = {"type": event.type, **dataclasses.asdict(event)}
         os.write(self._fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
     def _open(self, path: Path) -> int:

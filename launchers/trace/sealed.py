@@ -12,12 +12,18 @@ import builtins
 import functools
 import importlib
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from .__main__ import main
+from . import __main__ as tracer
 
 _OWN = str(__package__).partition(".")[0]
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Trace one script, which cannot import ddpfix."""
+    seal()
+    tracer.main(argv)
 
 
 def seal() -> None:
@@ -46,5 +52,4 @@ def _is_this_file(importer: str) -> bool:
 
 
 if __name__ == "__main__":
-    seal()
     main(sys.argv[1:])

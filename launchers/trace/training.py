@@ -12,12 +12,10 @@ import gc
 import hashlib
 import math
 import re
-import sys
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
-
-from attrs import define, field
 
 from .clipped import ClippedGradient
 from .collectives import Collectives
@@ -26,12 +24,13 @@ from .limits import Limits
 from .loaders import Loaders
 from .recorder import Recorder
 from .sites import Sites
+from .step_hooks import register_step_hooks
 
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module)\.")
 _UNSCALED = "_ddpfix_unscaled"
 
 
-@define(eq=False)
+@dataclass(eq=False)
 class _Optimizer:
     """The state of one optimizer since its last step, and in total."""
 
@@ -40,11 +39,11 @@ class _Optimizer:
     parameters: list[tuple[str, Any]]
     steps: int = 0
     saved_at: int = 0
-    losses: list[float | None] = field(factory=list)
-    clips: list[Clip] = field(factory=list)
-    clipped: ClippedGradient = field(factory=ClippedGradient)
+    losses: list[float | None] = field(default_factory=list)
+    clips: list[Clip] = field(default_factory=list)
+    clipped: ClippedGradient = field(default_factory=ClippedGradient)
     grad_norm: float = math.nan
-    lrs: list[float] = field(factory=list)
+    lrs: list[float] = field(default_factory=list)
     collectives: int = 0
 
 
@@ -89,12 +88,10 @@ class TrainingObserver:
         torch.nn.Module.load_state_dict = load
         functional = torch.nn.functional
         functional.cross_entropy = self._wrap_cross_entropy(functional.cross_entropy)
-        scaler = torch.amp.GradScaler
+        # torch.amp has it since 2.3; until then there is one for CUDA alone.
+        scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
         scaler.scale = self._wrap_scale(scaler.scale)
-        # torch.optim deletes its own attribute of this name.
-        hooks: Any = sys.modules["torch.optim.optimizer"]
-        hooks.register_optimizer_step_pre_hook(self._before_step)
-        hooks.register_optimizer_step_post_hook(self._after_step)
+        register_step_hooks(torch, self._before_step, self._after_step)
 
     def close(self) -> None:
         """Record the final parameters, and drop the references to them.
@@ -165,7 +162,7 @@ class TrainingObserver:
         @functools.wraps(original)
         def cross_entropy(values: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
             counted = torch.is_grad_enabled() and not target.is_floating_point()
-            if counted and not torch.compiler.is_compiling():
+            if counted and not _is_compiling(torch):
                 # cross_entropy(input, target, weight, size_average, ignore_index, …)
                 ignored = args[2] if len(args) > 2 else kwargs.get("ignore_index", -100)
                 self._targets = (self._targets or 0) + int((target != ignored).sum())
@@ -241,7 +238,7 @@ class TrainingObserver:
         known = _Optimizer(
             number=len(self._all),
             name=type(optimizer).__name__,
-            parameters=sorted(zip(names, parameters, strict=True), key=lambda pair: pair[0]),
+            parameters=sorted(zip(names, parameters), key=lambda pair: pair[0]),
             losses=list(self._pending_losses),
             clips=list(self._pending_clips),
             clipped=self._pending_clipped.copy(),
@@ -345,3 +342,8 @@ class TrainingObserver:
         }
         with self._recorder.quiet():
             numpy.savez(self._recorder.folder / name, **arrays)
+
+
+def _is_compiling(torch: Any) -> bool:
+    compiler = getattr(torch, "compiler", None)  # since torch 2.1
+    return compiler is not None and bool(compiler.is_compiling())

@@ -10,6 +10,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from ...errors import InputError
+from ..backends.interpreter import Interpreter
 from ..planning.precision import requested_precision
 from ..script.arguments import parse_flags
 from .tolerances import FP32, TOLERANCES, Tolerances
@@ -40,6 +41,7 @@ class VerifyRequest:
     unless ``keep_dropout``. ``timeout`` seconds without any event are a hang. ``against_naive``
     judges the two usual edits by sed in place of the patched script. ``isolation`` is how the
     user's files are kept from what runs write, one of `isolation_choice.MODES`.
+    ``python`` runs the scripts, by default ours.
     """
 
     script: Path = field(converter=Path)
@@ -63,6 +65,7 @@ class VerifyRequest:
     seed: int | None = None
     against_naive: bool = False
     isolation: str | None = None
+    python: Interpreter | None = None
 
     def tolerances(self) -> Tolerances:
         """The tolerances of the precision that the arguments ask for.

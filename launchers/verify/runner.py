@@ -10,6 +10,7 @@ import attrs
 from attrs import field, frozen
 
 from ...errors import InputError
+from ..backends.interpreter import Interpreter
 from ..script.arguments import parse_flags
 from ..script.flags import ScriptFlags
 from . import trace_compare as compare
@@ -49,8 +50,8 @@ class VerifyRunner:
     """Runs scripts with the settings that all runs of a verification share.
 
     ``folder`` contains all runs, which ``isolation`` keeps from the user's files.
-    ``determinism_options`` are the tracer's options that make runs comparable. ``notes`` collects
-    sentences about the runs for the report.
+    ``determinism_options`` are the tracer's options that make runs comparable. ``python`` runs the
+    ranks, by default ours. ``notes`` collects sentences about the runs for the report.
     """
 
     folder: Path
@@ -67,6 +68,7 @@ class VerifyRunner:
     tolerances: Tolerances
     say: Say
     start: StartRun
+    python: Interpreter | None = None
     notes: list[str] = field(factory=list)
 
     def run(self, spec: RunSpec) -> RunTrace:
@@ -99,6 +101,7 @@ class VerifyRunner:
                 options=[*threads, *self.options, *spec.options],
                 cpu=cpu,
                 sealed=spec.sealed,
+                python=self.python,
             )
             if spec.world_size is None or self.exact:
                 # The order of sets must not make runs differ.

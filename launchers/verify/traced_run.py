@@ -10,6 +10,7 @@ from pathlib import Path
 from attrs import frozen
 
 from ..backends.command import Command, stale_variables
+from ..backends.interpreter import Interpreter, rank_module
 from ..backends.registry import launcher_command
 from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
 from ..stop_signals import stop_if_signalled
@@ -43,14 +44,18 @@ class TracedRun:
 
 
 def tracer_prefix(
-    folder: Path, options: Sequence[str] = (), *, sealed: bool = False
+    folder: Path,
+    options: Sequence[str] = (),
+    *,
+    sealed: bool = False,
+    python: Interpreter | None = None,
 ) -> tuple[str, ...]:
     """The interpreter's arguments before a script's name that trace it into ``folder``.
 
-    ``sealed``: importing ddpfix fails in it.
+    ``sealed``: importing ddpfix fails in it. ``python`` is another interpreter than ours.
     """
     tracer = "ddpfix.launchers.trace" + (".sealed" if sealed else "")
-    return ("-m", tracer, "--out", str(folder / TRACE_FOLDER), *options)
+    return (*rank_module(tracer, python), "--out", str(folder / TRACE_FOLDER), *options)
 
 
 def traced_command(
@@ -62,17 +67,21 @@ def traced_command(
     options: Sequence[str] = (),
     cpu: bool = True,
     sealed: bool = False,
+    python: Interpreter | None = None,
 ) -> Command:
     """The command that traces ``script`` in a process group of ``world``, or alone for None.
 
     A group of one is the reference for other world sizes: its sampler uses the order that every
     world size uses, while a script on its own draws from torch's global generator. It needs no
     launcher, which would only import torch once more, but the variables that a launcher sets.
+    ``python`` runs the ranks, by default ours.
     """
-    tracer = tracer_prefix(folder, options, sealed=sealed)
+    tracer = tracer_prefix(folder, options, sealed=sealed, python=python)
     # The direct back end, as torchrun would import torch once more.
     count = world or 1
-    start = launcher_command("direct", count, 1, tracer) if count > 1 else [sys.executable, *tracer]
+    start = [python.program if python else sys.executable, *tracer]
+    if count > 1:
+        start = launcher_command("direct", count, 1, tracer, other=python)
     variables = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if world == 1:
         variables |= GROUP_OF_ONE

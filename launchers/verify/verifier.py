@@ -143,6 +143,7 @@ def verify(
             tolerances=tolerances,
             say=say,
             start=start,
+            python=request.python,
         )
         try:
             return _verdict(_collect_evidence(runner, request), scripts, runner.notes)
