@@ -97,7 +97,8 @@ def judged(forge: Forge, folder: Path, home: Path, case: Case) -> tuple[Row, ...
             start=start,
         )
     except InputError as error:
-        return (Row("--", "broken", str(error)),)
+        reason = str(error).replace(f"{home / 'code'}/", "")
+        return (Row("--", "not judged", reason),)
     return verdict.rows
 
 

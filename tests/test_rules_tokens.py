@@ -212,3 +212,52 @@ def test_two_ranks_have_the_gradients_of_one_and_one_is_as_it_was(
     for (_, gradient), (_, unweighed) in zip(ranks, plain, strict=True):
         assert torch.allclose(torch.tensor(gradient), wanted, rtol=1e-5, atol=1e-7)
         assert not torch.allclose(torch.tensor(unweighed), wanted, rtol=1e-2)
+
+
+def tagging(head: str, *lines: str) -> str:
+    """A script whose loss a model of transformers computes."""
+    return (
+        f"from transformers import {head}\n"
+        f"model = torch.nn.parallel.DistributedDataParallel({head}(config))\n" + inline(*lines)
+    )
+
+
+TAGGER = "RobertaForTokenClassification"
+PASSED = 'rows = {"input_ids": batch[0], "labels": batch[1]}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((PASSED, "outputs = model(**rows)", "loss = outputs[0]"), 'rows["labels"]'),
+        (("loss = model(batch[0], labels=batch[1]).loss",), "batch[1]"),
+        (("loss, logits = model(batch[0], labels=tags)[:2]",), "tags"),
+    ],
+)
+def test_a_mean_of_the_library_is_weighed_behind_the_line_that_binds_it(
+    lines: tuple[str, ...], expected: str
+) -> None:
+    after = fixed("DF310", tagging(TAGGER, *lines))
+    weighed = f"loss = weighed_by_tokens(loss, {expected}.ne(-100).sum())"
+    body = [line.strip() for line in after.splitlines()]
+    assert body[body.index(lines[-1]) + 1] == weighed
+    assert found("DF310", after) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("BertForSequenceClassification", "loss = model(batch[0], labels=batch[1])[0]"),
+        (f"GPT2LMHeadModel, {TAGGER}", "loss = model(batch[0], labels=batch[1])[0]"),
+        (TAGGER, "loss = model(batch[0])[0]"),
+        (TAGGER, "loss = model(batch[0], labels=None)[0]"),
+    ],
+)
+def test_other_losses_of_the_library_are_left_alone(head: str, line: str) -> None:
+    assert found("DF310", tagging(TAGGER, line).replace(TAGGER, head)) == []
+
+
+def test_a_mean_of_the_library_without_a_name_is_reported() -> None:
+    text = tagging(TAGGER, "losses.append(model(batch[0], labels=batch[1])[0])")
+    (finding,) = found("DF310", text)
+    assert finding.edits == ()

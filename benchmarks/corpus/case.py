@@ -46,3 +46,8 @@ def words(switches: str, **values: object) -> list[str]:
     """``--switch`` for each, and ``--name=value`` for what is not None."""
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return [*(f"--{switch}" for switch in switches.split()), *given]
+
+
+def nothing(home: Path) -> list[str]:
+    """No model and no arguments, for scripts that `patch` refuses."""
+    return []

@@ -6,24 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .bert_model import ENGLISH, build_bert
-from .case import PER_GPU, STEADY, Case, Words, words
+from .case import Case, Words, words
+from .sentence_data import PARTS, SHORT, tags
 
 REPOSITORY, COMMIT = "lonePatient/BERT-NER-Pytorch", "7c938a2ded28d8d379fef1879e07da08df5a1eb8"
-NAMES = ("teacher", "child", "neighbour", "doctor", "guest")
-PARTS = {"train": slice(0, 500, 10), "dev": slice(1, 500, 35), "test": slice(2, 500, 70)}
-
-
-def tagged(sentence: str) -> str:
-    """A line for each word: persons have the tag of a name."""
-    tags = ((word, "S-NAME" if word in NAMES else "O") for word in sentence.split())
-    return "".join(f"{word} {tag}\n" for word, tag in tags)
 
 
 def write_tags(data: Path, texts: Sequence[str]) -> None:
     """The three files of a corpus in words and tags."""
     data.mkdir()
     for name, part in PARTS.items():
-        text = "\n".join(tagged(sentence) for sentence in texts[part])
+        text = "\n".join(
+            "".join(f"{word} {tag}\n" for word, tag in tags(sentence, "S-NAME"))
+            for sentence in texts[part]
+        )
         (data / f"{name}.char.bmes").write_text(text)
 
 
@@ -33,9 +29,8 @@ def named_entities(home: Path) -> list[str]:
     write_tags(home / "data", ENGLISH)
     told: Words = {"task_name": "cner", "data_dir": home / "data", "model_type": "bert"}
     told |= {"model_name_or_path": model, "output_dir": f"{home / 'out'}/"}
-    told |= {"train_max_seq_length": 8, "eval_max_seq_length": 8, "num_train_epochs": 2}
-    told |= PER_GPU | STEADY | {"logging_steps": 4, "save_steps": 4}
-    told["gradient_accumulation_steps"] = 1
+    told |= {"train_max_seq_length": 8, "eval_max_seq_length": 8}
+    told |= SHORT | {"logging_steps": 4, "save_steps": 4}
     switches = "do_train do_eval do_predict do_lower_case overwrite_output_dir"
     return words(switches, **told)
 

@@ -47,9 +47,10 @@ def page(cases: Sequence[Case], verdicts: Verdicts) -> str:
 def _summary(cases: Sequence[Case], verdicts: Verdicts) -> str:
     ran = [case for case in cases if len(verdicts[case.script]) == len(CODES)]
     broken = [case for case in ran if any(s == "broken" for _, s, _ in verdicts[case.script])]
+    refused = [case for case in cases if "not patched" in verdicts[case.script][0][2]]
     return (
-        f"Of {len(cases)} scripts {len(ran)} run; {len(ran) - len(broken)} of these keep every "
-        "promise that could be judged."
+        f"Of {len(cases)} scripts {len(refused)} are refused, and {len(ran)} run; "
+        f"{len(ran) - len(broken)} of these keep every promise that could be judged."
     )
 
 

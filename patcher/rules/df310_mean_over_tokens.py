@@ -1,7 +1,8 @@
 """The loss is a mean over tokens, of which each rank has another number.
 
 What         A cross entropy leaves padding out, by a mask or by ignore_index: it is a mean over as
-             many tokens as the rank's own micro-batch happens to have.
+             many tokens as the rank's own micro-batch happens to have. So does a model of
+             transformers that tags tokens or fills masks, where it gets labels.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
+from ..fixes.library_losses import token_means
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, keyword
@@ -44,6 +46,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for node in module.nodes(ast.ClassDef)
     ):
         return  # patched with --exact
+    yield from losses_of_the_library(program)
     for module in program.modules:
         if not module.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS):
             continue
@@ -68,6 +71,22 @@ def findings(program: Program) -> Iterator[Finding]:
                     else weight_by_tokens(program, module, stmt, target.id, tokens)
                 )
                 yield Finding(module, call, f"the mean is over {tokens} tokens", edits)
+
+
+def losses_of_the_library(program: Program) -> Iterator[Finding]:
+    """Losses of a training step that a model of transformers makes of the labels it gets."""
+    for module, call, stmt, loss, labels in token_means(program):
+        if any(is_weighed(module, call, each) for each in module.calls_to(WEIGHT_HELPER)):
+            continue
+        tokens = f"{labels}.ne({DEFAULT_IGNORE_INDEX}).sum()"
+        code = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
+        edits = (Insert(stmt, code, "after"), Define(WEIGHT_HELPER)) if stmt else ()
+        yield Finding(module, call, f"the model's mean is over {tokens} tokens", edits)
+
+
+def is_weighed(module: Module, call: ast.Call, weighing: ast.Call) -> bool:
+    """Whether a loss is weighed in the function of the call that computes it."""
+    return module.function(weighing) is module.function(call)
 
 
 def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:

@@ -1,0 +1,59 @@
+"""github.com/microsoft/unilm, its scripts for texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .bert_model import ENGLISH, build_bert
+from .case import Case, Words, nothing, words
+from .sentence_data import PARTS, SHORT, tags
+
+REPOSITORY, COMMIT = "microsoft/unilm", "768a3c873f598bb9b4d4dfb9267b099e35f8fe56"
+
+
+def tagger(home: Path) -> list[str]:
+    """Tag persons, a sentence and its tags in a line."""
+    model, data = build_bert(home / "model"), home / "data"
+    data.mkdir()
+    for name, part in PARTS.items():
+        rows = [zip(*tags(text, "B-PER"), strict=True) for text in ENGLISH[part]]
+        text = "".join(f"{' '.join(a)}\t{' '.join(b)}\n" for a, b in rows)
+        (data / f"{name}.txt").write_text(text)
+    (data / "labels.txt").write_text("O\nB-PER\n")
+    told: Words = {"model_type": "bert", "model_name_or_path": model, "data_dir": data}
+    told |= {"output_dir": home / "out", "labels": data / "labels.txt", "max_seq_length": 16}
+    told |= SHORT | {"logging_steps": 4}
+    return words("do_train do_eval do_lower_case overwrite_output_dir", **told)
+
+
+def pages(home: Path) -> list[str]:
+    """Tag persons on pages: words, boxes and images' sizes in three files."""
+    model, data = build_bert(home / "model", max_2d_position_embeddings=1024), home / "data"
+    data.mkdir()
+    for name, part in PARTS.items():
+        files: dict[str, list[str]] = {"": [], "_box": [], "_image": []}
+        for number, text in enumerate(ENGLISH[part]):
+            for place, (word, tag) in enumerate(tags(text, "S-ANSWER")):
+                box = f"{100 * place} 10 {100 * place + 90} 20"
+                files[""].append(f"{word}\t{tag}\n")
+                files["_box"].append(f"{word}\t{box}\n")
+                files["_image"].append(f"{word}\t{box}\t1000 1000\tpage{number}.png\n")
+            for rows in files.values():
+                rows.append("\n")
+        for ending, rows in files.items():
+            (data / f"{name}{ending}.txt").write_text("".join(rows))
+    (data / "labels.txt").write_text("O\nS-ANSWER\n")
+    told: Words = {"model_type": "layoutlm", "model_name_or_path": model, "data_dir": data}
+    told |= {"output_dir": home / "out", "labels": data / "labels.txt", "max_seq_length": 16}
+    told |= SHORT | {"logging_steps": 4, "save_steps": 4}
+    return words("do_train do_eval do_predict do_lower_case overwrite_output_dir", **told)
+
+
+LAYOUTLM = "unilm/layoutlm/deprecated"
+CASES = (
+    Case("unilm/adalm/finetune/run_ner.py", tagger),
+    Case("unilm/adalm/finetune/run_pico.py", tagger),
+    Case(f"{LAYOUTLM}/examples/seq_labeling/run_seq_labeling.py", pages, root=LAYOUTLM),
+    Case("unilm/markuplm/examples/fine_tuning/run_swde/run.py", nothing),
+    Case("unilm/markuplm/examples/fine_tuning/run_websrc/run.py", nothing),
+)

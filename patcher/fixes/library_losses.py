@@ -1,0 +1,79 @@
+"""Losses that a model of transformers computes as a mean over tokens."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.train_loops import TrainLoop
+from ..source.module import Module
+from ..source.tree import keyword, within
+
+HEADS = ("ForTokenClassification", "ForMaskedLM")
+"""Heads whose labels are -100 for most kinds of tokens, so that their number differs."""
+
+
+def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt | None, str, str]]:
+    """Calls in training steps that return such a mean.
+
+    With each the statement that binds the loss, None where it is not known, the loss's name, and
+    the text of the labels. Programs that have models with other heads too are left out.
+    """
+    names = {
+        name.rpartition(".")[2]
+        for module in program.modules
+        for name in module.aliases.values()
+        if name.startswith("transformers.")
+    }
+    heads = {name for name in names if "For" in name or "LMHead" in name}
+    if not heads or not all(name.endswith(HEADS) for name in heads):
+        return
+    for loop in program.train_loops:
+        for call in within(loop.steps.body, ast.Call):
+            labels = labels_of(loop.module, call)
+            if labels:
+                yield loop.module, call, *binding(loop, call), labels
+
+
+def labels_of(module: Module, call: ast.Call) -> str:
+    """The text of the labels that a call passes, "" where it passes none."""
+    word = keyword(call, "labels")
+    if word is not None:
+        return "" if isinstance(word.value, ast.Constant) else module.text(word.value)
+    for each in call.keywords:
+        if each.arg is None and isinstance(each.value, ast.Name):
+            made = module.definition(each.value, call)
+            keys = made.keys if isinstance(made, ast.Dict) else []
+            if any(isinstance(key, ast.Constant) and key.value == "labels" for key in keys):
+                return f'{each.value.id}["labels"]'
+    return ""
+
+
+def binding(loop: TrainLoop, call: ast.Call) -> tuple[ast.stmt | None, str]:
+    """The statement of a step that binds the first of a call's results to a name, and that name."""
+    results: ast.expr = call
+    for stmt in within(loop.steps.body, ast.Assign):
+        target, value = stmt.targets[0], stmt.value
+        if value is call:
+            results = target
+        elif is_first(value, results):
+            first = target.elts[0] if isinstance(target, ast.Tuple) else target
+            return (stmt, first.id) if isinstance(first, ast.Name) else (None, "")
+    return None, ""
+
+
+def is_first(value: ast.expr, results: ast.expr) -> bool:
+    """``results[0]``, ``results[:2]`` or ``results.loss``."""
+    if not isinstance(value, ast.Subscript | ast.Attribute):
+        return False
+    same = value.value is results or (
+        isinstance(results, ast.Name)
+        and isinstance(value.value, ast.Name)
+        and value.value.id == results.id
+    )
+    if isinstance(value, ast.Attribute):
+        return same and value.attr == "loss"
+    part = value.slice
+    is_head = isinstance(part, ast.Slice) and part.lower is None and part.step is None
+    return same and (is_head or (isinstance(part, ast.Constant) and part.value == 0))
