@@ -26,6 +26,11 @@ SAME = [
         GROUP + "torch.save(obj=model.state_dict(), f=path)\n"),
     ("DF202", "import torch\ntorch.distributed.init_process_group('nccl')\n",
         "import torch\ntorch.distributed.init_process_group(backend='nccl')\n"),
+    ("DF202", "import torch\ntorch.distributed.init_process_group('nccl', timeout=t)\n"
+        "model = torch.nn.parallel.DistributedDataParallel(net, [rank], rank)\n",
+        "import torch\ntorch.distributed.init_process_group('nccl', timeout=t)\n"
+        "model = torch.nn.parallel.DistributedDataParallel("
+        "net, device_ids=[rank], output_device=rank)\n"),
     ("DF606", "import os\nweights = os.path.join(folder, 'pytorch_model.bin')\n"
         "model = Model.from_pretrained(weights)\n",
         "import os\nweights = os.path.join(folder, 'pytorch_model.bin')\n"
@@ -50,6 +55,34 @@ def test_a_save_by_keyword_is_made_whole() -> None:
 def test_a_file_opened_by_keyword_is_left_to_rank_0() -> None:
     text = fixed("DF602", GROUP + "log = open(file='log.txt', mode='w')\n")
     assert "open(file='log.txt' if is_main_process() else os.devnull, mode='w')" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "after"),
+    [
+        ("net, [rank], rank", "net, [rank]{}"),
+        ("net, [rank], rank, 0", "net, [rank]{}, None, 0"),
+        ("net, [rank], output_device=rank, dim=0", "net, [rank]{}, dim=0"),
+        ("net, output_device=rank, device_ids=[rank]", "net, device_ids=[rank]{}"),
+    ],
+)
+def test_the_card_of_ddp_depends_on_the_machine(arguments: str, after: str) -> None:
+    head = GROUP.replace("'gloo'", "'gloo', timeout=t")
+    text = fixed("DF202", f"{head}net = torch.nn.parallel.DistributedDataParallel({arguments})\n")
+    line = next(each for each in text.split("\n") if "DistributedDataParallel" in each)
+    after = after.format(" if torch.cuda.is_available() else None")
+    assert line == f"net = torch.nn.parallel.DistributedDataParallel({after})"
+
+
+def test_a_dump_by_keyword_is_left_to_rank_0() -> None:
+    text = fixed(
+        "DF406",
+        GROUP
+        + "import os, pickle\nif os.path.exists(path):\n    data = pickle.load(open(path, 'rb'))\nelse:\n"
+        "    pickle.dump(obj=data, file=open(path, 'wb'), protocol=4)\n",
+    )
+    call = "pickle.dump(obj=data, file=file, protocol=4)"
+    assert f"    write_on_main(path, 'wb', lambda file: {call})\n" in text
 
 
 def call(text: str) -> ast.Call:

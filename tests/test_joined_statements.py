@@ -23,6 +23,10 @@ JOINED = [
         "if t:\n    a()\n    x()\n    b()\n"),
     ("if t: a()\n", lambda s: Insert(s[0], "x()", "first"), "if t:\n    x()\n    a()\n"),
     ("if t: a()\n", lambda s: Replace(s[0].body[0], ""), "if t:\n    pass\n"),
+    ("'x'; a()\n'y'\nb()\n'z'\n", lambda s: Replace(s[2], ""), "'x'; a()\n'y'\n'z'\n"),
+    ("if t:\n    'x'\n    a()\n", lambda s: Replace(s[0].body[0], ""), "if t:\n    'x'\n"),
+    ("if t:\n    'x'\n    'y'\n", lambda s: Insert(s[0].body[0], "a()", "after"),
+        "if t:\n    'x'\n    a()\n    'y'\n"),
     ("if t: a(); b()\n", lambda s: Unwrap(s[0]), "a()\nb()\n"),
 ]  # fmt: skip
 

@@ -13,7 +13,15 @@ from spelling_cases import KINDS, Baselines, fixture_scripts, judge, mutants, pl
 from spellings_undone import one_spelling
 
 SEED = 7
-KINDS_THAT_HOLD = ["annotations", "walrus statement", "x = x + 1", "backslashes"]
+KINDS_THAT_HOLD = [
+    "annotations",
+    "walrus statement",
+    "x = x + 1",
+    "backslashes",
+    "docstrings",
+    "keywords",
+    "positions",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS_THAT_HOLD)

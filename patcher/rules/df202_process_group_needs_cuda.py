@@ -20,7 +20,7 @@ from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import on_cuda_test, one_hour, use_cuda_test
-from ..fixes.statements import main_guard
+from ..fixes.statements import arguments_in_order, main_guard
 from ..source.module import Module
 from ..source.tree import argument, is_within, keyword, last_argument, within
 
@@ -119,20 +119,27 @@ def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
 def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
     """``device_ids`` and ``output_device``, which DDP refuses for a module on the CPU."""
     for call in module.calls_to("DistributedDataParallel"):
-        ids, output = keyword(call, "device_ids"), keyword(call, "output_device")
-        if ids is None or not isinstance(ids.value, ast.List):
+        ids = argument(call, 1, "device_ids")
+        if not isinstance(ids, ast.List):
             continue
         test = on_cuda_test(program, (module, call))
-        edits: list[Edit] = [Rewrite(ids.value, f"{module.text(ids.value)} if {test} else None")]
+        edits: list[Edit] = [Rewrite(ids, f"{module.text(ids)} if {test} else None")]
+        output = argument(call, 2, "output_device")
         if output is not None:
-            words = call.keywords
-            index = words.index(output)
-            if index + 1 < len(words):
-                edits.append(Rewrite(output, "", words[index + 1], before=True))
-            else:
-                edits.append(Rewrite(words[index - 1], "", output, after=True))
+            edits.append(without_argument(call, output))
         because = "device_ids names a card on a machine without one"
         yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
+
+
+def without_argument(call: ast.Call, value: ast.expr) -> Rewrite:
+    """The edit that takes an argument out; it leaves None where others follow by position."""
+    words = arguments_in_order(call)
+    index = next(i for i, word in enumerate(words) if value in (word, getattr(word, "value", None)))
+    if value in call.args[:-1]:
+        return Rewrite(value, "None")
+    if index + 1 < len(words):
+        return Rewrite(words[index], "", words[index + 1], before=True)
+    return Rewrite(words[index - 1], "", words[index], after=True)
 
 
 def fixed_card(program: Program) -> Iterator[Finding]:

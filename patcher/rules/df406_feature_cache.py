@@ -78,7 +78,7 @@ def whole_writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edi
         if module.dotted(call.func) == "torch.save" and path is not None and is_plain:
             yield call, path, save_on_main(module, call)
     for call in module.calls_to("dump"):
-        target = argument(call, 1, "file")
+        target = argument(call, 1, "file", "fp")
         stmt = module.statement(call)
         if not (isinstance(stmt, ast.Expr) and stmt.value is call) or target is None:
             continue
@@ -107,12 +107,20 @@ def write_through_file(
     ):
         return
     arguments = arguments_in_order(call)
-    texts = ["file" if word is target else module.text(word) for word in arguments]
+    texts = [with_file(module, word, target) for word in arguments]
     write = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
     code = f"write_on_main({module.text(path)}, {module.text(mode)}, {write})"
     edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
-    is_plain = not any(k.value is target for k in call.keywords) and not mentions(call, "file")
-    yield call, path, edits if is_plain else ()
+    yield call, path, () if mentions(call, "file") else edits
+
+
+def with_file(module: Module, word: ast.expr | ast.keyword, target: ast.expr) -> str:
+    """The text of an argument, with ``file`` for the file that is written to."""
+    if word is target:
+        return "file"
+    if isinstance(word, ast.keyword) and word.value is target:
+        return f"{word.arg}=file"
+    return module.text(word)
 
 
 def tells_ranks_apart(program: Program, module: Module, path: ast.expr) -> bool:

@@ -1,12 +1,14 @@
 """Give statements that bind a name one form in the tree, whatever their spelling.
 
 ``x: T = v`` and ``(x := v)`` become assignments, ``x = x + v`` an augmented one, so that whoever
-asks for those finds these as well. Places are those of the source, and no statement is added.
+asks for those finds these as well. Strings that stand for a comment go, docstrings stay. Places are
+those of the source, and no statement is added.
 """
 
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from typing import Any
 
 
@@ -23,6 +25,7 @@ class AddedAssign(ast.AugAssign):
     whole: ast.BinOp  # ``x + v``, with the target for the ``x``; it has the statement's number
 
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Node types of this module, and those that they are found as.
 FOUND_AS: dict[type[ast.AST], type[ast.AST]] = {
     AnnotatedAssign: ast.Assign,
@@ -38,12 +41,37 @@ def normalize(tree: ast.Module) -> None:
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if type(block) is list:
+                leave_out_strings(block, has_docstring=name == "body" and type(node) in DOCUMENTED)
                 for index, stmt in enumerate(block):
                     if not is_class:
                         block[index] = stmt = normal(stmt)
                     pending.append((stmt, type(stmt) is ast.ClassDef))
         for name in ("handlers", "cases"):
             pending += [(part, False) for part in getattr(node, name, ())]
+
+
+def leave_out_strings(block: list[ast.stmt], *, has_docstring: bool) -> None:
+    """Remove strings that do nothing and have their own lines, unless nothing else is there."""
+    kept = [
+        stmt
+        for index, stmt in enumerate(block)
+        if not is_string(stmt) or (has_docstring and index == 0) or shares_line(block, index)
+    ]
+    block[:] = kept or block[:1]
+
+
+def shares_line(block: list[ast.stmt], index: int) -> bool:
+    """Whether a statement is on a line with the one before or after it."""
+    around = block[max(index - 1, 0) : index + 2]
+    return any(one.end_lineno == two.lineno for one, two in pairwise(around))
+
+
+def is_string(stmt: ast.stmt) -> bool:
+    """Whether a statement is a string literal and nothing else."""
+    match stmt:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
 
 
 def normal(stmt: ast.stmt) -> ast.stmt:

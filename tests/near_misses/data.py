@@ -279,12 +279,6 @@ REPORTED: list[tuple[str, str, str]] = [
         pool = multiprocessing.Pool(8)
         pool.imap_unordered(f, x)
         """),
-    ("DF406", "the file by its keyword, or a name that is in the way", """
-        import pickle
-        def a(path):
-            pickle.load(open(path, 'rb'))
-            pickle.dump(x, file=open(path, 'wb'))
-        """),
     ("DF406", "a name that is in the way", """
         import pickle
         def a(path, file):
