@@ -77,8 +77,8 @@ def test_the_card_of_ddp_depends_on_the_machine(arguments: str, after: str) -> N
 def test_a_dump_by_keyword_is_left_to_rank_0() -> None:
     text = fixed(
         "DF406",
-        GROUP
-        + "import os, pickle\nif os.path.exists(path):\n    data = pickle.load(open(path, 'rb'))\nelse:\n"
+        GROUP + "import os, pickle\nif os.path.exists(path):\n"
+        "    data = pickle.load(open(path, 'rb'))\nelse:\n"
         "    pickle.dump(obj=data, file=open(path, 'wb'), protocol=4)\n",
     )
     call = "pickle.dump(obj=data, file=file, protocol=4)"

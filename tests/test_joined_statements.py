@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import module
+from cases import found, module
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Edit, Guard, Import, Insert, Replace, Unwrap
@@ -53,3 +53,23 @@ def test_an_edit_goes_to_the_module_of_its_node(tmp_path: Path) -> None:
     assert texts[script.source.name] == (
         "import helpers\nimport os\nargs = 1\nx = 1\nhelpers.work()\n"
     )
+
+
+LOOP = """
+import torch
+from torch.utils.data import DataLoader
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+for epoch in range(3):
+    for batch in DataLoader(data):
+        loss, _ = model(batch){then}losses.append(loss.item())
+        loss = loss.mean()
+        loss.backward()
+"""
+
+
+def test_a_value_read_on_the_line_that_binds_it_is_seen() -> None:
+    apart = found("DF706", LOOP.format(then="\n        "))
+    joined = found("DF706", LOOP.format(then="; "))
+    assert len(apart) == 1
+    assert [finding.edits != () for finding in joined] == [True]

@@ -21,6 +21,7 @@ KINDS_THAT_HOLD = [
     "docstrings",
     "keywords",
     "positions",
+    "semicolons",
 ]
 
 

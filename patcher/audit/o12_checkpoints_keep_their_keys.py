@@ -21,7 +21,7 @@ from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..source.module import Module
-from ..source.tree import argument, mentions, parameters
+from ..source.tree import argument, mentions, parameters, precedes
 from .ranks import has_several_ranks, is_certain, is_managed, ranks_at
 from .verdict import AuditVerdict, violated
 
@@ -99,7 +99,8 @@ def goes_into_save(module: Module, target: ast.Name) -> bool:
     return any(
         isinstance(value, ast.Name) and value.id == target.id
         for call in module.calls_to(*SAVERS)
-        if module.function(call) is module.function(target) and call.lineno > target.lineno
+        if module.function(call) is module.function(target)
+        and precedes(module.statement(target), call)
         for value in call.args
     )
 
@@ -122,11 +123,10 @@ def is_wrapped(program: Program, module: Module, node: ast.expr, at: ast.AST, de
     text, function = module.text(node), module.function(at)
     if isinstance(node, ast.Attribute):
         return text.startswith("self.") and is_wrapped_attribute(program, module, node)
-    line = getattr(at, "lineno", 0)
     stores = [
         store
         for store in module.stores.get((function, node.id), ())
-        if store.lineno < line and Role.MAIN in ranks_at(program, module, store)
+        if precedes(module.statement(store), at) and Role.MAIN in ranks_at(program, module, store)
     ]
     if stores:
         last = module.parents[stores[-1]]

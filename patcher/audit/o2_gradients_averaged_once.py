@@ -26,6 +26,7 @@ from ..source.tree import (
     mentions,
     names_within,
     parameters,
+    precedes,
     within,
 )
 from .ranks import (
@@ -278,7 +279,7 @@ def rebound_between(module: Module, first: ast.Call, second: ast.Call, name: str
     """Whether a name gets another value between two calls."""
     stores = module.stores.get((module.function(first), name), ())
     return any(
-        first.lineno < store.lineno < second.lineno
+        precedes(first, store) and precedes(store, second)
         for store in stores
         if module.statement(store) not in (module.statement(first), module.statement(second))
     )

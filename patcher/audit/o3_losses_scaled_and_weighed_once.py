@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.train_loops import CLIPPING, TrainLoop, loop_around
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, within
+from ..source.tree import everywhere, is_inside, position, precedes, within
 from .quantities import meaning
 from .ranks import callees, exclusive
 from .verdict import AuditVerdict, violated
@@ -66,7 +66,7 @@ def scaling(loop: TrainLoop) -> Iterator[AuditVerdict]:
             module.last_name(call.func) in CLIPPING
             and meet(loop, first, call)
             and not any(
-                each.lineno < call.lineno and not exclusive(module, each, call) for each in unscaled
+                precedes(each, call) and not exclusive(module, each, call) for each in unscaled
             )
         ):
             yield violated(module, call, "gradients are clipped while they are scaled")
@@ -141,7 +141,7 @@ def weighing(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
         around = module.statement(node)
         if loop_around(module, around) is loop.steps and is_weighing(loop, around, node):
             places.append((module.text(node.left), node))
-    places.sort(key=lambda each: each[1].lineno)
+    places.sort(key=lambda each: position(each[1]))
     for index, (name, second) in enumerate(places):
         for other, first in places[:index]:
             if (
@@ -176,9 +176,8 @@ def is_weighing(loop: TrainLoop, stmt: ast.stmt, node: ast.BinOp) -> bool:
 
 def rebound(module: Module, loop: TrainLoop, name: str, first: ast.AST, second: ast.AST) -> bool:
     """Whether a name gets another value between two places."""
-    start, end = getattr(first, "lineno", 0), getattr(second, "lineno", 0)
     return any(
-        start < stmt.lineno < end and name in map(module.text, stmt.targets)
+        precedes(first, stmt) and precedes(stmt, second) and name in map(module.text, stmt.targets)
         for stmt in within(loop.steps.body, ast.Assign)
     )
 
@@ -191,7 +190,7 @@ def divided_by_callee(
     values = [
         stmt.value
         for stmt in within(loop.steps.body, ast.Assign)
-        if module.text(stmt.targets[0]) == name and stmt.lineno < getattr(at, "lineno", 0)
+        if module.text(stmt.targets[0]) == name and precedes(stmt, at)
     ]
     if not values or not isinstance(values[-1], ast.Call):
         return ""

@@ -24,7 +24,7 @@ from ..analysis.file_effects import PathKind
 from ..analysis.program import Program
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, values_by_role
 from ..source.module import Module
-from ..source.tree import everywhere, keyword, within
+from ..source.tree import everywhere, keyword, precedes, within
 from .meeting import asks_for_file, is_collective, sounds_of_the_first
 from .ranks import has_several_ranks, is_managed, names_rank, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
@@ -191,7 +191,7 @@ def read_too_early(
             key = path_key(module, write, call)
             is_waited_for = any(
                 each.effect.module is write.effect.module
-                and each.effect.node.lineno > write.effect.node.lineno
+                and precedes(write.effect.node, each.effect.node)
                 for each in meets
             )
             if key and write.roles & roles == {Role.MAIN} and not is_waited_for:

@@ -11,7 +11,7 @@ from ..analysis.manual_sharding import is_world_size
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import everywhere, parameters
+from ..source.tree import everywhere, parameters, precedes
 
 MAX_DEPTH = 8
 ROUNDING = ("int", "round", "ceil", "floor", "max", "float", "abs", "trunc")
@@ -112,7 +112,7 @@ def quantity(
                 for value in module.attribute_values.get(node.attr, ())
                 if module.function(value) is module.function(node)
             ]
-            if len(values) == 1 and values[0].lineno < node.lineno and node not in values:
+            if len(values) == 1 and precedes(values[0], node):
                 return of(values[0])
     return one("".join(module.text(node).split()))
 

@@ -276,7 +276,7 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
     else:
         mentions_of_name = [*names_within(module.scope_statements(stmt), {name})]
     rebindings = [
-        node.lineno
+        node
         for node in mentions_of_name
         if not isinstance(node.ctx, ast.Load)
         and precedes(stmt, node)
@@ -286,7 +286,8 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
         isinstance(node.ctx, ast.Load)
         and node not in loop_heads
         and node not in arguments
-        and stmt.lineno < node.lineno < min(rebindings, default=node.lineno + 1)
+        and precedes(stmt, node)
+        and not any(precedes(other, node) for other in rebindings)
         and not is_handed_on(module, node)
         for node in mentions_of_name
     )

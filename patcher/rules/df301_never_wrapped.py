@@ -31,7 +31,7 @@ from ..fixes.data_parallel import (
 )
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
-from ..source.tree import bound_names, only_argument, parameters, within
+from ..source.tree import bound_names, only_argument, parameters, position, precedes, within
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
@@ -152,7 +152,7 @@ def is_on_device(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in ("to", "cuda")
         and module.text(call.func.value) == model
-        and call.lineno <= last_line(node)
+        and stands_before(call, node)
         for call in within(module.scope_statements(node), ast.Call)
     ):
         return True
@@ -170,11 +170,11 @@ def is_on_device(
     )
 
 
-def last_line(node: ast.AST) -> int:
-    """The last line of a statement; of another node, the line above it."""
+def stands_before(move: ast.expr | ast.stmt, node: ast.AST) -> bool:
+    """Whether a move is done before ``node`` ends; of an expression, before its statement."""
     if isinstance(node, ast.stmt):
-        return node.end_lineno or node.lineno
-    return getattr(node, "lineno", 0) - 1
+        return position(move) < (node.end_lineno or 0, node.end_col_offset or 0)
+    return precedes(move, node)
 
 
 def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
@@ -184,7 +184,7 @@ def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
         and isinstance(stmt.value.func, ast.Attribute)
         and stmt.value.func.attr in ("to", "cuda")
         and model in map(module.text, stmt.targets)
-        and stmt.lineno <= last_line(node)
+        and stands_before(stmt, node)
         for stmt in within(module.scope_statements(node), ast.Assign)
     )
 

@@ -21,7 +21,7 @@ from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
-from ..source.tree import Function, everywhere, mentions, names_within
+from ..source.tree import Function, everywhere, mentions, names_within, precedes
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
@@ -97,32 +97,32 @@ def n_gpu_tests(module: Module) -> Iterator[Finding]:
             )
 
 
-def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, int]]:
-    """Scope, name and line of ``model = DistributedDataParallel(model, …)``."""
+def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, ast.stmt]]:
+    """Scope, name and statement of ``model = DistributedDataParallel(model, …)``."""
     for call in module.calls_to(*WRAPPERS):
         stmt = module.statement(call)
         if isinstance(stmt, ast.Assign) and stmt.value is call:
             for target in stmt.targets:
                 if isinstance(target, ast.Name):
-                    yield module.function(stmt), target.id, stmt.lineno
+                    yield module.function(stmt), target.id, stmt
 
 
 def wrapper_uses(module: Module) -> Iterator[ast.Name]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it."""
     seen: set[ast.Name] = set()
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    for scope, name, line in wrapper_names(module):
+    for scope, name, wrap in wrapper_names(module):
         body = module.tree.body if scope is None else scope.body
         rebindings = [
-            store.lineno
+            store
             for store in module.stores.get((scope, name), [])
-            if store.lineno > line and module.statement(store) not in wrapping
+            if precedes(wrap, store) and module.statement(store) not in wrapping
         ]
         for base in names_within(body, {name}):
             use = module.parents[base]
             if not isinstance(use, ast.Attribute) or base in seen:
                 continue
-            is_wrapper = line < use.lineno < min(rebindings, default=use.lineno + 1)
+            is_wrapper = precedes(wrap, use) and not any(precedes(s, use) for s in rebindings)
             if is_wrapper and not is_tested(module, use):
                 seen.add(base)
                 yield base
@@ -158,8 +158,8 @@ def saves_wrapper_state(module: Module) -> bool:
     return any(
         isinstance(use.value, ast.Name)
         and any(
-            use.value.id == name and not (module.function(use) is scope and use.lineno < line)
-            for scope, name, line in wraps
+            use.value.id == name and not (module.function(use) is scope and precedes(use, wrap))
+            for scope, name, wrap in wraps
         )
         and not is_tested(module, use)
         for use in module.attributes("state_dict")

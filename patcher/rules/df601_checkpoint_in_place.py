@@ -22,7 +22,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..fixes.statements import save_on_main
 from ..source.module import Module
-from ..source.tree import argument, argument_values, everywhere, keyword, same_code
+from ..source.tree import argument, argument_values, everywhere, keyword, precedes, same_code
 
 CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
@@ -58,7 +58,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def is_renamed_later(module: Module, call: ast.Call, path: ast.expr) -> bool:
     """Whether the file gets its name when it is complete: ``os.replace(path, …)`` behind it."""
     return any(
-        source is not None and call.lineno < rename.lineno and same_code(source, path)
+        source is not None and precedes(call, rename) and same_code(source, path)
         for rename in module.calls_to("replace", "rename", "move", "renames")
         if module.function(rename) is module.function(call)
         for source in [argument(rename, 0, "src")]

@@ -19,7 +19,7 @@ from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import argument, everywhere, keyword, last_argument, mentions, within
+from ..source.tree import argument, everywhere, keyword, last_argument, mentions, precedes, within
 
 CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 
@@ -168,7 +168,7 @@ def object_use(module: Module, call: ast.Call) -> str:
     if not isinstance(name, ast.Name):
         return ""
     for use in within(module.scope_statements(stmt), ast.Call):
-        if use.lineno <= stmt.lineno:
+        if not precedes(stmt, use):
             continue
         first = argument(use, 0, "dataset", "data_source")
         is_argument = isinstance(first, ast.Name) and first.id == name.id

@@ -22,7 +22,7 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..source.tree import bound_names, filter_within, parameters, within
+from ..source.tree import bound_names, filter_within, parameters, precedes, within
 
 CODE, SEVERITY, SAFETY = "DF706", Severity.ERROR, Safety.SAFE
 
@@ -60,22 +60,22 @@ def receiver_name(call: ast.Call) -> str:
 def item_before_mean(loop: TrainLoop) -> Iterator[Finding]:
     """``loss.item()`` above ``loss = loss.mean()``."""
     module = loop.module
-    mean_lines: dict[str, int] = {}
+    means: dict[str, ast.stmt] = {}
     for call in filter_within(loop.steps.body, module.calls_to("mean")):
         stmt = module.parents[call]
         if isinstance(stmt, ast.Assign):
             name = module.text(stmt.targets[0])
             if module.text(call) == f"{name}.mean()":
-                mean_lines.setdefault(name, stmt.lineno)
+                means.setdefault(name, stmt)
     for call in filter_within(loop.steps.body, module.calls_to("item")):
         if not isinstance(call.func, ast.Attribute):
             continue
         name = module.text(call.func.value)
-        if name not in mean_lines:
+        if name not in means:
             continue
-        bound = [s.lineno for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
-        if min(bound, default=call.lineno) < call.lineno < mean_lines[name]:
-            because = f"{name} has a number per card until line {mean_lines[name]}"
+        bound = [s for s in within(loop.steps.body, ast.Assign) if name in bound_names(s)]
+        if any(precedes(stmt, call) for stmt in bound) and precedes(call, means[name]):
+            because = f"{name} has a number per card until line {means[name].lineno}"
             yield Finding(module, call, because, (Rewrite(call, f"{name}.mean().item()"),))
 
 
