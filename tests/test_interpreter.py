@@ -228,6 +228,8 @@ def test_an_old_torch_gets_the_options_that_it_knows(tmp_path: Path) -> None:
     assert words[words.index("--nproc_per_node") + 1] == "2"
     assert "/dev/null" not in words  # in which its torch elastic would make a folder
     assert not [word for word in words if word.startswith("--") and "-" in word[2:]]
+    assert "--local_addr" not in words
+    assert "127.0.0.1" not in words
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def launcher_command(
             words = remove_flag(words, flag, takes_value=True)
     if other is not None and not other.has_dashed_options:
         words = [_with_underscores(word) for word in words]
+        words = remove_flag(words, "--local_addr", takes_value=True)  # since torch 2.0, too
     end = ["--"] * backend.abbreviates
     return [*words, *module, *end, *escape_words(name, prefix[1:])]
 
