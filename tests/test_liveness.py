@@ -81,7 +81,17 @@ def test_a_wrapper_that_another_script_would_call_wraps_nothing_here(tmp_path: P
     program_of(tmp_path, "probe.py", probe=PROBE, **FILES)
     done = patch(tmp_path / "probe.py")
     assert done.changes == ()
-    assert "head is trained too, and nothing wraps it: wrap head as well" in done.refusal
+    assert "head is trained, and nothing wraps it: wrap head instead of body" in done.refusal
+
+
+def test_what_the_refusal_asks_for_gives_a_patch(tmp_path: Path) -> None:
+    text = PROBE.replace("body = torch.nn.DataParallel(body)", "head = torch.nn.DataParallel(head)")
+    program_of(tmp_path, "probe.py", probe=text, **FILES)
+    done = patch(tmp_path / "probe.py")
+    texts = {Path(change.source.name).stem: change.text for change in done.changes}
+    assert "DistributedDataParallel(head" in texts["probe"]
+    assert "DistributedSampler(" in texts["pretrain"]
+    assert "DistributedDataParallel" not in texts["pretrain"], "it runs nothing but load()"
 
 
 def test_the_other_script_is_patched_as_ever(tmp_path: Path) -> None:

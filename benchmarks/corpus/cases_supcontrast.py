@@ -21,5 +21,13 @@ OUTPUT = (
     (PARSED, f"parser.add_argument('--save_dir')\n    {PARSED}"),
     ("'./save/SupCon", "opt.save_dir + '/SupCon"),
 )
-SHIMS = ("vision_stand_ins", "cuda_is_the_cpu")
-CASES = (Case("SupContrast/main_ce.py", train, shims=SHIMS, edits=OUTPUT),)
+# The patcher refuses to leave a part of the model unwrapped, and asks for this.
+WHOLE = (
+    "model.encoder = torch.nn.DataParallel(model.encoder)",
+    "model = torch.nn.DataParallel(model)",
+)
+SHIMS = ("vision_stand_ins", "cuda_is_the_cpu", "views_of_old")
+CASES = (
+    Case("SupContrast/main_ce.py", train, shims=SHIMS, edits=OUTPUT),
+    Case("SupContrast/main_supcon.py", train, shims=SHIMS, edits=(*OUTPUT, WHOLE)),
+)

@@ -19,16 +19,7 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
     each function may call them by another one.
     """
     names = {last_part(target) for target in wrapped}
-    trained = [
-        (last_part(model), model)
-        for where, optimizer in program.calls_to(*OPTIMIZERS)
-        if program.is_live(where, optimizer)
-        for value in argument_values(optimizer)
-        for call in everywhere(value, ast.Call)
-        if where.last_name(call.func) in ("parameters", "named_parameters")
-        and isinstance(call.func, ast.Attribute)
-        for model in names_given(program, where, call.func.value)
-    ]
+    trained = trained_models(program)
     for loop in program.train_loops:
         if not program.is_live(loop.module, loop.steps):
             continue
@@ -37,10 +28,24 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
             for call in within(loop.steps.body, ast.Call)
             if isinstance(call.func, ast.Name | ast.Attribute)
         }
-        for last, model in trained:
-            if last in called and last not in names:
+        for model in trained:
+            if last_part(model) in called and last_part(model) not in names:
                 return model
     return ""
+
+
+def trained_models(program: Program) -> list[str]:
+    """What the models are called whose parameters go to an optimizer."""
+    return [
+        model
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if program.is_live(where, optimizer)
+        for value in argument_values(optimizer)
+        for call in everywhere(value, ast.Call)
+        if where.last_name(call.func) in ("parameters", "named_parameters")
+        and isinstance(call.func, ast.Attribute)
+        for model in names_given(program, where, call.func.value)
+    ]
 
 
 def names_given(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
-from ..analysis.trained_models import trained_without
+from ..analysis.trained_models import last_part, trained_models, trained_without
 from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -58,7 +58,10 @@ def findings(program: Program) -> Iterator[Finding]:
             because = "DataParallel is for one process, and nothing wraps the model for ranks"
             edits: tuple[Edit, ...] = ()
             if alone and alone != wrap.target.rpartition(".")[0]:
-                because = f"{alone} is trained too, and nothing wraps it: wrap {alone} as well"
+                is_trained = last_part(wrap.target) in map(last_part, trained_models(program))
+                because = f"{alone} is trained, and nothing wraps it: wrap {alone} " + (
+                    "as well" if is_trained else f"instead of {wrap.target}"
+                )
             elif is_part(wrap.target):
                 whole = wrap.target.rpartition(".")[0]
                 because = (
