@@ -9,8 +9,8 @@ Example      self.norm = torch.nn.BatchNorm2d(64)
 Fix          Where parts are small, wrap torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) in
              DistributedDataParallel in place of the model: it shares the statistics of all ranks,
              on GPUs alone, and costs a message per layer and pass.
-Fix safety   Only reported: DataParallel's replicas had statistics of their own as well, so that
-             neither is certainly meant.
+Fix safety   Unsafe: DataParallel's replicas had statistics of their own as well, so that neither is
+             certainly meant; only reported.
 Source       torch.nn.SyncBatchNorm, torch.nn.parallel.DistributedDataParallel
 """
 
