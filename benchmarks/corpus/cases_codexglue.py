@@ -33,7 +33,13 @@ COMPLETION: Words = {"langs": "java", "lit_file": ""}
 X = "CodeXGLUE/"
 CASES = (
     Case(f"{X}Code-Code/Clone-detection-BigCloneBench/code/run.py", pairs()),
-    Case(f"{X}Code-Code/Clone-detection-POJ-104/code/run.py", lines(labels=True), unsafe=True),
+    Case(
+        f"{X}Code-Code/Clone-detection-POJ-104/code/run.py",
+        lines(labels=True),
+        unsafe=True,
+        defect="the other examples of the batch are its negatives, of which each rank has a part;"
+        " its model sorts the pairs of them, which patch leaves alone and says (DF307)",
+    ),
     Case(f"{X}Code-Code/CodeCompletion-line/code/run_lm.py", language_model("txt", COMPLETION)),
     Case(f"{X}Code-Code/CodeCompletion-token/code/run_lm.py", language_model("txt", COMPLETION)),
     Case(f"{X}Code-Code/Defect-detection/code/run.py", lines()),

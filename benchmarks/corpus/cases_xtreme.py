@@ -16,7 +16,12 @@ def classify(home: Path) -> list[str]:
     model, data = build_bert(home / "model-0"), write_pairs(home / "data", "-en.tsv")
     (home / "out").mkdir()
     told: Words = {"model_type": "bert", "model_name_or_path": model, "task_name": "pawsx"}
-    told |= {"data_dir": data, "output_dir": home / "out", "max_seq_length": 24}
+    told |= {
+        "data_dir": data,
+        "output_dir": home / "out",
+        "max_seq_length": 24,
+        "log_file": "train.log",
+    }
     told |= SHORT | {"logging_steps": 4, "save_steps": 4}
     switches = "do_train do_eval do_predict do_lower_case overwrite_output_dir"
     return words(switches, **told)

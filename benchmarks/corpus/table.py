@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from .case import Case
 
 CODES = tuple(f"C{number}" for number in range(1, 10))
 SIGNS = {"holds": "✓", "broken": "✗", "unproven": "?", "not judged": "-"}
+FOLDERS = re.compile(r" \(/[^)]*/site-packages/[^)]*\)|/tmp/ddpfix-verify-\w+/live/")
 SHIMS = Path(__file__).parent / "shims"
 
 Verdicts = Mapping[str, Sequence[Sequence[str]]]
@@ -49,7 +51,8 @@ def _summary(cases: Sequence[Case], verdicts: Verdicts) -> str:
     broken = [case for case in ran if any(s == "broken" for _, s, _ in verdicts[case.script])]
     refused = [case for case in cases if "not patched" in verdicts[case.script][0][2]]
     return (
-        f"Of {len(cases)} scripts {len(refused)} are refused, and {len(ran)} run; "
+        f"{len(cases)} of {len(SOURCES)} scripts have a verdict here: {len(refused)} are "
+        f"refused, and {len(ran)} run; "
         f"{len(ran) - len(broken)} of these keep every promise that could be judged."
     )
 
@@ -70,7 +73,7 @@ def _table(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:
 def command(case: Case) -> str:
     """The command that a case stands for, without the script and its own arguments."""
     given = ["verify"]
-    given += ["--unsafe"] * case.unsafe
+    given += ["--unsafe-fixes"] * case.unsafe
     given += [f"--with {name}" for name in case.capabilities]
     given += [f"--max-steps {case.max_steps}"] * (case.max_steps is not None)
     return " ".join(given)
@@ -83,7 +86,8 @@ def _reasons(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:
         if left:
             yield f"- `{case.script}`" + (f": {case.defect}" if case.defect else "")
         for code, status, evidence in left:
-            yield f"  - {code} {status}: {evidence}" if code in CODES else f"  - {evidence}"
+            told = FOLDERS.sub("", evidence)
+            yield f"  - {code} {status}: {told}" if code in CODES else f"  - {told}"
     yield ""
 
 
