@@ -50,6 +50,7 @@ def one_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run_folder, "datetime", AlwaysNow)
     (tmp_path / "own.toml").write_text(RECIPE)
     (tmp_path / "run.py").write_text("")
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

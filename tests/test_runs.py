@@ -23,7 +23,9 @@ def place(tmp_path: Path) -> Place:
 
 def ddpfix(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ddpfix", *words]
-    return subprocess.run(command, env=place.environ, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=place.folder, env=place.environ, capture_output=True, text=True
+    )
 
 
 def until(condition: Callable[[], bool]) -> None:

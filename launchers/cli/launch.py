@@ -34,7 +34,13 @@ from .supervision_options import with_supervision
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Run folder (default: a new one in ~/.local/state/ddpfix/runs).",
+    help="Run folder (default: a new one in --runs).",
+)
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for new run folders (default: .ddpfix/runs of the current project, else "
+    "~/.local/state/ddpfix/runs).",
 )
 @click.option(
     "--backend",
@@ -62,6 +68,7 @@ def launch(
     ctx: click.Context,
     plan_options: PlanOptions,
     output: Path | None,
+    runs: Path | None,
     backend: str | None,
     dry_run: bool,
     emit: str | None,
@@ -95,6 +102,7 @@ def launch(
         job.submit,
         choose_interpreter(python or plan_options.command_python),
         wait,
+        runs,
     )
     errors = [] if unchecked else script_errors(plan_options.script)
     trains = not dry_run and (job.submit or not emit)

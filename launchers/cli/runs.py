@@ -17,8 +17,10 @@ _which = click.argument("run", required=False, metavar="[RUN]")
 def attach(ctx: click.Context, run: str | None) -> None:
     """Follow the output of a run until it ends. Ctrl-C leaves the run going.
 
-    RUN is a run folder, or a prefix of its name in ~/.local/state/ddpfix/runs (default: the latest
-    run there). Exit status: the run's own, 1 if its launcher was killed.
+    RUN is a run folder, or a prefix of its name in .ddpfix/runs of the current project or in
+    ~/.local/state/ddpfix/runs (default: the latest run there).
+
+    Exit status: the run's own, 1 if its launcher was killed.
     """
     found = runs.find(run, _warn)
     try:

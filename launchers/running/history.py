@@ -15,10 +15,10 @@ from typing import IO, Any
 import attrs
 
 from ...errors import InputError
-from ..state import state_folder
 from .machine import this_place
 from .output_monitor import last_progress
 from .record_completion import LAUNCHER_KILLED
+from .run_folder import runs_folders
 from .run_record import RECORD, process_start_time
 from .runner import LOG
 from .stored_run import Progress, StoredRun, read_run
@@ -127,9 +127,9 @@ def read_all(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def find(name: str | None, warn: Callable[[str], object]) -> Run:
-    """The run in folder `name`, or the one in the state folder whose name begins with `name`.
+    """The run in folder `name`, or the one whose name begins with `name`: see `run_folders`.
 
-    Without a name, the run in the state folder that was launched last; `warn` is told of later ones
+    Without a name, the one of those that was launched last; `warn` is told of later ones
     whose records cannot be read.
 
     Raises:
@@ -145,9 +145,13 @@ def find(name: str | None, warn: Callable[[str], object]) -> Run:
     if len(matches) == 1:
         return read(matches[0])
     if not matches:
-        raise InputError(f"no run {name!r} in {state_folder() / 'runs'}: pass a run's folder")
+        raise InputError(f"no run {name!r} in {_places()}: pass a run's folder")
     names = ", ".join(folder.name for folder in matches)
     raise InputError(f"{name!r} fits several runs: {names}; say more of the name")
+
+
+def _places() -> str:
+    return " or ".join(map(str, runs_folders()))
 
 
 def _latest(warn: Callable[[str], object]) -> Run:
@@ -157,14 +161,20 @@ def _latest(warn: Callable[[str], object]) -> Run:
             warn(error)
         if runs:
             return runs[0]
-    raise InputError(f"no runs in {state_folder() / 'runs'}: pass a run's folder")
+    raise InputError(f"no runs in {_places()}: pass a run's folder")
 
 
 def run_folders() -> list[Path]:
-    """The folders in the state folder that runs have claimed, the oldest first."""
-    runs = state_folder() / "runs"
+    """The folders that runs of this project and of the state folder have claimed, oldest first."""
+    return sorted(
+        (folder for runs in runs_folders() for folder in _inside(runs)),
+        key=lambda folder: folder.name,
+    )
+
+
+def _inside(runs: Path) -> list[Path]:
     with contextlib.suppress(OSError), os.scandir(runs) as entries:
-        return [runs / name for name in sorted(entry.name for entry in entries)]
+        return [runs / entry.name for entry in entries]
     return []
 
 

@@ -43,8 +43,9 @@ Say = Callable[[str], None]
 class LaunchOptions:
     """How a plan is run: where, by which back end, under which supervision.
 
-    `emit` is the form of the file that is printed in place of a run. `python` runs the ranks, by
-    default ours. `wait`: for cards that other runs hold.
+    `output` is the run's folder, `runs` where a new one is made. `emit` is the form of the file
+    that is printed in place of a run. `python` runs the ranks, by default ours. `wait`: for cards
+    that other runs hold.
     """
 
     plan: PlanOptions
@@ -58,6 +59,7 @@ class LaunchOptions:
     submit: bool = False
     python: Interpreter | None = None
     wait: bool = False
+    runs: Path | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse what excludes each other."""
@@ -226,7 +228,7 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
         )
     request = asked.request(shared=shared, machines=machines.count)
     plan = plan_after_probe(asked, request, devices, say, options.backend, options.python)
-    folder = (options.output or default_folder(asked.recipe.name)).absolute()
+    folder = (options.output or default_folder(asked.recipe.name, runs=options.runs)).absolute()
     own = folder / machines.record_folder
     # A folder that ddpfix names itself gets another name where a launch of this second has it.
     check_folder(own if options.output is not None else folder.parent)
