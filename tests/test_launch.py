@@ -361,7 +361,10 @@ def test_a_full_disk_under_the_log_ends_no_training(
 # --- the run folder ---
 
 
-def test_a_relative_xdg_state_home_is_ignored_as_its_specification_demands() -> None:
+def test_a_relative_xdg_state_home_is_ignored_as_its_specification_demands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = default_folder("r", {"XDG_STATE_HOME": "state"})
     assert folder.parents[3] == Path.home() / ".local"
 
