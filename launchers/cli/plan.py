@@ -7,7 +7,6 @@ from functools import partial
 
 import click
 
-from ..backends.interpreter import choose_interpreter
 from ..planning.options import PlanOptions
 from ..planning.planner import make_plan
 from ..script.source import shares_batches
@@ -28,6 +27,7 @@ def plan(plan_options: PlanOptions, python: str | None, as_json: bool) -> None:
     request = plan_options.request(shared=plan_options.exact or shares_batches(plan_options.script))
     click.echo(devices.summary, err=True)
     if plan_options.probe:
+        from ..backends.interpreter import choose_interpreter
         from ..running.launch import plan_after_probe  # it runs the script
 
         plan_options.refuse_simulated()
