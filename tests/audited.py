@@ -1187,4 +1187,26 @@ READ: list[tuple[str, str, str, str]] = [
         "O12",
         "holds",
     ),
+    (
+        "a horizon by the number of ranks, or by 1 in a lone process",
+        """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from transformers import get_linear_schedule_with_warmup
+        def main(args, model, data, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+            total = len(data) // (args.size * ranks) * 3
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                optimizer.step()
+                scheduler.step()
+        """,
+        "O5",
+        "holds",
+    ),
 ]

@@ -332,6 +332,45 @@ FIX = [
         +    steps = len(loader) * args.epochs
              for batch in loader:
         """),
+    ("DF702", "a horizon made of all examples and the batch of one rank", """
+        import torch
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, data, model):
+            sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler, batch_size=args.size)
+            total = len(data) // args.size * 3
+            scheduler = LambdaLR(optimizer, lambda s: max(0.0, 1 - s / total))
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """, """
+        @@ -6,3 +6,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=args.size)
+        -    total = len(data) // args.size * 3
+        +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        +    total = len(data) // (args.size * world_size) * 3
+             scheduler = LambdaLR(optimizer, lambda s: max(0.0, 1 - s / total))
+        """),  # noqa: E501
+    ("DF702", "a script that calls something else world_size", """
+        import math
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        world_size = 3
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            total = math.ceil(len(data) / args.size) * 3
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """, """
+        @@ -6,3 +6,3 @@
+             loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+        -    total = math.ceil(len(data) / args.size) * 3
+        +    total = math.ceil(len(data) / (args.size * (torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1))) * 3
+             scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+        """),  # noqa: E501
     ("DF703", "a loader that drops its last batch drops a step that is not whole", """
         import torch
         def train(args, data, model):

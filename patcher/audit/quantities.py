@@ -86,6 +86,8 @@ def quantity(
             if found is not None:
                 return quantity(program, *found, loop, depth + 1)
             return one(node.id)
+        case ast.IfExp() if is_world_size(program, module, node):
+            return one(WORLD)
         case ast.UnaryOp(operand=operand):
             return of(operand)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):

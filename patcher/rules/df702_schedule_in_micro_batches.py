@@ -7,7 +7,8 @@ At run time  With accumulation 4 the learning rate ends at 30 % of its peak, sti
              the first evaluation and the first checkpoint never come.
 Example      args.max_steps = args.epoch * len(train_dataloader)
 Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up; rounded down
-             where the loader drops its last batch. What counts examples times ranks counts steps.
+             where the loader drops its last batch. What counts examples times ranks counts steps;
+             a horizon of all examples by one rank's batch is divided by the number of ranks.
 Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
@@ -20,7 +21,7 @@ from ..analysis.loaders import trace_loader
 from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, WORLD_SIZE_OF_ROLE, value_for_role
 from ..analysis.train_loops import TrainLoop
-from ..editing.edits import Edit, Insert, Rewrite
+from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import makes_schedule
 from ..source.module import Module
@@ -40,11 +41,14 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
 STEPS = "steps_per_epoch"
+WORLD = "world_size"
+NUMBER_OF_RANKS = "torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1"
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
         yield from example_counts(loop)
+        yield from horizons_of_all_ranks(loop)
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
@@ -120,6 +124,48 @@ def example_counts(loop: TrainLoop) -> Iterator[Finding]:
                 steps += f" // {accumulation_text(loop)}" if loop.accumulation is not None else ""
                 because = f"{module.text(node)}: ranks may take another number of steps"
                 yield Finding(module, stmt, because, (Rewrite(node, steps),))
+
+
+def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
+    """``len(data) // batch`` for a schedule, although each rank takes a batch in every step."""
+    module, loader = loop.module, loop.loader
+    if loader is None or loader.dataset is None or not loader.distributed_samplers or loader.cycle:
+        return
+    size = loader.batch_size
+    if size is None or loader.drop_last or has_world_size(module, size):
+        return
+    quantities = step_quantities(loop)
+    name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
+    for stmt in within(loop.scope, ast.Assign):
+        if not any(module.text(target) in quantities for target in stmt.targets):
+            continue
+        if has_world_size(module, stmt.value):
+            continue
+        for node in everywhere(stmt.value, ast.BinOp):
+            if (
+                isinstance(node.op, ast.FloorDiv | ast.Div)
+                and is_dataset_length(loop, node.left)
+                and holds_batch_size(loop, resolve(module, node.right))
+            ):
+                ranks: tuple[Edit, ...] = (
+                    (Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}"),) if name == WORLD else ()
+                )
+                factor = Rewrite(node.right, f"({module.text(node.right)} * {name})")
+                edits = (*ranks, factor, Import("torch"))
+                because = f"{module.text(node)} counts the batches of all ranks, which step at once"
+                yield Finding(module, stmt, because, edits)
+                return  # the next round sees others
+
+
+def has_world_size(module: Module, node: ast.expr) -> bool:
+    """Whether the number of processes is part of an expression, or of a name in it."""
+    return any(
+        is_world_size(module, inner)
+        for part in below(node)
+        if isinstance(part, ast.expr)
+        for inner in below(resolve(module, part))
+        if isinstance(inner, ast.expr)
+    )
 
 
 def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:

@@ -21,6 +21,62 @@ UNTOUCHED: list[tuple[str, str, str]] = [
                 if global_step > args.max_steps:
                     break
         """),
+    ("DF702", "a horizon that is divided by the ranks", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            total = len(data) // args.size // torch.distributed.get_world_size()
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """),
+    ("DF702", "a horizon of the global batch, which a loader shares out", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model):
+            size = args.size // torch.distributed.get_world_size()
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=size)
+            total = len(data) // args.size
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """),
+    ("DF702", "a horizon of data that every rank takes whole", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, batch_size=args.size)
+            total = len(data) // args.size
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """),
+    ("DF702", "a number of batches that goes to no schedule", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            batches = len(data) // args.size
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, 9)
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """),
+    ("DF702", "a horizon of other data", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            total = len(other) // args.size
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                scheduler.step()
+        """),
     ("DF702", "a number that no step is compared with", """
         import torch
         def train(args, data, model):
