@@ -70,6 +70,12 @@ def test_the_messages_stand_in_what_is_installed() -> None:
     assert gone == []
 
 
+def test_another_option_that_begins_alike_is_no_local_rank() -> None:
+    known = recognize("torchrun: error: unrecognized arguments: --local_addr")
+    assert known is not None
+    assert known.name == "unknown-arguments"
+
+
 def test_what_names_an_error_in_passing_is_none() -> None:
     lines = [
         "INFO retry on ConnectionError: True",
