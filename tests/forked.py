@@ -84,6 +84,7 @@ class Forge:
         kept = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
         kept = {k: v for k, v in kept.items() if not k.startswith(STALE_PREFIXES)}
         fixed = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        fixed["PYTHONUNBUFFERED"] = "1"  # as a launch does: what is killed leaves all it printed
         self._server = subprocess.Popen(
             [sys.executable, __file__],
             env=kept | fixed,
