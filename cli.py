@@ -85,8 +85,12 @@ def ddpfix() -> None:
 
 def last_word(text: str) -> None:
     """Print to stderr; that nobody reads it any more does not change the exit status."""
-    with contextlib.suppress(OSError):
+    try:
         click.echo(text, err=True)
+    except OSError:
+        # What is left in the stream would be written at the end, and make the status 120.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 SHORT_COMMANDS = ("check", "patch", "plan")  # that make many objects, print and end

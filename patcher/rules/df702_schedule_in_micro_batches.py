@@ -131,6 +131,8 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     module, loader = loop.module, loop.loader
     if loader is None or loader.dataset is None or not loader.distributed_samplers or loader.cycle:
         return
+    if loader.module is not module:  # its batch size has another module's names
+        return
     size = loader.batch_size
     if size is None or loader.drop_last or has_world_size(module, size):
         return
