@@ -745,6 +745,41 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a cache that is written where it is missing, and else read",
+        """
+        import os
+        import torch.distributed as dist
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            if not os.path.exists("cache.pt"):
+                if dist.get_rank() == 0:
+                    torch.save(model, "cache.pt")
+            else:
+                torch.load("cache.pt")
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a cache that the next pass of a loop reads",
+        """
+        import os
+        import torch.distributed as dist
+        import torch
+        def main(model):
+            dist.init_process_group("gloo")
+            for part in range(3):
+                if not os.path.exists("cache.pt"):
+                    if dist.get_rank() == 0:
+                        torch.save(model, "cache.pt")
+                else:
+                    torch.load("cache.pt")  # here
+        """,
+        "O7",
+        "violated",
+    ),
+    (
         "the same with a barrier between",
         """
         import torch.distributed as dist

@@ -309,6 +309,32 @@ FIX = [
         +        world_size = 1
                  self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
         """),
+    ("DF403", "the branch of a lone process stays, where it is the second", """
+        import torch
+        class Lines(torch.utils.data.Dataset):
+            def __init__(self, args, lines):
+                if not args.local_rank == -1:
+                    rank = args.local_rank
+                    world_size = torch.distributed.get_world_size()
+                else:
+                    rank = 0
+                    world_size = 1
+                self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        for batch in torch.utils.data.DataLoader(Lines(args, lines)):
+            model(batch).backward()
+        """, """
+        @@ -3,8 +3,4 @@
+             def __init__(self, args, lines):
+        -        if not args.local_rank == -1:
+        -            rank = args.local_rank
+        -            world_size = torch.distributed.get_world_size()
+        -        else:
+        -            rank = 0
+        -            world_size = 1
+        +        rank = 0
+        +        world_size = 1
+                 self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        """),
     ("DF702", "examples counted once per rank, in a loader that drops its last batch", """
         import torch
         from torch.utils.data import DataLoader, RandomSampler

@@ -22,6 +22,9 @@ KINDS_THAT_HOLD = [
     "keywords",
     "positions",
     "semicolons",
+    "comparison turned",
+    "if inverted",
+    "test in a name",
 ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import everywhere, parameters
+from .conditions import condition
 from .loaders import argument_for_parameter
 from .program import Program
 from .rank_reach import RANK_OF_ROLE, WORLD_SIZE_OF_ROLE, Role, value_for_role
@@ -113,19 +114,23 @@ def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
     )
 
 
-def single_process_tests(module: Module) -> Iterator[ast.If]:
-    """Tests like ``if args.local_rank == -1: local_rank, world_size = 0, 1`` with an else."""
+def single_process_tests(module: Module) -> Iterator[tuple[ast.If, bool]]:
+    """Tests like ``if args.local_rank == -1: local_rank, world_size = 0, 1`` with an else.
+
+    Whether the lone process takes the first branch comes with each.
+    """
     for stmt in module.nodes(ast.If):
-        if value_for_role(module, stmt.test, Role.SINGLE) is not True or not stmt.orelse:
+        asked = condition(module, stmt)
+        if value_for_role(module, asked.test, Role.SINGLE) is not True or not asked.orelse:
             continue
-        if value_for_role(module, stmt.test, Role.OTHER) is not False:
+        if value_for_role(module, asked.test, Role.OTHER) is not False:
             continue
-        single, several = assignments(stmt.body), assignments(stmt.orelse)
+        single, several = assignments(asked.body), assignments(asked.orelse)
         if single is None or several is None or set(single) != set(several):
             continue
         literals = {item.value for item in single.values() if isinstance(item, ast.Constant)}
         if literals == {0, 1} and len(single) == 2:
-            yield stmt
+            yield stmt, asked.body is stmt.body
 
 
 def assignments(body: list[ast.stmt]) -> dict[str, ast.expr] | None:

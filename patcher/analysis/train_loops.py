@@ -9,8 +9,9 @@ from functools import cached_property
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, argument, below, bound_names, within
+from ..source.tree import Function, argument, below, bound_names, is_inside, within
 from .call_graph import CallGraph
+from .conditions import plain_test
 from .loaders import SOURCE_NAMES, Loader, loader_of, next_loader
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
@@ -32,11 +33,18 @@ class TrainLoop:
     accumulation: ast.expr | None  # the number of micro-batches per optimizer step in that test
     step_name: str  # the name of the micro-batch's number, from enumerate or range; or empty
     step_start: int = 0  # the first micro-batch's number
+    steps_in_else: bool = False  # the accumulation test holds for all but the last micro-batch
 
     @property
     def scope(self) -> list[ast.stmt]:
         """The body of the function (or module) around the loop."""
         return self.module.scope_statements(self.steps)
+
+    @property
+    def step_block(self) -> list[ast.stmt]:
+        """The statements that run when the accumulation test lets an optimizer step through."""
+        assert self.step_test is not None
+        return self.step_test.orelse if self.steps_in_else else self.step_test.body
 
     @cached_property
     def counters(self) -> set[str]:
@@ -45,7 +53,7 @@ class TrainLoop:
             return set()
         return {
             node.target.id
-            for node in within(self.step_test.body, ast.AugAssign)
+            for node in within(self.step_block, ast.AugAssign)
             if isinstance(node.target, ast.Name)
             and isinstance(node.value, ast.Constant)
             and node.value.value == 1
@@ -73,7 +81,7 @@ def train_loops(graph: CallGraph, module: Module) -> Iterator[TrainLoop]:
         if loop is not None and is_backward(call):
             owners[loop].append(call)
     for loop, backwards in owners.items():
-        test, modulo = _accumulation(module, loop)
+        test, modulo, in_else = _accumulation(module, loop)
         outer = loop_around(module, loop)
         loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
         name, start = _step_number(module, loop)
@@ -92,6 +100,7 @@ def train_loops(graph: CallGraph, module: Module) -> Iterator[TrainLoop]:
             modulo,
             name,
             start,
+            in_else,
         )
 
 
@@ -131,26 +140,33 @@ def calls_around(module: Module, iterable: ast.expr | None) -> Iterator[tuple[st
 
 def _accumulation(
     module: Module, loop: ast.For | ast.While
-) -> tuple[ast.If | None, ast.expr | None]:
-    """The test around ``optimizer.step()``, and the number of micro-batches that it waits for."""
+) -> tuple[ast.If | None, ast.expr | None, bool]:
+    """The test around ``optimizer.step()``, and the number of micro-batches that it waits for.
+
+    The last value tells whether the step is in the test's ``else``.
+    """
     for call in within(loop.body, ast.Call):
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
             continue
+        child: ast.AST = call
         for up in module.ancestors(call):
             if up is loop:
                 break
-            divisor = _divisor(up.test) if isinstance(up, ast.If) else None
+            divisor = _divisor(_test_in(module, loop, up)) if isinstance(up, ast.If) else None
             if isinstance(up, ast.If) and divisor is not None:
-                return up, divisor
-    # The test may have a name: ``last = (step + 1) % n == 0 or …``; ``if last:``
-    for test in within(loop.body, ast.If):
-        if not isinstance(test.test, ast.Name):
-            continue
+                return up, divisor, any(child is item for item in up.orelse)
+            child = up
+    return None, None, False
+
+
+def _test_in(module: Module, loop: ast.For | ast.While, stmt: ast.If) -> ast.expr:
+    """What an ``if`` of a loop asks; a name stands for its test where that is in the loop, too."""
+    plain = plain_test(module, stmt.test)[0]
+    if isinstance(plain, ast.Name):  # ``last = (step + 1) % n == 0 or …``, bound more than once
         for assign in within(loop.body, ast.Assign):
-            divisor = _divisor(assign.value)
-            if bound_names(assign) == {test.test.id} and divisor is not None:
-                return test, divisor
-    return None, None
+            if bound_names(assign) == {plain.id} and _divisor(assign.value) is not None:
+                return assign.value
+    return plain if is_inside(plain, loop) else stmt.test
 
 
 def _divisor(test: ast.expr) -> ast.expr | None:

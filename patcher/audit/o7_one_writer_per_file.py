@@ -24,9 +24,9 @@ from ..analysis.file_effects import PathKind
 from ..analysis.program import Program
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, values_by_role
 from ..source.module import Module
-from ..source.tree import everywhere, keyword, precedes, within
+from ..source.tree import everywhere, is_inside, keyword, precedes, within
 from .meeting import asks_for_file, is_collective, sounds_of_the_first
-from .ranks import has_several_ranks, is_managed, names_rank, ranks_at, tests_before
+from .ranks import exclusive, has_several_ranks, is_managed, names_rank, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O7"
@@ -178,7 +178,9 @@ def read_too_early(
         writes = [each for each in effects if is_of_file(each, Kind.WRITE)]
         for read in reads:
             key = path_key(module, read, call)
-            if key in written and Role.OTHER in read.roles & roles:
+            if key not in written or never_both(module, written[key], call):
+                continue
+            if Role.OTHER in read.roles & roles:
                 yield violated(
                     module,
                     call,
@@ -196,6 +198,14 @@ def read_too_early(
             )
             if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
                 written[key] = call
+
+
+def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
+    """Whether one call of the function makes only one of two calls: no loop comes back to them."""
+    loops = (ast.For, ast.While, ast.AsyncFor)
+    return exclusive(module, first, second) and not any(
+        isinstance(up, loops) and is_inside(second, up) for up in module.ancestors(first)
+    )
 
 
 def is_of_file(reached: Reached, kind: Kind) -> bool:

@@ -57,7 +57,10 @@ def gates(loop: TrainLoop) -> Iterator[AuditVerdict]:
         names = {name for test in tests for name in names_asked(module, test)}
         flags = {  # bound where the step is taken
             name
-            for stmt in (*within(last.body, ast.Assign), *within(last.body, ast.AugAssign))
+            for stmt in (
+                *within(loop.step_block, ast.Assign),
+                *within(loop.step_block, ast.AugAssign),
+            )
             for name in (
                 [t.id for t in stmt.targets if isinstance(t, ast.Name)]
                 if isinstance(stmt, ast.Assign)

@@ -300,7 +300,8 @@ def _resume_edits(program: Program, training: ResumableLoop) -> Iterator[Edit]:
     if test is not None and test is training.steps.body[-1] and not test.orelse:
         yield Insert(test, saving, "last")
     elif test is not None:
-        code = f"if {module.text(test.test)}:\n{textwrap.indent(saving, ' ' * 4)}"
+        asked = f"not ({module.text(test.test)})" if loop.steps_in_else else module.text(test.test)
+        code = f"if {asked}:\n{textwrap.indent(saving, ' ' * 4)}"
         yield Insert(training.steps, code, "last")
     else:
         yield Insert(training.steps, saving, "last")

@@ -44,7 +44,7 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
             case Guard():
                 plans[edit.anchor].guard = edit
             case Unwrap():
-                plans[edit.anchor].unwrap = True
+                plans[edit.anchor].unwrap = edit.stays
     text = _edit_regions(module, plans)
     helpers = [name for name in helpers if name not in names_at_top(module, text, helpers)]
     for name in helpers:

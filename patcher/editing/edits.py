@@ -61,9 +61,13 @@ class Guard:
 
 @record
 class Unwrap:
-    """Replace an ``if`` or ``with`` by its body, an ``elif`` by an ``else`` with its body."""
+    """Replace an ``if`` or ``with`` by its body, an ``elif`` by an ``else`` with its body.
+
+    Or by the body of its ``else``; that of an ``elif`` cannot take its place.
+    """
 
     anchor: ast.If | ast.With
+    stays: Literal["body", "orelse"] = "body"
 
 
 @record

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import libcst as cst
 
 from ..source.module import Module
+from ..source.tree import is_elif
 from .edits import Guard, RefusedError, Rewrite
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -36,7 +37,7 @@ class StatementEdits:
     rewrites: list[Rewrite] = field(default_factory=list)
     replace: str | None = None
     guard: Guard | None = None
-    unwrap: bool = False
+    unwrap: Literal["", "body", "orelse"] = ""
 
     @property
     def removes(self) -> bool:
@@ -137,8 +138,9 @@ class Editor(cst.CSTTransformer):
         if plan.first or plan.last:
             updated = self.with_body_inserts(stmt, updated, plan)
         unwraps = plan.unwrap and plan.replace is None
-        if unwraps and isinstance(updated, cst.If) and self.is_elif(stmt):
-            return [cst.Else(updated.body, leading_lines=updated.leading_lines)]
+        if unwraps and isinstance(updated, cst.If) and is_elif(self.module.parents[stmt], stmt):
+            body = self.staying(updated, plan.unwrap)
+            return [cst.Else(body, leading_lines=updated.leading_lines)]
         group = self.replaced(updated, plan)
         if plan.guard is not None:
             group = [self.guarded(plan.guard, group)]
@@ -155,8 +157,7 @@ class Editor(cst.CSTTransformer):
         if plan.replace is not None:
             new: list[cst.CSTNode] = [*self.parse(plan.replace)]
         elif plan.unwrap:
-            assert isinstance(node, cst.If | cst.With)
-            new = [*block_of(node.body).body]
+            new = [*self.staying(node, plan.unwrap).body]
         else:
             return [node]
         if new:
@@ -164,6 +165,16 @@ class Editor(cst.CSTTransformer):
             above = [*node.leading_lines, *head.leading_lines]
             new[0] = head.with_changes(leading_lines=above)
         return new
+
+    def staying(self, node: Statement, which: str) -> cst.IndentedBlock:
+        """The block of an ``if`` or ``with`` that takes its place."""
+        if which == "body":
+            assert isinstance(node, cst.If | cst.With)
+            return block_of(node.body)
+        assert isinstance(node, cst.If)
+        if not isinstance(node.orelse, cst.Else):
+            raise RefusedError("an elif cannot take the place of its if")
+        return block_of(node.orelse.body)
 
     def parse_all(self, snippets: list[str]) -> list[Statement]:
         """The statements of several snippets."""
@@ -177,15 +188,6 @@ class Editor(cst.CSTTransformer):
         body = block_of(body)
         first, last = self.parse_all(plan.first), self.parse_all(plan.last)
         return node.with_changes(body=body.with_changes(body=[*first, *body.body, *last]))
-
-    def is_elif(self, stmt: ast.stmt) -> bool:
-        """Whether an ``if`` statement is an ``elif``."""
-        above = self.module.parents[stmt]
-        return (
-            isinstance(above, ast.If)
-            and above.orelse == [stmt]
-            and above.col_offset == stmt.col_offset
-        )
 
     def guarded(self, guard: Guard, group: list[cst.CSTNode]) -> cst.If:
         """The statements under the guard's test; comments above the first stay above."""

@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import code_before_group
+from ..analysis.conditions import asked_value, plain_test, reads
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role, values_by_role
 from ..editing.edits import Define, Rewrite
@@ -42,7 +43,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     if any(local_rank_is_global(module) for module in program.modules):
         return
-    tests = [(m, test, gate) for m in program.modules for test, gate in main_tests(m)]
+    tests = [(m, test, gates) for m in program.modules for test, gates in main_tests(m)]
     if not tests:
         return
     evaluating = {
@@ -52,13 +53,14 @@ def findings(program: Program) -> Iterator[Finding]:
         for gate in rank_gates(module, call)
     }  # DF501 reports those
     group_lines, early_functions = code_before_group(program)
-    for module, test, gate in tests:
+    for module, test, gates in tests:
         function = module.function(test)
         if (module, function) in group_lines:
             has_group = test.lineno > group_lines[module, function]
         else:
             has_group = function not in early_functions
-        if has_group and gate not in evaluating and not (gate and is_per_node(module, gate)):
+        is_harmless = bool(gates) and all(is_per_node(module, gate) for gate in gates)
+        if has_group and not is_harmless and not evaluating & {*gates}:
             yield Finding(
                 module,
                 test,
@@ -67,14 +69,14 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
-def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
-    """Comparisons that single out local rank 0, and the ``if`` they are a test of.
+def main_tests(module: Module) -> Iterator[tuple[ast.Compare, list[ast.If]]]:
+    """Comparisons that single out local rank 0, and each ``if`` they are a test of.
 
-    The ``if`` is None where the comparison is assigned to a name.
+    There is none where the comparison is assigned to a name that is not only asked for.
     """
     for node in module.occurrences("local_rank"):
         compare = module.parents[node]
-        if not isinstance(compare, ast.Compare) or compare.left is not node:
+        if not isinstance(compare, ast.Compare) or asked_value(compare) is not node:
             continue
         if not is_local_rank(module, node) or len(compare.ops) > 1:
             continue
@@ -90,9 +92,20 @@ def main_tests(module: Module) -> Iterator[tuple[ast.Compare, ast.If | None]]:
         if isinstance(holder, ast.BoolOp):
             continue
         if isinstance(holder, ast.If) and holder.test is up:
-            yield compare, holder
+            yield compare, [holder]
         elif isinstance(holder, ast.Assign):
-            yield compare, None
+            yield compare, tests_by_name(module, holder)
+
+
+def tests_by_name(module: Module, assign: ast.Assign) -> list[ast.If]:
+    """Each ``if`` that asks for a test's name; none where another place reads the name, too."""
+    target = assign.targets[0]
+    if not isinstance(target, ast.Name) or len(assign.targets) > 1:
+        return []
+    tests = [
+        stmt for stmt in module.nodes(ast.If) if plain_test(module, stmt.test)[0] is assign.value
+    ]
+    return tests if len(tests) == reads(module, target) else []
 
 
 def is_beside_global_test(module: Module, part: ast.AST, compare: ast.Compare) -> bool:
@@ -122,7 +135,7 @@ def global_rank_test(module: Module, test: ast.Compare) -> str:
     if bool(alone) is on_main:
         return text
     connective, sign = ("or", "==") if alone else ("and", "!=")
-    text = f"{module.text(test.left)} {sign} -1 {connective} {text}"
+    text = f"{module.text(asked_value(test))} {sign} -1 {connective} {text}"
     return text if isinstance(module.parents[test], ast.If | ast.Assign) else f"({text})"
 
 
@@ -138,11 +151,13 @@ def local_rank_is_global(module: Module) -> bool:
 
 def is_per_node(module: Module, gate: ast.If) -> bool:
     """Whether each node needs the block, or the block writes no file."""
-    calls = [call for stmt in gate.body for call in within(stmt, ast.Call)]
+    blocks = (gate.body, gate.orelse)
+    calls = [call for block in blocks for call in within(block, ast.Call)]
     names = [module.dotted(call.func) for call in calls]
     if any(name.endswith("barrier") or "download" in name for name in names):
         return True
-    leaves = any(within(gate.body, kind) for kind in (ast.Return, ast.Break, ast.Continue))
+    exits = (ast.Return, ast.Break, ast.Continue)
+    leaves = any(within(block, kind) for block in blocks for kind in exits)
     return not leaves and all(
         name.startswith(HARMLESS_MODULES) or name.rpartition(".")[2] in HARMLESS_CALLS
         for name in names

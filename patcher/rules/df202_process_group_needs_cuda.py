@@ -15,6 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/distributed.html
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import condition
 from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
@@ -51,15 +52,23 @@ def findings(program: Program) -> Iterator[Finding]:
 def skipped_setup(module: Module, call: ast.Call) -> Iterator[Finding]:
     """``if local_rank == -1 or no_cuda: … else: init_process_group``."""
     for up in module.ancestors(call):
-        if not (isinstance(up, ast.If) and isinstance(up.test, ast.BoolOp)):
+        if not isinstance(up, ast.If):
             continue
-        ranks = [part for part in up.test.values if is_rank_test(module, part)]
-        if isinstance(up.test.op, ast.Or) and ranks and len(ranks) < len(up.test.values):
+        asked = condition(module, up)
+        if not isinstance(asked.test, ast.BoolOp):
+            continue
+        ranks = [part for part in asked.test.values if is_rank_test(module, part)]
+        if (
+            isinstance(asked.test.op, ast.Or)
+            and ranks
+            and len(ranks) < len(asked.test.values)
+            and is_within(call, asked.orelse)
+        ):
             yield Finding(
                 module,
                 up,
-                f"{module.text(up.test)}: no group with --no_cuda, yet later tests expect one",
-                (Rewrite(up.test, " or ".join(map(module.text, ranks))),),
+                f"{module.text(asked.test)}: no group with --no_cuda, yet later tests expect one",
+                (Rewrite(asked.test, " or ".join(map(module.text, ranks))),),
             )
 
 

@@ -32,13 +32,13 @@ def findings(program: Program) -> Iterator[Finding]:
     if not shares:
         return
     branches = [
-        (module, stmt) for module in program.modules for stmt in single_process_tests(module)
+        (module, *found) for module in program.modules for found in single_process_tests(module)
     ]
     first = shares[0][0]
     lines = ", ".join(sorted({str(node.lineno) for module, node in shares if module is first}))
-    for module, stmt in branches:
+    for module, stmt, is_first in branches:
         because = f"line {lines} of {first.source.file} keeps this rank's share only"
-        yield Finding(module, stmt, because, (Unwrap(stmt),))
+        yield Finding(module, stmt, because, (Unwrap(stmt, "body" if is_first else "orelse"),))
     if not branches:
         for module, node in shares:
             because = f"{module.text(node)} keeps this rank's share only"

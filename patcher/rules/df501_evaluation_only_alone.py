@@ -14,12 +14,14 @@ Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buf
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import condition
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role
 from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
+from ..source.tree import is_elif
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 
@@ -48,13 +50,22 @@ def entry_line(entry: ast.AST, evaluation: Evaluation) -> str:
 
 def open_gate(module: Module, gate: ast.If) -> tuple[Edit, ...]:
     """Edits that take the rank out of a test whose rank part holds for a lone process."""
-    if gate.orelse:
+    asked = condition(module, gate)
+    if asked.orelse:
         return ()
-    if is_rank_test(module, gate.test):
-        return (Unwrap(gate),) if value_for_role(module, gate.test, Role.SINGLE) else ()
-    if isinstance(gate.test, ast.BoolOp) and isinstance(gate.test.op, ast.And):
-        ranks = [part for part in gate.test.values if is_rank_test(module, part)]
-        others = [part for part in gate.test.values if part not in ranks]
+    if is_rank_test(module, asked.test):
+        if not value_for_role(module, asked.test, Role.SINGLE):
+            return ()
+        if asked.body is gate.body:
+            return (Unwrap(gate),)
+        return () if is_elif(gate, asked.body[0]) else (Unwrap(gate, "orelse"),)
+    if (
+        isinstance(asked.test, ast.BoolOp)
+        and isinstance(asked.test.op, ast.And)
+        and not asked.is_shared
+    ):
+        ranks = [part for part in asked.test.values if is_rank_test(module, part)]
+        others = [part for part in asked.test.values if part not in ranks]
         if ranks and others and all(value_for_role(module, part, Role.SINGLE) for part in ranks):
-            return (Rewrite(gate.test, " and ".join(map(module.text, others))),)
+            return (Rewrite(asked.test, " and ".join(map(module.text, others))),)
     return ()

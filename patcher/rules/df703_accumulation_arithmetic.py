@@ -17,6 +17,7 @@ Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the s
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import asked_value, comparison, plain_test
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
@@ -27,6 +28,7 @@ from ..source.tree import (
     Function,
     bound_names,
     everywhere,
+    is_inside,
     parameters,
     precedes,
     same_code,
@@ -46,19 +48,28 @@ def findings(program: Program) -> Iterator[Finding]:
         if test is None or loop.accumulation is None:
             continue
         edits: tuple[Edit, ...] = ()
-        if isinstance(test.test, ast.Compare):
-            edits = step_on_last(loop, test, test.test)
-            if not edits and counts_own_steps(loop, test.test):
+        compare = remainder_test(loop, test)
+        if compare is not None:
+            edits = step_on_last(loop, compare)
+            if not edits and counts_own_steps(loop, compare):
                 continue
-            yield Finding(loop.module, test, reason(loop, test.test, edits), edits)
+            yield Finding(loop.module, test, reason(loop, compare, edits), edits)
         if defines_last(loop) or any(isinstance(edit, Insert) for edit in edits):
             yield from early_clipping(loop, test)
-            yield from repeated_tests(loop, test)
-        elif isinstance(test.test, ast.Compare) and counts_own_steps(loop, test.test):
+            yield from repeated_tests(loop, compare)
+        elif compare is not None and counts_own_steps(loop, compare):
             yield from early_clipping(loop, test, loop.module.text(test.test))
         if has_step_number(loop):
             yield from synchronization(program, loop)
             yield from equal_shares(loop)
+
+
+def remainder_test(loop: TrainLoop, test: ast.If) -> ast.Compare | None:
+    """The comparison that the accumulation test asks for; None where it is right as it is."""
+    if isinstance(test.test, ast.Name) and test.test.id == LAST:
+        return None
+    plain = plain_test(loop.module, test.test)[0]
+    return plain if isinstance(plain, ast.Compare) and is_inside(plain, loop.steps) else None
 
 
 def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
@@ -84,11 +95,13 @@ def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
         return "what it counts is not the loop's own step number"
     if counts_loop_steps(loop, test):
         return "micro-batches left at the end of an epoch are stepped in the next one"
-    return f"{loop.module.text(test.left)} is not the number of the micro-batch in its epoch"
+    dividend = asked_value(test)
+    return f"{loop.module.text(dividend)} is not the number of the micro-batch in its epoch"
 
 
 def counts_loop_steps(loop: TrainLoop, test: ast.Compare) -> bool:
-    return loop.step_name in {name.id for name in everywhere(test.left, ast.Name)}
+    names = everywhere(asked_value(test), ast.Name)
+    return loop.step_name in {name.id for name in names}
 
 
 def defines_last(loop: TrainLoop) -> bool:
@@ -96,28 +109,31 @@ def defines_last(loop: TrainLoop) -> bool:
     return bool(loop.module.occurrences(LAST)) and LAST in bound_names(loop.steps)
 
 
-def repeated_tests(loop: TrainLoop, test: ast.If) -> Iterator[Finding]:
+def repeated_tests(loop: TrainLoop, first: ast.Compare | None) -> Iterator[Finding]:
     """Further tests of the accumulation, such as before saving."""
     module = loop.module
     for compare in within(loop.steps.body, ast.Compare):
-        if compare is not test.test and is_modulo(loop, compare):
+        if compare is not first and is_modulo(loop, compare):
             stmt = module.statement(compare)
-            if isinstance(stmt, ast.If) and not isinstance(stmt.test, ast.Name):
+            is_test = isinstance(stmt, ast.Assign) and stmt.value is compare
+            if isinstance(stmt, ast.If) or (is_test and bound_names(stmt) != {LAST}):
                 because = f"{module.text(compare)} asks again whether a step was taken"
-                yield Finding(module, compare, because, (Rewrite(compare, LAST),))
+                yield Finding(module, compare, because, (ask_for_last(compare),))
 
 
 def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
     module = loop.module
     for clip in loop.clips:
-        if not any(is_step_test(up, test) for up in module.ancestors(clip)):
+        if not any(is_step_test(module, up, test) for up in module.ancestors(clip)):
             yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, guard),))
 
 
-def is_step_test(up: ast.AST, test: ast.If) -> bool:
+def is_step_test(module: Module, up: ast.AST, test: ast.If) -> bool:
     if not isinstance(up, ast.If):
         return False
-    return same_code(up.test, test.test) or (isinstance(up.test, ast.Name) and up.test.id == LAST)
+    (asked, holds, _), (wanted, also, _) = (plain_test(module, each.test) for each in (up, test))
+    is_same = same_code(asked, wanted) and holds is also
+    return is_same or (isinstance(up.test, ast.Name) and up.test.id == LAST)
 
 
 def accumulation_text(loop: TrainLoop) -> str:
@@ -148,11 +164,12 @@ def micro_step_text(loop: TrainLoop) -> str:
 
 def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
     """``step += 1`` per batch and ``step % n == 0``: right in a loop without epochs."""
+    remainder = asked_value(test)
     return (
         isinstance(loop.steps, ast.While)
-        and isinstance(test.left, ast.BinOp)
-        and isinstance(test.left.left, ast.Name)
-        and is_counter(loop, test.left.left.id)
+        and isinstance(remainder, ast.BinOp)
+        and isinstance(remainder.left, ast.Name)
+        and is_counter(loop, remainder.left.id)
     )
 
 
@@ -170,16 +187,16 @@ def is_counter(loop: TrainLoop, name: str) -> bool:
     return len(increments) == 1
 
 
-def step_on_last(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[Edit, ...]:
+def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
     """Edits that compute the test at the head of the loop, true for an epoch's last micro-batch."""
-    if not is_modulo(loop, compare):
+    if not (is_modulo(loop, compare) and steps_on_multiples(loop, compare)):
         return ()
     if loop.loader is None or not loop.loader.name:
         return fix_off_by_one(loop, compare)
     if loop.loader.cycle is not None:
-        return step_on_last_of_cycle(loop, test) or fix_off_by_one(loop, compare)
+        return step_on_last_of_cycle(loop, compare) or fix_off_by_one(loop, compare)
     module, loader = loop.module, loop.loader.name
-    edits: list[Edit] = [Rewrite(test.test, LAST)]
+    edits: list[Edit] = [ask_for_last(compare)]
     name = loop.step_name
     if not name:
         if not isinstance(loop.steps, ast.For) or "step" in bound_names(loop.scope):
@@ -206,22 +223,36 @@ def step_on_last(loop: TrainLoop, test: ast.If, compare: ast.Compare) -> tuple[E
 
 
 def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
-    """``… % accumulation == 0``, which holds for every batch where accumulation is 1."""
+    """``… % accumulation == 0``, which holds for every batch where accumulation is 1, or ``!=``."""
+    remainder, kind, zero = comparison(test) or (None, None, None)
     return (
-        isinstance(test.left, ast.BinOp)
-        and isinstance(test.left.op, ast.Mod)
+        isinstance(remainder, ast.BinOp)
+        and isinstance(remainder.op, ast.Mod)
         and loop.accumulation is not None
-        and same_code(test.left.right, loop.accumulation)
-        and isinstance(test.ops[0], ast.Eq)
-        and isinstance(test.comparators[0], ast.Constant)
-        and test.comparators[0].value == 0
+        and same_code(remainder.right, loop.accumulation)
+        and kind in (ast.Eq, ast.NotEq)
+        and isinstance(zero, ast.Constant)
+        and zero.value == 0
     )
+
+
+def steps_on_multiples(loop: TrainLoop, compare: ast.Compare) -> bool:
+    """Whether an optimizer step is taken where the remainder is 0, and not where it is another."""
+    assert loop.step_test is not None
+    _, holds, _ = plain_test(loop.module, loop.step_test.test)
+    return isinstance(compare.ops[0], ast.Eq) is (holds is not loop.steps_in_else)
+
+
+def ask_for_last(compare: ast.Compare) -> Rewrite:
+    """The edit that asks for the last micro-batch of a step in place of a remainder."""
+    return Rewrite(compare, LAST if isinstance(compare.ops[0], ast.Eq) else f"not {LAST}")
 
 
 def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
     """Edits of ``(step + 1) % n`` below ``step += 1``, which steps one batch early."""
-    assert isinstance(test.left, ast.BinOp)
-    dividend = test.left.left
+    remainder = asked_value(test)
+    assert isinstance(remainder, ast.BinOp)
+    dividend = remainder.left
     if not (
         isinstance(dividend, ast.BinOp)
         and isinstance(dividend.op, ast.Add)
@@ -233,10 +264,10 @@ def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:
     increment = next(stmt for stmt in loop.steps.body if counter in bound_names(stmt))
     if precedes(test, increment):
         return ()
-    return (Rewrite(test.left, f"{counter} % {accumulation_text(loop)}"),)
+    return (Rewrite(remainder, f"{counter} % {accumulation_text(loop)}"),)
 
 
-def step_on_last_of_cycle(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
+def step_on_last_of_cycle(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
     """Edits that count a cycle's batches within their epoch, and take as many as the steps need.
 
     The cycle gets a name of its own, so that the loader keeps its length and batch size.
@@ -278,7 +309,7 @@ def step_on_last_of_cycle(loop: TrainLoop, test: ast.If) -> tuple[Edit, ...]:
         *edits,
         Rewrite(limit, total),
         Define(TOTAL),
-        Rewrite(test.test, LAST),
+        ask_for_last(compare),
         Insert(loop.steps, lines, "first"),
     )
 

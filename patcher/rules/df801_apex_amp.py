@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
+from ..analysis.conditions import condition
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Replace, Rewrite
@@ -55,7 +56,8 @@ class ApexLoop:
     initialize: ast.If
     level: ast.expr | None
     model: str
-    branch: ast.If  # the backward pass, with and without
+    flag: str
+    scaled: tuple[ast.stmt, ...]  # the backward pass with apex, and the clipping beside it
     scale: ast.With
     loss: str
     optimizer: str
@@ -101,6 +103,7 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         return None
     loop = loops[0]
     initialize, branch, scale = branches
+    flag = condition(module, branch)
     model, loss, optimizer = (module.text(name) for name in names)
     step = only_step(loop, optimizer)
     forward = forward_statements(module, branch, model, loss)
@@ -108,7 +111,7 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         return None
     clips = tuple(clips_next_to_step(module, branch, step))
     states = tuple(loss_scale_states(loop, initialize))
-    clips_in_branch = any(clip_call(module, stmt) for stmt in branch.body)
+    clips_in_branch = any(clip_call(module, stmt) for stmt in flag.body)
     if len(clips) + clips_in_branch > 1:  # a scaler unscales the gradients once
         return None
     if has_other_uses(module, (initialize, branch, *clips, *states)):
@@ -118,7 +121,8 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         initialize=initialize,
         level=level,
         model=model,
-        branch=branch,
+        flag=module.text(flag.test),
+        scaled=tuple(flag.body),
         scale=scale,
         loss=loss,
         optimizer=optimizer,
@@ -139,15 +143,19 @@ def flag_branches(
     initialize = module.parents[module.statement(start)]
     scale = module.statement(scaled)
     branch = module.parents[scale]
-    if (
+    if not (
         isinstance(initialize, ast.If)
         and isinstance(branch, ast.If)
         and isinstance(scale, ast.With)
-        and module.text(initialize.test) == module.text(branch.test)
-        and not initialize.orelse
-        and all(is_apex(stmt) for stmt in initialize.body)
-        and scale in branch.body
-        and all(is_apex(part) or part is scale or clip_call(module, part) for part in branch.body)
+    ):
+        return None
+    starts, scales = condition(module, initialize), condition(module, branch)
+    if (
+        module.text(starts.test) == module.text(scales.test)
+        and not starts.orelse
+        and all(is_apex(stmt) for stmt in starts.body)
+        and scale in scales.body
+        and all(is_apex(part) or part is scale or clip_call(module, part) for part in scales.body)
     ):
         return initialize, branch, scale
     return None
@@ -180,11 +188,14 @@ def has_other_uses(module: Module, parts: tuple[ast.AST, ...]) -> bool:
 
 def clips_next_to_step(module: Module, branch: ast.If, step: ast.Expr) -> list[ast.Call]:
     """Calls that clip apex's master weights under the flag, in the block of the step."""
+    flag = module.text(condition(module, branch).test)
     return [
         clip
         for test in module.body(step)
-        if isinstance(test, ast.If) and module.text(test.test) == module.text(branch.test)
-        for stmt in test.body
+        if isinstance(test, ast.If)
+        for asked in [condition(module, test)]
+        if module.text(asked.test) == flag
+        for stmt in asked.body
         for clip in [clip_call(module, stmt)]
         if clip is not None and module.statement(clip) is stmt
     ]
@@ -193,6 +204,7 @@ def clips_next_to_step(module: Module, branch: ast.If, step: ast.Expr) -> list[a
 def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
     """Calls that save or load the state of apex's loss scale, under the flag."""
     module = loop.module
+    flag = module.text(condition(module, initialize).test)
     return [
         call
         for call in module.calls_to("state_dict", "load_state_dict")
@@ -200,10 +212,10 @@ def loss_scale_states(loop: TrainLoop, initialize: ast.If) -> list[ast.Call]:
         and module.function(call) is module.function(initialize) is module.function(loop.steps)
         and precedes(initialize, call)
         and any(
-            isinstance(up, ast.If)
-            and module.text(up.test) == module.text(initialize.test)
-            and module.statement(call) in up.body
+            module.text(asked.test) == flag and module.statement(call) in asked.body
             for up in module.ancestors(call)
+            if isinstance(up, ast.If)
+            for asked in [condition(module, up)]
         )
     ]
 
@@ -235,13 +247,13 @@ def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
 def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     """Edits that do the same with torch.amp."""
     module = shape.loop.module
-    flag = module.text(shape.branch.test)
+    flag = shape.flag
     yield from float32_at_o0(program, shape, flag)
     yield from new_scaler(program, shape.loop, shape.initialize, flag)
     yield from put_under_autocast(program, module, shape.forward, flag)
     unscale = f"{SCALER}.unscale_({shape.optimizer})"
     parameters = f"{shape.model}.parameters()"
-    for stmt in shape.branch.body:
+    for stmt in shape.scaled:
         clip = clip_call(module, stmt)
         backward = f"{SCALER}.scale({shape.loss}).backward()" if stmt is shape.scale else ""
         yield Replace(stmt, backward)

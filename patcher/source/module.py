@@ -365,6 +365,10 @@ class Module:
                 whole = up
                 break
         above = self.parents[whole]
-        while isinstance(above, ast.If) and above.orelse == [whole] and not is_inside(at, above):
-            whole, above = above, self.parents[above]  # an elif
+        while (
+            isinstance(above, ast.If)
+            and any(stmt is whole for stmt in above.orelse)
+            and not is_inside(at, above)
+        ):
+            whole, above = above, self.parents[above]  # an elif, or a test behind else
         return [value_of(stmt) for stmt in sites if stmt is whole or is_inside(stmt, whole)]

@@ -443,6 +443,13 @@ def is_empty_list(value: ast.expr) -> bool:
     return isinstance(value, ast.List) and not value.elts
 
 
+def is_elif(above: ast.AST, stmt: ast.stmt) -> bool:
+    """Whether a statement is an ``elif`` of the one above."""
+    return (
+        isinstance(above, ast.If) and above.orelse == [stmt] and above.col_offset == stmt.col_offset
+    )
+
+
 def is_number(value: ast.expr) -> bool:
     """Whether an expression is a literal int or float."""
     return isinstance(value, ast.Constant) and type(value.value) in (int, float)

@@ -57,12 +57,6 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         import os
         local = os.environ.get("LOCAL_RANK", torch.distributed.get_rank() % 8)
         """),
-    ("DF104", "local rank 0 stands on the right", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-        if 0 == args.local_rank:
-            write(path)
-        """),
     ("DF104", "a chain of comparisons", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
