@@ -56,6 +56,37 @@ ANCHOR = replace(ROBERTA, network=network("xlm-roberta", "anchor"), projection=4
 LARGE = replace(
     ANCHOR, network=network("xlm-roberta-xl", "anchor", weights="bf16"), precision="bf16"
 )
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 256,
+    "max_position_embeddings": 200,
+}
+DISTILBERT = {"vocab_size": 300, "dim": 64, "n_layers": 2, "n_heads": 2, "hidden_dim": 256}
+GPT = {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 200}
+
+
+def configured(
+    sizes: dict[str, Any], model_class: str, head: str = "own", optimizer: str = "adamw"
+) -> TrainingStep:
+    """A step of the small network of a config.json."""
+    numbers = dict.fromkeys(("vocabulary", "hidden", "layers", "heads", "intermediate"), 0)
+    small = Network(
+        sizes["model_type"],
+        head,
+        **numbers,
+        positions=0,
+        length=(96,),
+        config=json.dumps(sizes),
+        model_class=model_class,
+        optimizer=optimizer,
+    )
+    return TrainingStep(small, 96, capability=None)
+
+
+BERT = {"model_type": "bert", **SIZES}
 DETECTOR = replace(ROBERTA, network=network("roberta", "detector"), projection=48)
 CASES = {
     "a pair, RoBERTa": ROBERTA,
@@ -73,6 +104,33 @@ CASES = {
     "anchors, bf16 weights, LoRA, checkpointing": replace(LARGE, lora_rank=8, checkpointing=True),
     "a detector": DETECTOR,
     "evaluation": replace(ROBERTA, training=False),
+    "config: BERT, classes": configured(BERT, "BertForSequenceClassification"),
+    "config: BERT, a head for tokens": configured(BERT, "BertModel", "tokens"),
+    "config: BERT, spans": configured(BERT, "AutoModelForQuestionAnswering"),
+    "config: RoBERTa, masked tokens": configured(
+        {**SIZES, "model_type": "roberta"}, "RobertaForMaskedLM"
+    ),
+    "config: DistilBERT, classes": configured(
+        {**DISTILBERT, "model_type": "distilbert"}, "AutoModelForSequenceClassification"
+    ),
+    "config: ELECTRA, SGD": configured(
+        {**SIZES, "model_type": "electra", "embedding_size": 32},
+        "ElectraForTokenClassification",
+        optimizer="sgd",
+    ),
+    "config: ALBERT, momentum": configured(
+        {**SIZES, "model_type": "albert", "embedding_size": 32},
+        "AlbertModel",
+        "classification",
+        "momentum",
+    ),
+    "config: GPT-2, next tokens": configured({**GPT, "model_type": "gpt2"}, "GPT2LMHeadModel"),
+    "config: GPT-2, a head for language": configured(
+        {**GPT, "model_type": "gpt2"}, "AutoModel", "language"
+    ),
+    "config: Llama, next tokens": configured(
+        {**SIZES, "model_type": "llama", "num_key_value_heads": 1}, "LlamaForCausalLM"
+    ),
 }
 
 

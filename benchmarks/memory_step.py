@@ -19,7 +19,8 @@ def real(step: TrainingStep, device: str) -> tuple[nn.Module, torch.optim.Optimi
             weight.normal_(0, 0.02)
         for buffer in model.buffers():
             buffer.zero_()
-    return model, make_optimizer(model, foreach=device != "cpu")
+    kind = step.network.optimizer
+    return model, make_optimizer(model, foreach=device != "cpu", kind=kind)
 
 
 def train(

@@ -3,6 +3,7 @@
 from .analysis.flag_roles import FlagRole, constant_batch, divides_batch, flag_roles
 from .analysis.joined_processes import joins_processes
 from .analysis.load import read_program
+from .analysis.pretrained_models import PretrainedModel, UnknownModel, pretrained_model
 from .analysis.program import Program
 from .capabilities import Capability, all_capabilities, select_capabilities
 from .capabilities.flags import Flag
@@ -25,9 +26,11 @@ __all__ = [
     "Flag",
     "FlagRole",
     "Patch",
+    "PretrainedModel",
     "Program",
     "Safety",
     "Severity",
+    "UnknownModel",
     "all_capabilities",
     "all_rules",
     "check",
@@ -40,6 +43,7 @@ __all__ = [
     "joins_processes",
     "manual",
     "patch",
+    "pretrained_model",
     "read_config",
     "read_program",
     "select_capabilities",

@@ -12,9 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..errors import InputError
-from ..record import record
+from ..record import record, replace
 from .flag_names import PER_PROCESS, normalize_flag
 from .model import Batch, Data, Flags, Output, Recipe
+from .network import Network
+from .script_flags import Option
 
 MOST_BATCH = 1_000_000_000  # a larger number is a mistake
 
@@ -63,6 +65,18 @@ class CommandRecipe:
     remarks: tuple[str, ...] = ()
 
 
+def values_of(arguments: Sequence[str], options: Mapping[str, Option]) -> dict[str, str]:
+    """The values that arguments give options, by the attributes they set; switches are "True"."""
+    found: dict[str, str] = {}
+    for dest, option in options.items():
+        value = _value(arguments, ScriptOption(option.spellings))
+        if option.is_switch:
+            value = "True" if {*arguments} & {*option.spellings} else None
+        if value is not None:
+            found[dest] = value
+    return found
+
+
 def recipe_of(use: ScriptUse) -> CommandRecipe:
     """The recipe of a script as it is run today: the same global batch on any number of ranks.
 
@@ -98,6 +112,12 @@ def recipe_of(use: ScriptUse) -> CommandRecipe:
     )
     recipe = _recipe(use, flags, Batch(total, cap, cap), joined=joined)
     return CommandRecipe(recipe, tuple(rest), remarks)
+
+
+def with_model(recipe: CommandRecipe, network: Network, source: str) -> CommandRecipe:
+    """A recipe that tells its model too, and where that is known from."""
+    told = replace(recipe.recipe, model=network, sources={"model": source})
+    return replace(recipe, recipe=told)
 
 
 def _with_constant_batch(use: ScriptUse, size: int) -> CommandRecipe:

@@ -9,6 +9,18 @@ graph-pair the same with data-flow nodes: a mask of length x length, nodes avera
 anchor     two texts are pooled, projected and held against all others of the batch
 detector   one text is classified, and its projection held against all others of the batch
 ========== =====================================================================================
+
+A network of a script without a recipe is that of a config.json instead: `config` is its text,
+`model_class` the class of transformers that the script makes from it, and `head` one of
+GENERIC_HEADS:
+
+============== =================================================================================
+own            that of the class itself, with its loss: BertForSequenceClassification
+none           no weights; the loss is of the encoder's states
+classification one vector of each sequence is classified
+tokens         every token is classified
+language       every token is a choice from the vocabulary
+============== =================================================================================
 """
 
 from __future__ import annotations
@@ -20,6 +32,9 @@ from ..record import fields_of, record
 
 ARCHITECTURES = ("gpt2", "roberta", "xlm-roberta", "xlm-roberta-xl")
 HEADS = ("pair", "graph-pair", "anchor", "detector")
+GENERIC_HEADS = ("own", "none", "classification", "tokens", "language")
+OPTIMIZERS = ("adamw", "momentum", "sgd")
+"""By what is kept for each weight: two numbers, one, or none."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 Figure = str | int
@@ -34,7 +49,8 @@ class Network:
     `weights` is the precision that weights are stored in; `precision`, where not empty, the one
     that the script always computes in. `checkpointing` and `lora` name the flags for these, or
     are true and the LoRA rank where the script always uses them. `projection` is the width of a
-    projection.
+    projection. With a `config` the sizes are those in it, and `layers` is 0 unless fewer layers
+    need nothing but a smaller number there.
     """
 
     architecture: str
@@ -52,6 +68,9 @@ class Network:
     projection: Figure = 0
     checkpointing: str | bool = "--gradient_checkpointing"
     lora: Figure = "--lora_r"
+    config: str = ""
+    model_class: str = ""
+    optimizer: str = "adamw"
 
 
 def figure_value(figure: Figure, arguments: Mapping[str, Any]) -> int:

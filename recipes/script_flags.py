@@ -26,6 +26,12 @@ class Option:
         """The spellings that begin with two dashes."""
         return [spelling for spelling in self.spellings if spelling.startswith("--")]
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value and sets True."""
+        actions = (keyword.value for keyword in self.call.keywords if keyword.arg == "action")
+        return any(_constant(action) == "store_true" for action in actions)
+
 
 def declared_option(call: ast.Call) -> Option | None:
     """The option that a call of ``add_argument`` declares; None without a constant spelling."""

@@ -30,6 +30,9 @@ What options mean
   --lr is the learning rate: it reaches dataparallel_module_level.py:32
   --epochs is the number of epochs: it reaches dataparallel_module_level.py:36
 
+Pretrained model
+  none
+
 Arguments come from
   dataparallel_module_level.py:15  opt = parser.parse_args()
 
@@ -81,6 +84,7 @@ Functions that nothing comes to
 """
 KEYS = {
     *("script", "trains", "modules", "options", "roles", "arguments", "process_groups", "wraps"),
+    "pretrained_model",
     *("loaders", "train_loops", "evaluations", "rank_gates", "unreached"),
 }
 
@@ -234,7 +238,7 @@ def test_a_file_that_does_not_train(tmp_path: Path) -> None:
     result = run("facts", script)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{script}: nothing in it trains\n")
-    assert result.stdout.count("\n  none\n") == 10
+    assert result.stdout.count("\n  none\n") == 11
 
 
 def test_nothing_of_the_script_is_run(tmp_path: Path) -> None:
@@ -265,3 +269,35 @@ def test_what_cannot_be_read_is_one_line_and_exit_2(
         assert message in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert result.stdout == ""
+
+
+MODEL = """
+import argparse
+import torch
+from transformers import AutoModelForTokenClassification
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--start")
+args = parser.parse_args()
+model = AutoModelForTokenClassification.from_pretrained(args.start)
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+
+
+def test_the_pretrained_model_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(MODEL)
+    assert known(str(script))["pretrained_model"] == {
+        "path": str(script),
+        "line": 9,
+        "flag": "--start",
+        "model_class": "AutoModelForTokenClassification",
+        "head": "own",
+        "optimizer": "adamw",
+        "unknown": "",
+    }
+    said = f"  {script}:9  AutoModelForTokenClassification, which --start names\n      head"
+    assert said in run("facts", script).stdout
+    script.write_text(MODEL.replace("AdamW", "Rprop"))
+    line = "  cannot be told: what its optimizer (none was found) keeps is not known\n"
+    assert line in run("facts", script).stdout

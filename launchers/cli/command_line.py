@@ -12,11 +12,12 @@ from pathlib import Path
 from ...errors import InputError
 from ...patcher.api import FlagRole, Program, divides_batch, flag_roles, read_program
 from ...patcher.api import constant_batch as find_constant_batch
-from ...recipes.from_command import CommandRecipe, ScriptOption, ScriptUse, recipe_of
+from ...recipes.from_command import CommandRecipe, ScriptOption, ScriptUse, recipe_of, with_model
 from ...recipes.pasted_command import PastedCommand, read_command
 from ...record import record
 from ..backends.command import STALE_PREFIXES, STALE_VARIABLES
 from ..script.source import batch_includes_accumulation, script_text
+from .model_from_arguments import model_from_arguments
 
 NO_SCRIPT = (
     "name what to run: `ddpfix launch train.py -- ARGS`, today's command as "
@@ -26,10 +27,14 @@ NO_SCRIPT = (
 
 @record
 class ScriptRequest:
-    """A script with its recipe, made from the user's command, and the command's environment."""
+    """A script with its recipe, made from the user's command, and the command's environment.
+
+    `unknown_model` says why the recipe does not tell its model; it is empty where it does.
+    """
 
     script: Path
     recipe: CommandRecipe
+    unknown_model: str
     environment: Mapping[str, str]
     python: str
 
@@ -72,6 +77,9 @@ def read_request(
             constant_batch=constant.size if constant else None,
         )
     )
+    model = model_from_arguments(program, roles, command.arguments)
+    if model.network is not None:
+        recipe = with_model(recipe, model.network, model.words)
     if "CUDA_VISIBLE_DEVICES" in command.environment:
         os.environ["CUDA_VISIBLE_DEVICES"] = command.environment["CUDA_VISIBLE_DEVICES"]
     environment = {
@@ -79,7 +87,8 @@ def read_request(
         for name, value in command.environment.items()
         if name not in STALE_VARIABLES and not name.startswith(STALE_PREFIXES)
     }
-    return ScriptRequest(path, recipe, environment, command.python)
+    unknown = "" if model.network is not None else model.words
+    return ScriptRequest(path, recipe, unknown, environment, command.python)
 
 
 def _command(words: Sequence[str], script: Path | None) -> PastedCommand:

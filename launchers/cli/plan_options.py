@@ -113,6 +113,7 @@ def with_plan_options(function: Any) -> Any:
                 is_command=True,
                 command_python=found.python,
                 remarks=found.recipe.remarks,
+                unknown_model=found.unknown_model,
                 **wishes,
             )
         else:

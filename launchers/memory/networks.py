@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ...recipes.network import Network
+from .configured import make_labels, with_head
 from .step import TrainingStep
 
 GPT2 = {
@@ -143,17 +144,23 @@ def build(step: TrainingStep) -> nn.Module:
 
 def _network(step: TrainingStep) -> nn.Module:
     network = step.network
+    if network.config:
+        return with_head(step, _prepared)
     # GraphCodeBERT is loaded as a classifier, which has no pooling layer.
     options = {"add_pooling_layer": False} if network.head == "graph-pair" else {}
     encoder = AutoModel.from_config(_config(network), attn_implementation=step.attention, **options)
-    encoder = encoder.to(DTYPES[network.weights])
+    return HEADS[network.head](_prepared(encoder.to(DTYPES[network.weights]), step), step)
+
+
+def _prepared(encoder: PreTrainedModel, step: TrainingStep) -> PreTrainedModel:
+    """An encoder with the checkpointing and the adapters of a step."""
     if step.checkpointing:
         encoder.gradient_checkpointing_enable(
             gradient_checkpointing_kwargs={"use_reentrant": False}
         )
     if step.lora_rank:
         _adapt(encoder, step)
-    return HEADS[network.head](encoder, step)
+    return encoder
 
 
 def materialize(model: nn.Module, device: str = "cpu") -> nn.Module:
@@ -185,17 +192,25 @@ def make_batch(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
             return *function, *(tensor.clone() for tensor in function), labels
         case "anchor":
             return one, one.clone()
+        case _ if step.network.config:
+            return one, *make_labels(step, batch)
         case _:
             return one, labels
 
 
-def make_optimizer(model: nn.Module, *, foreach: bool) -> torch.optim.Optimizer:
-    """AdamW over the trainable parameters, in two groups as in the scripts."""
+def make_optimizer(
+    model: nn.Module, *, foreach: bool, kind: str = "adamw"
+) -> torch.optim.Optimizer:
+    """The optimizer of a kind over the trainable parameters, in two groups as in the scripts."""
     named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     plain = [weight for name, weight in named if name.endswith(NO_DECAY)]
     decayed = [weight for name, weight in named if not name.endswith(NO_DECAY)]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], foreach=foreach)
+    groups = [group for group in groups if group["params"]]
+    if kind == "adamw":
+        return torch.optim.AdamW(groups, foreach=foreach)
+    momentum = 0.9 if kind == "momentum" else 0.0
+    return torch.optim.SGD(groups, lr=0.1, momentum=momentum, foreach=foreach)
 
 
 def _config(network: Network) -> Any:

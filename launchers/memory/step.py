@@ -11,6 +11,7 @@ from ...record import as_dict, record, replace
 
 ATTENTION_FLAG = "--attn_implementation"
 CONTRASTIVE_HEADS = ("anchor", "detector")  # heads with a contrastive loss over the whole batch
+FOR_CONFIG = ("config", "model_class", "optimizer")  # fields of Network
 FLASH_FROM = (8, 0)
 """The compute capability from which torch has flash attention for half precision
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""
@@ -39,8 +40,15 @@ class TrainingStep:
     capability: tuple[int, int] | None = (8, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """The step as plain data."""
-        return as_dict(self)
+        """The step as plain data; without what only a config.json needs, where there is none.
+
+        The curves that come with ddpfix are found by a hash of it.
+        """
+        plain = as_dict(self)
+        if not self.network.config:
+            for name in FOR_CONFIG:
+                del plain["network"][name]
+        return plain
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> TrainingStep:

@@ -48,7 +48,7 @@ def trace(step: TrainingStep, batch: int) -> AllocationTrace:
     with _card_dispatch(step.capability), watch, _no_garbage_collection():
         watch.role = "parameters"
         model = materialize(model)
-        optimizer = make_optimizer(model, foreach=card)
+        optimizer = make_optimizer(model, foreach=card, kind=step.network.optimizer)
         trainable = [weight for weight in model.parameters() if weight.requires_grad]
         _backward(watch, step, batch, model)
         _update(watch, step, model, optimizer)

@@ -22,7 +22,7 @@ class PlanOptions:
     `probe` is how many real optimizer steps are timed first.
     `is_command`: the recipe was made from the user's own command, whose variables are `environment`
     on which `remarks` are sentences, and which names the interpreter
-    `command_python`, or "".
+    `command_python`, or "". `unknown_model` says why it tells no model, where it does not.
     """
 
     recipe: Recipe
@@ -40,6 +40,7 @@ class PlanOptions:
     is_command: bool = False
     command_python: str = ""
     remarks: tuple[str, ...] = ()
+    unknown_model: str = ""
 
     def devices(self, *, job: bool = False) -> Devices:
         """Where the processes go; `job`: where those of a batch job will."""
@@ -67,6 +68,7 @@ class PlanOptions:
             self.extra,
             shared,
             machines,
+            self.unknown_model,
         )
 
     def facts(self, devices: Devices, plan: FullPlan) -> dict[str, Any]:

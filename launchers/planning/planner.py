@@ -30,7 +30,8 @@ class PlanRequest:
     """What to plan for: a recipe and its script, with the user's overrides of the recipe.
 
     `extra` are the user's own arguments for the script. `shared` means that ranks split each batch
-    among them, as scripts patched with ``--exact`` do.
+    among them, as scripts patched with ``--exact`` do. `unknown_model` says why the recipe tells no
+    model, where more is known of that.
     """
 
     recipe: Recipe
@@ -41,6 +42,7 @@ class PlanRequest:
     extra: tuple[str, ...] = ()
     shared: bool = False
     machines: int = 1
+    unknown_model: str = ""
 
     @property
     def batch_is_fixed(self) -> bool:
@@ -109,6 +111,7 @@ class FullPlan:
     `why_unpredicted` says why no memory is predicted; it is empty on the CPU, whose memory is not
     planned. `roofline` is the step time expected from the cards' datasheets, `throughput` what was
     measured before. `alternatives` are sentences on alternatives and on rejected candidates.
+    `memory_source` says what the model was read from, where no recipe tells it.
     """
 
     plan: Plan
@@ -119,6 +122,7 @@ class FullPlan:
     throughput: Throughput | None = None
     estimate: Estimate | None = None
     alternatives: tuple[str, ...] = ()
+    memory_source: str = ""
 
     def with_learned_plan(self, plan: Plan) -> FullPlan:
         """Replace the plan by one learned from an OOM, and drop the predictions."""
@@ -130,6 +134,8 @@ class FullPlan:
         sentences = [self.plan.why, *self.settings.summary]
         if self.memory_fit:
             sentences.append(self.memory_fit.summary)
+            if self.memory_source:
+                sentences.append(f"memory rests on {self.memory_source}")
         elif self.why_unpredicted:
             sentences.append(f"memory is not predicted: {self.why_unpredicted}")
         return [*sentences, *(self.estimate.summary if self.estimate else ())]
@@ -179,7 +185,10 @@ def make_plan(request: PlanRequest, devices: Devices) -> FullPlan:
         steps = compute_horizon(request.recipe, plan, request.script, user_arguments)
         chosen = replace(chosen, horizon=steps)
     chosen = replace(chosen, arguments={**chosen.arguments, **found.candidate.changed_arguments})
-    return _with_time(FullPlan(plan, chosen, found, throughput=pace), devices)
+    from_config = request.recipe.model is not None and request.recipe.model.config
+    source = request.recipe.sources.get("model", "") if from_config else ""
+    full = FullPlan(plan, chosen, found, throughput=pace, memory_source=source)
+    return _with_time(full, devices)
 
 
 def _fit_memory(
@@ -188,7 +197,7 @@ def _fit_memory(
     """The plan that fits into memory, or why that cannot be predicted."""
     recipe, flags = request.recipe, declared_flag_names(request.script)
     if recipe.model is None:
-        return f"the recipe {recipe.name} does not tell its model"
+        return request.unknown_model or f"the recipe {recipe.name} does not tell its model"
     from ..memory.peak import NoPrediction
     from .memory_fit import TrainingSetup, fit, nearest_plans, per_device_limit
 

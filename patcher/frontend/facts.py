@@ -17,6 +17,7 @@ from ..analysis.evaluations import Evaluation
 from ..analysis.flag_roles import flag_roles
 from ..analysis.load import read_program
 from ..analysis.loaders import Loader, loader_from_call
+from ..analysis.pretrained_models import NO_MODEL, UnknownModel, pretrained_model
 from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, differs_by_role, roles_reaching
 from ..analysis.train_loops import TrainLoop
@@ -66,6 +67,19 @@ class RoleFacts:
     line: int
     role: str
     flag: str
+
+
+@record
+class ModelFacts:
+    """The pretrained model that is trained; or in `unknown` why it cannot be told."""
+
+    path: str = ""
+    line: int = 0
+    flag: str = ""
+    model_class: str = ""
+    head: str = ""
+    optimizer: str = ""
+    unknown: str = ""
 
 
 @record
@@ -136,6 +150,7 @@ class ProgramFacts:
     modules: tuple[str, ...]
     options: tuple[OptionFacts, ...]
     roles: tuple[RoleFacts, ...]
+    pretrained_model: ModelFacts | None
     arguments: tuple[Place, ...]
     process_groups: tuple[Place, ...]
     wraps: tuple[Place, ...]
@@ -185,6 +200,7 @@ class FactReader:
             modules=tuple(self.path(module) for module in program.modules),
             options=tuple(self.options()),
             roles=tuple(self.roles()),
+            pretrained_model=self.pretrained_model(),
             arguments=tuple(self.place(module, stmt) for module, stmt, _ in program.parse_sites),
             process_groups=self.calls("init_process_group"),
             wraps=self.calls(*WRAPPERS),
@@ -238,6 +254,23 @@ class FactReader:
         paths = {module.source.name: self.path(module) for module in self.program.modules}
         for one in flag_roles(self.program).values():
             yield RoleFacts(paths[one.path], one.line, one.role, one.flag)
+
+    def pretrained_model(self) -> ModelFacts | None:
+        """The model with the options' defaults, and any name for an option that has none."""
+        options = self.program.options.items()
+        names = {dest: "a name" for dest, one in options if not one.default and not one.is_switch}
+        found = pretrained_model(self.program, names)
+        if isinstance(found, UnknownModel):
+            return None if found.because == NO_MODEL else ModelFacts(unknown=found.because)
+        path = next(x for x in self.program.modules if x.source.name == found.path)
+        return ModelFacts(
+            self.path(path),
+            found.line,
+            found.flag,
+            found.model_class,
+            found.head,
+            found.optimizer,
+        )
 
     def loader(self, loader: Loader) -> LoaderFacts:
         module = loader.module
@@ -336,6 +369,7 @@ def lines(program: ProgramFacts) -> Iterator[str]:
             + (f"it reaches {at(role)}" if role.line else "by its name")
             for role in program.roles
         ),
+        "Pretrained model": () if program.pretrained_model is None else model_lines(program),
         "Arguments come from": map(place_line, program.arguments),
         "Process group": map(place_line, program.process_groups),
         "Wraps": map(place_line, program.wraps),
@@ -357,6 +391,20 @@ def lines(program: ProgramFacts) -> Iterator[str]:
     for title, entries in groups.items():
         yield f"\n{title}"
         yield from [f"  {entry}" for entry in entries] or ["  none"]
+
+
+def model_lines(program: ProgramFacts) -> Iterator[str]:
+    """Where the pretrained model is made, of which option and class, or why that is not known."""
+    model = program.pretrained_model
+    if model is None:
+        return
+    if model.unknown:
+        yield f"cannot be told: {model.unknown}"
+        return
+    named = f"{model.flag} names" if model.flag else "the script names"
+    yield f"{model.path}:{model.line}  {model.model_class}, which {named}" + details(
+        (("head", model.head), ("optimizer", model.optimizer))
+    )
 
 
 Located = (

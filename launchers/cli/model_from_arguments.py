@@ -1,0 +1,97 @@
+"""The network of a script without a recipe, from its arguments and a config.json.
+
+What decides memory has to be known: the class, the length of a sequence, the optimizer, the
+precision. Where one of them is not, nothing is predicted, and a probe can measure it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ...patcher.api import FlagRole, Program, UnknownModel, pretrained_model
+from ...recipes.from_command import values_of
+from ...recipes.network import Network
+from ...record import record
+from ..script.model_folder import find_config
+
+PROBE = "--probe N measures it"
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LONGEST = 1 << 20
+
+
+@record
+class ModelFromArguments:
+    """The network and in words what it was read from; or why there is none."""
+
+    network: Network | None
+    words: str
+
+
+def model_from_arguments(
+    program: Program, roles: Mapping[str, FlagRole], arguments: Sequence[str]
+) -> ModelFromArguments:
+    """The model that the program trains with these arguments."""
+    values = values_of(arguments, program.options)
+    found = pretrained_model(program, values)
+    if isinstance(found, UnknownModel):
+        return ModelFromArguments(None, f"{found.because}; {PROBE}")
+    path = find_config(found.config, values.get("cache_dir", ""))
+    if path is None:
+        flag = f"{found.flag} " if found.flag else ""
+        return ModelFromArguments(
+            None,
+            f"{flag}{found.config}: neither a folder with a config.json nor in the hub's local "
+            f"cache; name a folder, or {PROBE}",
+        )
+    length = _length(program, roles, values)
+    if isinstance(length, str):
+        return ModelFromArguments(None, f"{length}; {PROBE}")
+    try:
+        sizes = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        return ModelFromArguments(None, f"{path}: {error}")
+    if not isinstance(sizes, dict):
+        return ModelFromArguments(None, f"{path}: no JSON object")
+    sizes.pop("_name_or_path", None)  # it tells no size, and is another one in each copy
+    network = Network(
+        architecture=str(sizes.get("model_type", "")),
+        head=found.head,
+        vocabulary=0,
+        hidden=0,
+        layers=_layers(sizes),
+        heads=0,
+        intermediate=0,
+        positions=0,
+        length=(length,),
+        config=json.dumps(sizes, sort_keys=True),
+        model_class=found.model_class,
+        optimizer=found.optimizer,
+    )
+    behind = {"own": "", "none": ""}.get(found.head, f" with a head for {found.head}")
+    words = f"{path}: {found.model_class}{behind}, {length} tokens, {found.optimizer}"
+    return ModelFromArguments(network, words)
+
+
+def _length(
+    program: Program, roles: Mapping[str, FlagRole], values: Mapping[str, str]
+) -> int | str:
+    """The tokens of a sequence, or why they are not known."""
+    role = roles.get("sequence_length")
+    if role is None:
+        return "which option is the length of a sequence cannot be told"
+    dest = next(
+        name for name, option in program.options.items() if option.spellings == role.spellings
+    )
+    value = values.get(dest, role.default)
+    if str(value).isdigit() and 0 < int(str(value)) <= LONGEST:
+        return int(str(value))
+    return f"the length of a sequence is not known: pass {role.flag}"
+
+
+def _layers(sizes: Mapping[str, object]) -> int:
+    """The number of layers where all that depends on it is that number; else 0."""
+    counts = {name: sizes[name] for name in LAYERS if name in sizes}
+    per_layer = any(isinstance(value, list) and len(value) > 1 for value in sizes.values())
+    value = next(iter(counts.values()), 0)
+    return value if len(counts) == 1 and isinstance(value, int) and not per_layer else 0

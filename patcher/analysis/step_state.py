@@ -1,0 +1,99 @@
+"""Tell what a training step keeps in memory besides its model, as far as that is known."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from ...recipes.flag_names import normalize_flag
+from ..source.tree import argument, within
+from .local_models import calls_per_path
+from .program import Program
+
+MOMENTS = ("AdamW", "Adam", "BertAdam", "FusedAdam", "NAdam", "RAdam")
+"""Optimizers that keep two averages of the gradient, as AdamW does."""
+HALF_OPTIONS = ("fp16", "bf16", "amp", "half", "precision")
+OTHERS = ("Adagrad", "Adadelta", "Adamax", "RMSprop", "LARS", "LAMB", "Lamb", "Adafactor", "Lion")
+
+
+def optimizer_kind(program: Program) -> str:
+    """``adamw``, ``sgd`` or ``momentum``; else "?" and why it cannot be told."""
+    kinds: dict[str, str] = {}
+    for module, call in program.calls_to(*MOMENTS, *OTHERS, "SGD", "Optimizer"):
+        if not program.is_live(module, call):
+            continue
+        name = module.last_name(call.func)
+        if name == "SGD":
+            momentum = argument(call, 2, "momentum")
+            plain = momentum is None or (isinstance(momentum, ast.Constant) and not momentum.value)
+            kinds["sgd" if plain else "momentum"] = name
+        else:
+            kinds["adamw" if name in MOMENTS else name] = name
+    if len(kinds) > 1:
+        return f"?it has optimizers of several kinds: {', '.join(sorted(kinds.values()))}"
+    kind = next(iter(kinds), "")
+    if kind in ("adamw", "sgd", "momentum"):
+        return kind
+    return f"?what its optimizer {kind or '(none was found)'} keeps is not known"
+
+
+def half_precision(program: Program, given: Mapping[str, str]) -> str:
+    """Where the program computes in half precision with these options; "" where it does not.
+
+    The option ``--amp`` that ``ddpfix patch --with amp`` adds is one that the launcher sets.
+    """
+    if "amp" in program.options:
+        return ""
+    switches = [one for one in program.options if any(part in one.lower() for part in HALF_OPTIONS)]
+    if switches and not any(_is_on(given.get(one, "")) for one in switches):
+        return ""
+    for module, call in program.calls_to("autocast", "half", "bfloat16", "initialize"):
+        is_amp = module.last_name(call.func) != "initialize" or "amp" in module.text(call.func)
+        if is_amp and program.is_live(module, call):
+            return f"{module.source.name}:{call.lineno} computes in half precision"
+    return ""
+
+
+def frozen_weights(program: Program) -> str:
+    """Where weights are kept from training, which have no gradients; "" if nowhere."""
+    for module in program.modules:
+        for stmt in module.nodes(ast.Assign):
+            target, value = stmt.targets[0], stmt.value
+            if (
+                isinstance(target, ast.Attribute)
+                and target.attr == "requires_grad"
+                and not (isinstance(value, ast.Constant) and value.value)
+                and program.is_live(module, stmt)
+            ):
+                return f"{module.source.name}:{stmt.lineno} keeps weights from training"
+        for call in module.calls_to("requires_grad_"):
+            if call.args and program.is_live(module, call):
+                return f"{module.source.name}:{call.lineno} may keep weights from training"
+    return ""
+
+
+def repeated_passes(program: Program) -> str:
+    """Where a step keeps several forward passes for one backward pass; "" if nowhere."""
+    for loop in program.train_loops:
+        module = loop.module
+        trained = {
+            module.text(call.func.value)
+            for call in within(loop.scope, ast.Call)
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr in ("parameters", "named_parameters", "train", "zero_grad")
+        }
+        calls = {
+            call
+            for call in within(loop.steps.body, ast.Call)
+            if isinstance(call.func, ast.Name | ast.Attribute) and module.text(call.func) in trained
+        }
+        body = loop.steps.body
+        if calls_per_path(body, calls) > max(1, calls_per_path(body, {*loop.backwards})):
+            return (
+                f"the step at {module.source.name}:{loop.steps.lineno} calls its model repeatedly"
+            )
+    return ""
+
+
+def _is_on(value: str) -> bool:
+    return normalize_flag(value) not in ("", "0", "false", "no", "none", "off", "fp32", "float32")
