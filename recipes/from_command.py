@@ -125,7 +125,8 @@ def _with_constant_batch(use: ScriptUse, size: int) -> CommandRecipe:
     flags = Flags("", output=_passed_flag(use, "output"), seed=_flag(use, "seed"))
     remark = (
         f"{use.script.name} has no option for its batch, which is {size} in the script: N "
-        f"processes train on N x {size} examples per step, at the learning rate of {size}"
+        f"processes make a global batch of N x {size} against the original's {size}; "
+        f"`ddpfix patch --with flags {use.script}` makes it an option"
     )
     recipe = _recipe(use, flags, Batch(size, size, size))
     return CommandRecipe(recipe, use.arguments, (remark,))

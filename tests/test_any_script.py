@@ -145,7 +145,8 @@ def test_a_batch_that_nobody_can_set_is_said_with_what_it_becomes(here: Path) ->
     text = text.replace('    parser.add_argument("-b", "--examples", type=int, default=8)\n', "")
     (here / "train.py").write_text(text)
     result = run("launch", "--dry-run", "--gpus", "4x T4", "train.py", "--", "DATA")
-    assert "N processes train on N x 12 examples per step" in result.stderr
+    assert "N processes make a global batch of N x 12 against the original's 12" in result.stderr
+    assert "`ddpfix patch --with flags train.py` makes it an option" in result.stderr
     assert "global batch 48 = 12 per device x 1 accumulated x 4 processes" in result.stderr
     assert result.stdout.endswith("train.py DATA\n")
 

@@ -30,6 +30,9 @@ What options mean
   --lr is the learning rate: it reaches dataparallel_module_level.py:32
   --epochs is the number of epochs: it reaches dataparallel_module_level.py:36
 
+Constants in place of options
+  none
+
 Pretrained model
   none
 
@@ -83,8 +86,18 @@ Functions that nothing comes to
   none
 """
 KEYS = {
-    *("script", "trains", "modules", "options", "roles", "arguments", "process_groups", "wraps"),
-    "pretrained_model",
+    *(
+        "script",
+        "trains",
+        "modules",
+        "options",
+        "roles",
+        "constants",
+        "arguments",
+        "process_groups",
+        "wraps",
+    ),
+    *("constants", "pretrained_model"),
     *("loaders", "train_loops", "evaluations", "rank_gates", "unreached"),
 }
 
@@ -238,7 +251,7 @@ def test_a_file_that_does_not_train(tmp_path: Path) -> None:
     result = run("facts", script)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{script}: nothing in it trains\n")
-    assert result.stdout.count("\n  none\n") == 11
+    assert result.stdout.count("\n  none\n") == 12
 
 
 def test_nothing_of_the_script_is_run(tmp_path: Path) -> None:

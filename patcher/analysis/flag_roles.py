@@ -83,7 +83,7 @@ class ConstantBatch:
 def flag_roles(program: Program) -> dict[str, FlagRole]:
     """The option of each role of `recipes.flag_names.ROLES`, where one can be told."""
     found: dict[str, FlagRole] = {}
-    uses = _uses(program)
+    uses = role_places(program)
     for role in ROLES:
         reached: dict[str, tuple[Module, ast.AST]] = {}
         for module, expr in uses.get(role, ()):
@@ -106,8 +106,8 @@ def constant_batch(program: Program) -> ConstantBatch | None:
     """The number that is the training batch where no option reaches it; None for several."""
     sizes = {
         (size.value, module.source.name, size.lineno)
-        for module, expr in _uses(program).get("train_batch", ())
-        for size in _constants(program, module, expr)
+        for module, expr in role_places(program).get("train_batch", ())
+        for size in constants_in(program, module, expr)
         if type(size.value) is int
     }
     return ConstantBatch(*sizes.pop()) if len(sizes) == 1 else None
@@ -119,7 +119,7 @@ def divides_batch(program: Program) -> bool:
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Div | ast.FloorDiv)
         and any(name in ast.unparse(node.right) for name in RANK_COUNTS)
-        for module, expr in _uses(program).get("train_batch", ())
+        for module, expr in role_places(program).get("train_batch", ())
         for node in _reaching(program, module, expr)
     )
 
@@ -133,7 +133,7 @@ def options_in(program: Program, module: Module, expr: ast.expr) -> list[str]:
     return list(found)
 
 
-def _uses(program: Program) -> dict[str, list[tuple[Module, ast.expr]]]:
+def role_places(program: Program) -> dict[str, list[tuple[Module, ast.expr]]]:
     """The expressions that decide each role: a batch size, a seed, a learning rate, a path."""
     uses: dict[str, list[tuple[Module, ast.expr]]] = {role: [] for role in ROLES}
     training = [loop.loader for loop in program.train_loops if loop.loader]
@@ -274,7 +274,8 @@ def _by_name(program: Program, role: str, found: dict[str, FlagRole]) -> Option 
     return free[dest] if dest is not None else None
 
 
-def _constants(program: Program, module: Module, expr: ast.expr) -> Iterator[ast.Constant]:
+def constants_in(program: Program, module: Module, expr: ast.expr) -> Iterator[ast.Constant]:
+    """The constants that may reach ``expr``."""
     for node in _reaching(program, module, expr):
         if isinstance(node, ast.Constant):
             yield node
@@ -312,6 +313,8 @@ def _sources(program: Program, module: Module, node: ast.AST) -> Iterator[tuple[
             value = argument_for_parameter(module, function, call, node.id)
             if value is not None:
                 yield where, value
+            elif (default := default_value(function, node.id)) is not None:
+                yield module, default
         if not calls and (default := default_value(function, node.id)) is not None:
             yield module, default
     elif function is not None or (None, node.id) in module.stores:

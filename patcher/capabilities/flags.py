@@ -79,7 +79,7 @@ def missing_flag_findings(program: Program, flags: tuple[Flag, ...]) -> list[Fin
     if not missing:
         return []
     imports = tuple(Import(name) for flag in missing for name in flag.imports)
-    last_option = _last_added_option(program)
+    last_option = last_added_option(program)
     if last_option is not None:
         module, stmt, parser = last_option
         code = "\n".join(flag.argument(parser) for flag in missing)
@@ -93,7 +93,7 @@ def missing_flag_findings(program: Program, flags: tuple[Flag, ...]) -> list[Fin
     return None
 
 
-def _last_added_option(program: Program) -> tuple[Module, ast.stmt, str] | None:
+def last_added_option(program: Program) -> tuple[Module, ast.stmt, str] | None:
     """The last statement that adds an option to the parser in use, and the parser's name."""
     parsers = {
         (module.function(call), module.text(call.func.value))

@@ -120,7 +120,7 @@ def check(
     multiple=True,
     metavar="NAMES",
     help="Add capabilities as script flags that are off by default: all, or a list of amp, "
-    "checkpointing, lora, compile, loader, resume (default: none).",
+    "flags, checkpointing, lora, compile, loader, resume (default: none).",
 )
 @click.option(
     "--without",

@@ -13,6 +13,7 @@ import click
 
 from ...errors import InputError
 from ...record import as_dict, record
+from ..analysis.constant_settings import ConstantSetting, constant_settings
 from ..analysis.evaluations import Evaluation
 from ..analysis.flag_roles import flag_roles
 from ..analysis.load import read_program
@@ -83,6 +84,17 @@ class ModelFacts:
 
 
 @record
+class ConstantFacts:
+    """A constant that has a role for which there is no option: its text, and why it is unknown."""
+
+    path: str
+    line: int
+    role: str
+    text: str
+    unknown: str  # why the role's constant cannot be told; "" where it is proved
+
+
+@record
 class LoaderFacts:
     """A DataLoader with its arguments' source text, None for those not passed."""
 
@@ -150,6 +162,7 @@ class ProgramFacts:
     modules: tuple[str, ...]
     options: tuple[OptionFacts, ...]
     roles: tuple[RoleFacts, ...]
+    constants: tuple[ConstantFacts, ...]
     pretrained_model: ModelFacts | None
     arguments: tuple[Place, ...]
     process_groups: tuple[Place, ...]
@@ -200,6 +213,7 @@ class FactReader:
             modules=tuple(self.path(module) for module in program.modules),
             options=tuple(self.options()),
             roles=tuple(self.roles()),
+            constants=tuple(self.constants()),
             pretrained_model=self.pretrained_model(),
             arguments=tuple(self.place(module, stmt) for module, stmt, _ in program.parse_sites),
             process_groups=self.calls("init_process_group"),
@@ -271,6 +285,17 @@ class FactReader:
             found.head,
             found.optimizer,
         )
+
+    def constants(self) -> Iterator[ConstantFacts]:
+        """What numbers and paths in the script decide, for want of options."""
+        for one in constant_settings(self.program):
+            if isinstance(one, ConstantSetting):
+                for each in one.literals:
+                    path = self.path(each.module)
+                    yield ConstantFacts(path, each.node.lineno, one.role, one.text, "")
+            else:
+                path, text = self.path(one.module), one.module.text(one.node)
+                yield ConstantFacts(path, one.node.lineno, one.role, text, one.because)
 
     def loader(self, loader: Loader) -> LoaderFacts:
         module = loader.module
@@ -369,6 +394,15 @@ def lines(program: ProgramFacts) -> Iterator[str]:
             + (f"it reaches {at(role)}" if role.line else "by its name")
             for role in program.roles
         ),
+        "Constants in place of options": (
+            f"{at(one)}  "
+            + (
+                f"the {ROLE_NAMES[one.role]} cannot be told: {one.unknown}"
+                if one.unknown
+                else f"{one.text} is the {ROLE_NAMES[one.role]}"
+            )
+            for one in program.constants
+        ),
         "Pretrained model": () if program.pretrained_model is None else model_lines(program),
         "Arguments come from": map(place_line, program.arguments),
         "Process group": map(place_line, program.process_groups),
@@ -408,7 +442,14 @@ def model_lines(program: ProgramFacts) -> Iterator[str]:
 
 
 Located = (
-    Place | OptionFacts | RoleFacts | LoaderFacts | TrainLoopFacts | EvaluationFacts | GateFacts
+    Place
+    | OptionFacts
+    | RoleFacts
+    | ConstantFacts
+    | LoaderFacts
+    | TrainLoopFacts
+    | EvaluationFacts
+    | GateFacts
 )
 Rows = Iterable[tuple[str, str | None]]
 
