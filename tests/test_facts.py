@@ -314,3 +314,13 @@ def test_the_pretrained_model_is_told(tmp_path: Path) -> None:
     script.write_text(MODEL.replace("AdamW", "Rprop"))
     line = "  cannot be told: what its optimizer (none was found) keeps is not known\n"
     assert line in run("facts", script).stdout
+
+
+def test_shuffling_by_position_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from torch.utils.data import DataLoader\nloader = DataLoader(data, 4, True)\n"
+    )
+    done = run("facts", "--json", script)
+    (loader,) = json.loads(done.stdout)["loaders"]
+    assert (loader["batch_size"], loader["shuffle"]) == ("4", "True")

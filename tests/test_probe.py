@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import run
+from ddpfix.launchers.running import probe_worker
 from launched import RECIPE
 
 # Its third optimizer step and all others are slower than the first ones; it notes where it writes.
@@ -103,3 +104,14 @@ def test_a_probe_needs_something_to_run_on(words: list[str]) -> None:
         done = run(*options[:1], "--recipe", "own.toml", *options[1:], "--probe", 3)
         assert done.exit_code == 2
         assert said in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["--out", "--steps"])
+def test_the_worker_asks_for_what_it_needs(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"--out": str(tmp_path), "--steps": "3"}
+    del options[missing]
+    with pytest.raises(SystemExit):
+        probe_worker.main([*(word for pair in options.items() for word in pair), "train.py"])
+    assert f"the following arguments are required: {missing}" in capsys.readouterr().err
