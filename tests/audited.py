@@ -36,6 +36,38 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a name that another function binds",
+        """
+        def read():
+            options = {"size": 4}
+            return options
+        def main():
+            settings = read()
+            print(options)  # here
+        """,
+        "O1",
+        "violated",
+    ),
+    (
+        "names of the scopes around a place",
+        """
+        def outer(a):
+            b = a
+            def inner(c, d=lambda e: e + b):
+                global made
+                made = [f + g for f in c if (g := f)]
+                return b, d
+            class Local:
+                size = 3
+                other = size
+            return inner, Local
+        def main():
+            print(outer(1), made)
+        """,
+        "O1",
+        "holds",
+    ),
+    (
         "a name that an earlier statement binds",
         """
         def main():

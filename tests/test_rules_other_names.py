@@ -50,3 +50,42 @@ def test_a_horizon_is_divided_once(tmp_path: Path, divisor: str, test: str) -> N
         line.strip() for line in script.read_text().splitlines() if "steps_per_epoch =" in line
     ]
     assert steps == [f"steps_per_epoch = -(-len(loader) // {divisor})  # optimizer steps"]
+
+
+RETURNED = """
+import argparse
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+def read():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=-1)
+    parser.add_argument("--no_cuda", action="store_true")
+    opts = parser.parse_args()
+    opts.device = torch.device("cpu")
+    return opts
+
+def main():
+    args = read()
+    if args.local_rank != -1:
+        torch.distributed.init_process_group(backend="nccl")
+    net = torch.nn.Linear(2, 2)
+    if args.local_rank != -1:
+        net = DistributedDataParallel(net, device_ids=[args.local_rank])
+    net(torch.zeros(1, 2)).sum().backward()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_arguments_have_the_name_of_the_function_that_reads_them(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(RETURNED)
+    done = run("patch", script)
+    assert "not patched" not in done.stderr, done.stderr
+    before, after = script.read_text().split("def main")
+    assert "use_cuda = torch.cuda.is_available() and not args.no_cuda" in after
+    assert "[args.local_rank] if args.device.type == 'cuda' else None" in after
+    assert "opts." not in after
+    assert "args." not in before

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function
+from ..source.tree import Function, within
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
 from .liveness import run_functions, spelled_functions
@@ -89,6 +89,26 @@ class Program(CallGraph):
             and isinstance(stmt.targets[0], ast.Name)
         ]
         return sites or list(self._configurations())
+
+    @cached_property
+    def argument_names(self) -> list[str]:
+        """Names of the parsed arguments: those of the parse sites, and those of callers.
+
+        A function that binds them may return them to one that calls them otherwise.
+        """
+        names = dict.fromkeys(name for _, _, name in self.parse_sites)
+        for module, stmt, name in self.parse_sites:
+            function = module.function(stmt)
+            if function is None:
+                continue
+            returned = [each.value for each in within(function.body, ast.Return)]
+            if any(isinstance(value, ast.Name) and value.id == name for value in returned):
+                for where, call in self.callers(function):
+                    bound = where.statement(call)
+                    if isinstance(bound, ast.Assign) and bound.value is call:
+                        target = bound.targets[0]
+                        names |= {target.id: None} if isinstance(target, ast.Name) else {}
+        return [*names]
 
     def _parsing_calls(self) -> Iterator[tuple[Module, ast.Call]]:
         for module in self.modules:

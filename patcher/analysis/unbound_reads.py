@@ -232,6 +232,7 @@ class _ReadWalk:
 
     def expression(self, node: ast.AST, bound: set[str]) -> None:
         """Record the failing reads in an expression."""
+        bound = bound | bound_names(node) if everywhere(node, ast.NamedExpr) else bound
         table, start = locate(node)
         first, last = (bisect_left(self.reads, end) for end in (start, table.ends[start]))
         nodes: list[Any] = table.nodes
@@ -276,6 +277,7 @@ class _ReadWalk:
 
     def _if(self, stmt: ast.If, bound: set[str]) -> set[str] | None:
         self.expression(stmt.test, bound)
+        bound = bound | bound_names(stmt.test)  # by a walrus
         test = value_for_role(self.module, stmt.test, self.role)
         branches = [
             branch
@@ -285,7 +287,9 @@ class _ReadWalk:
         return merge([self.block(branch, bound) for branch in branches])
 
     def _loop(self, stmt: ast.For | ast.AsyncFor | ast.While, bound: set[str]) -> set[str] | None:
-        self.expression(stmt.test if isinstance(stmt, ast.While) else stmt.iter, bound)
+        head = stmt.test if isinstance(stmt, ast.While) else stmt.iter
+        self.expression(head, bound)
+        bound = bound | bound_names(head)
         inside = bound | (set() if isinstance(stmt, ast.While) else bound_names(stmt.target))
         # After the loop, names from any iteration and any branch of this role may be bound.
         carried = inside | self._names_that_may_be_bound(stmt.body)

@@ -65,6 +65,34 @@ def own_names(module: Module, function: Function | None) -> set[str]:
     return names - (in_comprehensions - elsewhere)
 
 
+def invisible_names(module: Module) -> Iterator[ast.Name]:
+    """Reads of names that no scope around them binds, though another function may."""
+    everyone = module.module_names | set(dir(builtins)) | MODULE_NAMES
+    everyone |= {name for _, name in module.stores if (None, name) in module.stores}
+    everyone |= {name for each in module.nodes(ast.Global) for name in each.names}
+    for name in module.nodes(ast.Name):
+        if not isinstance(name.ctx, ast.Load) or name.id in everyone:
+            continue
+        if not any(name.id in names_of_scope(up) for up in module.ancestors(name)):
+            yield name
+
+
+def names_of_scope(node: ast.AST) -> set[str]:
+    """Names that a node binds for what stands in it; empty for one that is no scope."""
+    if getattr(node, "type_params", None):
+        return bound_names(node) | {each.name for each in node.type_params}  # type: ignore[attr-defined]
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return parameters(node) | {name for _, name in binders(node)}
+        case ast.Lambda():
+            return {arg.arg for arg in everywhere(node.args, ast.arg)} | bound_names(node.body)
+        case ast.ClassDef():
+            return bound_names(node.body)
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return {name for part in node.generators for name in bound_names(part.target)}
+    return set()
+
+
 def is_comprehension_target(module: Module, node: ast.AST) -> bool:
     """Whether a name is bound by a comprehension."""
     for up in module.ancestors(node):

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..source.module import Module
-from .never_bound import binds_dynamically, never_bound
+from .never_bound import binds_dynamically, invisible_names, never_bound
 from .verdict import AuditVerdict, violated
 
 CODE = "O1"
@@ -92,10 +92,11 @@ def unbound_names(program: Program, module: Module) -> Iterator[AuditVerdict]:
     stars = any(alias.name == "*" for node in module.nodes(ast.ImportFrom) for alias in node.names)
     if stars or module.nodes(ast.Match) or binds_dynamically(module):
         return
-    for name in module.nodes(ast.Name):
+    for name in invisible_names(module):
         if (
-            name.id in module.unbound_names
+            name not in told
             and program.is_live(module, name)
             and not any(isinstance(up, ast.Try) for up in module.ancestors(name))
         ):
-            yield violated(module, name, f"`{name.id}` is read, and nothing in the file binds it")
+            where = "in the file" if name.id in module.unbound_names else "that it can see"
+            yield violated(module, name, f"`{name.id}` is read, and nothing {where} binds it")

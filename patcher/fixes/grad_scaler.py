@@ -85,9 +85,9 @@ def scaled_step(module: Module, step: ast.Expr, optimizer: str) -> Iterator[Edit
     yield Insert(step, f"{SCALER}.update()", "after")
 
 
-def device_type(program: Program) -> str:
-    """The text of an expression for the type of the process's device."""
-    cuda = on_cuda_test(program)
+def device_type(program: Program, at: tuple[Module, ast.AST] | None = None) -> str:
+    """The text of an expression for the type of the process's device, at a node of a module."""
+    cuda = on_cuda_test(program, at)
     return cuda.partition(" ")[0] if " == " in cuda else f"'cuda' if {cuda} else 'cpu'"
 
 
@@ -98,7 +98,8 @@ def new_scaler(
 
     The scaler is created right behind, or above the loop where ``old`` is in another function.
     """
-    construction = f"{SCALER} = torch.amp.GradScaler({device_type(program)}, enabled={flag})"
+    kind = device_type(program, (loop.module, loop.steps))
+    construction = f"{SCALER} = torch.amp.GradScaler({kind}, enabled={flag})"
     if loop.module.function(old) is loop.module.function(loop.steps):
         yield Replace(old, f"{instead}{construction}")
     else:
@@ -149,9 +150,8 @@ def put_under_autocast(
     lines = lines_of(module, first, forward[-1]).splitlines(keepends=True)
     margin = module.margin(first)
     inner = "".join(f"    {ln.removeprefix(margin)}" if ln.strip() else "\n" for ln in lines)
-    yield Replace(
-        first, f"with torch.amp.autocast({device_type(program)}, enabled={flag}):\n{inner}"
-    )
+    kind = device_type(program, (module, first))
+    yield Replace(first, f"with torch.amp.autocast({kind}, enabled={flag}):\n{inner}")
     yield from (Replace(stmt, "") for stmt in rest)
 
 

@@ -64,9 +64,10 @@ def one_hour(module: Module) -> tuple[str, Import]:
     return "timedelta(hours=1)", Import("datetime", "timedelta")
 
 
-def arguments_name(program: Program) -> str:
-    """The name that holds the parsed command line; the empty string when nothing parses one."""
-    return program.parse_sites[0][2] if program.parse_sites else ""
+def arguments_name(program: Program, module: Module, node: ast.AST) -> str:
+    """The name that holds the parsed command line at ``node``; "" where none is in scope."""
+    names = program.argument_names
+    return next((name for name in names if is_in_scope(module, node, name)), "")
 
 
 def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
@@ -79,8 +80,8 @@ def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
 
 def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
     """The text of a test at ``node`` that holds for a process without a group."""
-    args = arguments_name(program)
-    if args and program.has_argument("local_rank") and is_in_scope(module, node, args):
+    args = arguments_name(program, module, node)
+    if args and program.has_argument("local_rank"):
         return f"{args}.local_rank == -1"
     return "not torch.distributed.is_initialized()"
 
@@ -88,7 +89,7 @@ def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
 def use_cuda_test(program: Program, args: str) -> str:
     """The text of a test whether ranks are to compute on cards."""
     test = "torch.cuda.is_available()"
-    return f"{test} and not {args}.no_cuda" if program.has_argument("no_cuda") else test
+    return f"{test} and not {args}.no_cuda" if args and program.has_argument("no_cuda") else test
 
 
 def on_cuda_test(program: Program, at: tuple[Module, ast.AST] | None = None) -> str:
@@ -96,11 +97,12 @@ def on_cuda_test(program: Program, at: tuple[Module, ast.AST] | None = None) -> 
 
     It reads the arguments where they hold the device, and are in scope at a node of a module.
     """
-    for _, _, args in program.parse_sites:
+    devices = [f"{name}.device" for name in program.argument_names]
+    for args in program.argument_names:
         if (at is None or is_in_scope(*at, args)) and any(
             isinstance(target.ctx, ast.Store)
             and isinstance(where.parents[target], ast.Assign)
-            and where.text(target) == f"{args}.device"
+            and where.text(target) in devices
             and program.is_live(where, target)
             for where in program.modules
             for target in where.attributes("device")
@@ -113,7 +115,7 @@ def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tupl
     """Texts at ``node`` for this rank's card, and for a test that holds in a process group."""
     function = module.function(node)
     names = [
-        arguments_name(program),
+        arguments_name(program, module, node),
         *(["self.args"] if function and "self" in parameters(function) else []),
     ]
     for args in filter(None, names):
@@ -126,11 +128,11 @@ def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tupl
 
 def ddp_options(program: Program, card: str) -> str:
     """The text of DistributedDataParallel's arguments behind the model."""
-    args, test = arguments_name(program), on_cuda_test(program)
+    test = on_cuda_test(program)
     if "local_rank" not in card:
         test = "torch.cuda.is_available()"
-    elif test.startswith(f"{args}."):
-        test = card.rpartition(".")[0] + test.removeprefix(args)
+    elif ".device." in test:
+        test = f"{card.rpartition('.')[0]}.device.{test.partition('.device.')[2]}"
     option = unused_parameters_option(program)
     return f"device_ids=[{card}] if {test} else None, {option}=True"
 

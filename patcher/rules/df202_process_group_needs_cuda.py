@@ -20,7 +20,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.process_group import on_cuda_test, one_hour, use_cuda_test
+from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
 from ..fixes.statements import arguments_in_order, main_guard
 from ..source.module import Module
 from ..source.tree import argument, is_within, keyword, last_argument, within
@@ -90,7 +90,7 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
             text = f"{module.text(stmt.value)} if use_cuda else torch.device('cpu')"
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=lambda s: s.lineno)
-    args = next((name for where, _, name in program.parse_sites if where is module), "args")
+    args = arguments_name(program, module, first)
     edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
     because = "the back end is nccl whatever the machine has"
     yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
