@@ -16,6 +16,7 @@ ENTRIES = [
     ROOT / "rank_start.py",
     ROOT / "trace" / "__main__.py",
     ROOT / "trace" / "sealed.py",
+    ROOT / "running" / "main_memory.py",
     ROOT / "running" / "probe_worker.py",
 ]
 MINOR = (OLDEST_PYTHON[0], OLDEST_PYTHON[1])

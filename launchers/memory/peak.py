@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from ...record import as_dict, record, replace, values
+from ...record import as_dict, fields_of, record, replace, values
 
 
 @record
@@ -16,7 +16,8 @@ class Peak:
     `activations` are saved by the forward for the backward pass, and include the batch itself;
     `workspace` is temporary memory, cuBLAS' included; `buckets` are DDP's copies of the gradients
     for the all-reduce; `fragmentation` is what torch's allocator reserves beyond what is allocated;
-    `context` is what the driver, kernels and NCCL take outside of the allocator.
+    `context` is what the driver, kernels and NCCL take outside of the allocator. `measured` is what
+    real steps reserved, of which no parts are known; a prediction has none.
     """
 
     parameters: int = 0
@@ -27,6 +28,7 @@ class Peak:
     buckets: int = 0
     fragmentation: int = 0
     context: int = 0
+    measured: int = 0
 
     @property
     def allocated(self) -> int:
@@ -42,6 +44,10 @@ class Peak:
     def total(self) -> int:
         """What the driver would report for the process."""
         return sum(values(self))
+
+
+PREDICTED = len(fields_of(Peak)) - 1
+"""The numbers of a predicted peak, which is stored without what is measured."""
 
 
 @record
@@ -91,7 +97,10 @@ class Curve:
 
     def to_json(self) -> dict[str, Any]:
         """The curve as plain data, with a list of numbers for each peak."""
-        lists = {name: [*map(values, getattr(self, name))] for name in _PEAK_FIELDS}
+        lists = {
+            name: [[*values(peak)][:PREDICTED] for peak in getattr(self, name)]
+            for name in _PEAK_FIELDS
+        }
         return {**as_dict(self), **lists}
 
     @staticmethod

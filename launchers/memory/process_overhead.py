@@ -31,12 +31,17 @@ def add_process_overhead(curve: Curve, step: TrainingStep) -> Curve:
     workspace = CUBLAS_HANDLES * _for_capability(CUBLAS, major)
     # DDP copies the gradients, as patched scripts do not set gradient_as_bucket_view.
     buckets = curve.trainable if step.world > 1 and step.training else 0
-    context = _for_capability(CONTEXT, major) + (NCCL_BYTES if step.world > 1 else 0)
+    context = context_bytes(major, step.world)
 
     def with_overhead(peak: Peak) -> Peak:
         return replace(peak, workspace=peak.workspace + workspace, buckets=buckets, context=context)
 
     return curve.map_peaks(with_overhead)
+
+
+def context_bytes(major: int, world: int) -> int:
+    """What driver, kernels and NCCL take of a card of this major compute capability."""
+    return _for_capability(CONTEXT, major) + (NCCL_BYTES if world > 1 else 0)
 
 
 def _for_capability(table: dict[int, int], major: int) -> int:

@@ -7,15 +7,14 @@ from typing import Any
 
 import attrs
 
-from ...record import fields_of
 from ..state_types import not_negative
-from .peak import Peak
+from .peak import PREDICTED
 
 
 def _peaks(curve: Any, attribute: attrs.Attribute[Any], value: list[list[int]]) -> None:
-    """Validate that each peak has the numbers of a `Peak`, and there is one per batch or none."""
+    """Validate that each peak has the numbers of a prediction, and there is one a batch or none."""
     for peak in value:
-        if len(peak) != len(fields_of(Peak)) or min(peak) < 0:
+        if len(peak) != PREDICTED or min(peak) < 0:
             raise ValueError(f"{peak} are no sizes of a peak")
     if len(value) != len(curve.batches) and (value or attribute.name == "peaks"):
         raise ValueError("the batches have not a peak each")

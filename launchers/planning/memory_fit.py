@@ -15,6 +15,7 @@ from ..memory.predict import predict
 from ..memory.step import CONTRASTIVE_HEADS, FLASH_FROM, TrainingStep, step_of
 from .candidates import GIB, Candidate, FitResult, format_gib
 from .plan import Plan, ceil_div
+from .probed import ProbedBatch, probed_curve
 
 SHOWN = 3  # rejected candidates, the smallest
 
@@ -25,7 +26,7 @@ class TrainingSetup:
 
     `arguments` are all flags passed to the script, `declared_flags` those that it has. `state` is
     the folder where predictions are stored. Predicted peaks are multiplied by `correction`, which a
-    probe has measured.
+    probe has measured; `probed` are its steps where no memory is predicted.
     """
 
     recipe: Recipe
@@ -36,6 +37,7 @@ class TrainingSetup:
     cards: tuple[Gpu, ...]
     state: Path
     correction: float = 1.0
+    probed: tuple[ProbedBatch, ...] = ()
 
     @property
     def checkpointing_switch(self) -> str | None:
@@ -117,10 +119,18 @@ def predict_candidates(
 ) -> list[Candidate] | NoPrediction:
     """Predict the peak of every plan, with these arguments changed."""
     changed_arguments = changed_arguments or {}
+    if training.probed:
+        world = plans[0].world
+        curves = {
+            (gpu.compute_capability, accumulates): probed_curve(training.probed, gpu, world)
+            for gpu in training.cards
+            for accumulates in (False, True)
+        }
+        return [_on_fullest_card(training, plan, curves, changed_arguments) for plan in plans]
     steps = steps_to_predict(training, changed_arguments)
     if isinstance(steps, NoPrediction):
         return steps
-    curves: dict[Key, Curve] = {}
+    curves = {}
     for key, answer in zip(steps, predict([*steps.values()], training.state), strict=True):
         if isinstance(answer, NoPrediction):
             return answer

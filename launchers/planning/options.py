@@ -69,6 +69,7 @@ class PlanOptions:
             shared,
             machines,
             self.unknown_model,
+            self.is_command,
         )
 
     def facts(self, devices: Devices, plan: FullPlan) -> dict[str, Any]:

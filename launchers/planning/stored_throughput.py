@@ -8,6 +8,15 @@ from ..state_types import positive
 
 
 @attrs.frozen
+class StoredBatch:
+    """The fields of `ProbedBatch`, each with its limits."""
+
+    per_device: int = attrs.field(validator=positive)
+    bytes: int = attrs.field(validator=positive)
+    seconds: float = attrs.field(validator=positive)
+
+
+@attrs.frozen
 class StoredThroughput:
     """The fields of `Throughput`, each with its limits."""
 
@@ -19,3 +28,4 @@ class StoredThroughput:
     time: float | None = attrs.field(default=None, validator=positive)
     memory: float | None = attrs.field(default=None, validator=positive)
     power: float | None = attrs.field(default=None, validator=positive)
+    probed: list[StoredBatch] = attrs.field(factory=list)

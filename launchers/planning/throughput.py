@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...record import as_dict, record
 from ..state import write_atomically
 from ..state_files import load
+from .probed import ProbedBatch
 
 if TYPE_CHECKING:  # with pynvml
     from ..gpus.model import Gpu
@@ -24,7 +25,8 @@ class Throughput:
 
     `seconds` is the time of an optimizer step at this batch, `time` its ratio to the expected one;
     `memory` is the ratio of a card's measured memory to the predicted one, `power` the mean power
-    of a card in watts. None means not measured.
+    of a card in watts. None means not measured. `probed` are the batches that a probe took steps
+    of where no memory is predicted.
     """
 
     when: str
@@ -35,6 +37,7 @@ class Throughput:
     time: float | None = None
     memory: float | None = None
     power: float | None = None
+    probed: tuple[ProbedBatch, ...] = ()
 
 
 @record
@@ -59,7 +62,10 @@ class ThroughputHistory:
         from .stored_throughput import StoredThroughput
 
         stored = load(path, StoredThroughput, "pace")
-        return Throughput(**attrs.asdict(stored)) if stored else None
+        if stored is None:
+            return None
+        plain = attrs.asdict(stored)
+        return Throughput(**{**plain, "probed": tuple(ProbedBatch(**x) for x in plain["probed"])})
 
     def store(self, pace: Throughput, precision: str) -> None:
         """Store a measurement. Raises OSError if it cannot be written."""

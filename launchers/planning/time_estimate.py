@@ -8,6 +8,7 @@ from ...record import record
 from ..gpus.model import Gpu
 from .candidates import format_percent
 from .plan import Plan
+from .probed import batches_of, time_line
 from .roofline import StepTime
 from .throughput import Throughput
 from .training_steps import Horizon
@@ -83,6 +84,9 @@ def _step_seconds(
         return None
     if roofline is None or (pace is not None and pace.time is None):
         assert pace is not None
+        if pace.probed:
+            seconds = time_line(pace.probed).at(plan.per_device) / pace.accumulation
+            return seconds * plan.accumulation, f"as measured with {batches_of(pace.probed)}"
         ratio = plan.per_device * plan.accumulation / (pace.per_device * pace.accumulation)
         measured = f"{pace.per_device} x {pace.accumulation} examples a process"
         return pace.seconds * ratio, f"as measured with {measured}"
