@@ -218,6 +218,27 @@ PLACES = {
     ),
 }
 
+STEPS = """\
+for step, x in enumerate(loader):
+    loss = model(x) / 4
+    loss.backward()
+    if (step + 1) % 4 == 0:
+        {}.step()
+"""
+WAITS = 'parser.add_argument("--gradient_accumulation_steps", type=int, default=4)\n'
+PLACES |= {
+    "an accumulation in its two places": (
+        PARSED.format("") + STEPS.format("optimizer"),
+        PARSED.format(WAITS)
+        + STEPS.format("optimizer").replace("4", "args.gradient_accumulation_steps"),
+    ),
+    "epochs from where a checkpoint ended": (
+        PARSED.format("") + LOOP.format(epochs="start, start + 9", batch="n"),
+        PARSED.format('parser.add_argument("--epochs", type=int, default=9)\n')
+        + LOOP.format(epochs="start, start + args.epochs", batch="n"),
+    ),
+}
+
 
 @pytest.mark.parametrize(("before", "after"), PLACES.values(), ids=list(PLACES))
 def test_a_constant_is_an_option_where_it_stands(before: str, after: str) -> None:
@@ -290,6 +311,7 @@ def test_what_is_not_proved_stays_and_is_told(text: str, why: str) -> None:
 
 NOOP = {
     "options already": PARSED.format(OPTION) + LOOP.format(epochs="n", batch="args.batch_size"),
+    "a schedule that waits for steps": PARSED.format("") + STEPS.format("scheduler"),
     "a batch from a file": PARSED.format("") + LOOP.format(epochs="n", batch="config.batch"),
 }
 

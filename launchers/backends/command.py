@@ -83,7 +83,7 @@ class ScriptCall:
 
     `extra` comes last and overrides what the recipe says of the same flags. `settings` are flags
     that the plan sets beyond the batch; None is the value of a switch. The script's output folder
-    is below `run_folder`.
+    is below `run_folder`. `elsewhere`: it is for another machine, which has the data.
     """
 
     recipe: Recipe
@@ -92,6 +92,7 @@ class ScriptCall:
     run_folder: Path
     extra: Sequence[str] = ()
     settings: Mapping[str, str | None] = attrs.field(factory=dict)
+    elsewhere: bool = False
 
     def arguments(self) -> tuple[list[str], list[str]]:
         """The script's arguments, and the defaults that the user's own override.
@@ -178,7 +179,7 @@ def build(
     return Command(
         argv=(*launcher, *escape_words(name, [script_word(script), *arguments])),
         env={
-            **processes.environment,
+            **_own_variables(processes.environment, cards),
             **_variables(cards, threads),
             **nodes.variables(environ),
             **(RESTART_VARIABLES if processes.restarts else {}),
@@ -251,7 +252,11 @@ def _data_files(call: ScriptCall, overrides: Mapping[str, str | None]) -> Iterat
     """The data flags with the paths that the recipe expects, once all files are found."""
     recipe, script = call.recipe, call.script
     # normpath, because resolve() would follow a link to a file in another folder.
-    folder = Path(os.path.normpath(Path.cwd() / script.parent / recipe.data.folder))
+    folder = Path(os.path.normpath(script.parent / recipe.data.folder))
+    if call.elsewhere:
+        yield from ((flag, str(folder / name)) for flag, name in recipe.data.files.items())
+        return
+    folder = Path(os.path.normpath(Path.cwd() / folder))
     first: Path | None = None
     for flag, name in recipe.data.files.items():
         path = Path(overrides[flag] or "") if flag in overrides else folder / name
@@ -263,6 +268,12 @@ def _data_files(call: ScriptCall, overrides: Mapping[str, str | None]) -> Iterat
     for name in recipe.data.beside if first else ():
         if first and not (first.parent / name).is_file():
             raise InputError(f"{first.parent / name}: missing, the script reads it beside {first}")
+
+
+def _own_variables(own: Mapping[str, str], cards: Sequence[int] | None) -> dict[str, str]:
+    """The variables of the user's command; a batch job shows its ranks the cards that it gets."""
+    hidden = {"CUDA_VISIBLE_DEVICES"} if cards is None else set()
+    return {name: value for name, value in own.items() if name not in hidden}
 
 
 def _variables(cards: Sequence[int] | None, threads: int) -> dict[str, str]:

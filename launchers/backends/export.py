@@ -24,6 +24,10 @@ from .nodes import Nodes
 SAVE_SECONDS = 120
 """Seconds before its time limit at which a batch job is told to save; it is then requeued."""
 
+ELSEWHERE = (
+    "# Planned on another machine: start it in the folder of the command, with its environment on."
+)
+
 PORTS = (20000, 12768)
 """The first port of a batch job's rendezvous, and the number of ports from it on. Linux gives those
 above to outgoing connections (net.ipv4.ip_local_port_range)."""
@@ -42,7 +46,8 @@ class Launch:
     """What a file contains: a command, its script and plan, and the folder it runs in.
 
     `cards` are indices as in nvidia-smi: empty for the CPU, None for those that a job will get.
-    `name` is the name of the batch job.
+    `name` is the name of the batch job. `folder` is None for a command of another machine, where
+    the file is started in the folder that the command is meant for.
     """
 
     name: str
@@ -50,7 +55,7 @@ class Launch:
     script: Path
     plan: Plan
     cards: tuple[int, ...] | None
-    folder: Path
+    folder: Path | None
     nodes: Nodes = attrs.field(factory=Nodes)
 
 
@@ -166,10 +171,12 @@ def _sbatch(launch: Launch) -> str:
 
 
 def _opening(launch: Launch) -> list[str]:
+    head = ["#!/usr/bin/env bash", f"# {_title(launch)}"]
+    if launch.folder is None:
+        return [*head, ELSEWHERE, "set -euo pipefail"]
     programs = Path(sys.executable).parent
     return [
-        "#!/usr/bin/env bash",
-        f"# {_title(launch)}",
+        *head,
         "set -euo pipefail",
         f"cd -- {quote_word(str(launch.folder))}",
         f'export PATH={quote_word(str(programs))}:"$PATH"',

@@ -98,6 +98,14 @@ def read_interpreter(path: str) -> Interpreter:
     return interpreter
 
 
+def interpreter_elsewhere(path: str) -> Interpreter:
+    """The Python of a machine that is not this one: nothing of it is known, so the oldest is taken.
+
+    Newer ones understand what the oldest does. Without `path` it is whichever is first on the PATH.
+    """
+    return Interpreter(path or "python", OLDEST_PYTHON, ".".join(map(str, OLDEST_TORCH)))
+
+
 def rank_module(module: str, other: Interpreter | None) -> tuple[str, ...]:
     """The arguments that run a module of ours in the ranks, in our Python or the `other` one."""
     if other is None:

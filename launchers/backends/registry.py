@@ -125,6 +125,8 @@ def launcher_command(
     if other is not None and not other.can_drop_logs:
         for flag in ("--log-dir", "--log_dir"):
             words = remove_flag(words, flag, takes_value=True)
+    if other is not None and not other.accelerate:  # and so may have no ddpfix, nor its files
+        words = remove_flag(words, "--config_file", takes_value=True)
     if other is not None and not other.has_dashed_options:
         words = [_with_underscores(word) for word in words]
         words = remove_flag(words, "--local_addr", takes_value=True)  # since torch 2.0, too

@@ -11,7 +11,7 @@ import click
 from ...standard_streams import say
 from ..backends.export import FILE_FORMATS
 from ..backends.exported_secrets import secret_variables
-from ..backends.interpreter import choose_interpreter
+from ..backends.interpreter import Interpreter, choose_interpreter, interpreter_elsewhere
 from ..backends.nodes import Nodes
 from ..backends.registry import BACKEND_CHOICES
 from ..gpus.locks import release_locks
@@ -100,7 +100,7 @@ def launch(
         emit,
         detach,
         job.submit,
-        choose_interpreter(python or plan_options.command_python),
+        _interpreter(python or plan_options.command_python, plan_options, emit),
         wait,
         runs,
     )
@@ -148,6 +148,11 @@ def launch(
         say(f"Stopped {outcome.left_behind} process(es) that were left behind.")
     say(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}")
     ctx.exit(outcome.status)
+
+
+def _interpreter(path: str, plan: PlanOptions, emit: str | None) -> Interpreter | None:
+    """The Python of the ranks; a file for simulated cards is for that of another machine."""
+    return interpreter_elsewhere(path) if emit and plan.gpus.kinds else choose_interpreter(path)
 
 
 def _stop_for(errors: list[str], ctx: click.Context, trains: bool = True) -> None:

@@ -37,6 +37,7 @@ from .runner import (
 )
 
 Say = Callable[[str], None]
+RUNS_ELSEWHERE = Path(".ddpfix/runs")  # below the folder of the command
 
 
 @attrs.frozen
@@ -78,6 +79,11 @@ class LaunchOptions:
         return not (self.dry_run or self.emit)
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether a file is printed for a machine with other cards, folders and programs."""
+        return bool(self.emit and self.plan.gpus.kinds)
+
+    @property
     def elastic_restarts(self) -> int:
         """Restarts that are torch elastic's: where no launcher of ours sees all ranks."""
         ours = not self.emit and self.machines.count == 1
@@ -106,7 +112,7 @@ class PreparedLaunch:
     def summary(self) -> Iterator[str]:
         """What was found and decided, a line each."""
         yield self.devices.summary
-        if self.options.python is not None:
+        if self.options.python is not None and not self.options.is_elsewhere:
             yield self.options.python.summary
         yield from filter(None, (self.options.machines.summary, self.learned))
         yield f"Plan: {'; '.join(self.plan.summary)}."
@@ -128,7 +134,7 @@ class PreparedLaunch:
                 options.plan.script,
                 self.plan.plan,
                 self.devices.indices,
-                Path.cwd(),
+                None if options.is_elsewhere else Path.cwd(),
                 options.machines,
             ),
         )
@@ -228,10 +234,15 @@ def prepare(options: LaunchOptions, say: Say) -> PreparedLaunch:
         )
     request = asked.request(shared=shared, machines=machines.count)
     plan = plan_after_probe(asked, request, devices, say, options.backend, options.python)
-    folder = (options.output or default_folder(asked.recipe.name, runs=options.runs)).absolute()
+    folder = options.output or default_folder(asked.recipe.name, runs=options.runs)
+    if options.is_elsewhere:
+        folder = options.output or (options.runs or RUNS_ELSEWHERE) / folder.name
+    else:
+        folder = folder.absolute()
     own = folder / machines.record_folder
     # A folder that ddpfix names itself gets another name where a launch of this second has it.
-    check_folder(own if options.output is not None else folder.parent)
+    if not options.is_elsewhere:
+        check_folder(own if options.output is not None else folder.parent)
     flags, added = declared_flag_names(asked.script), plan.settings.arguments
     if options.emit == "sbatch" or options.elastic_restarts:
         mine = {*asked.recipe.arguments, *parse_flags(asked.extra)}
@@ -268,6 +279,7 @@ def build(
             folder,
             settings.extra,
             settings.added_flags,
+            options.is_elsewhere,
         ),
         commands.ProcessOptions(
             devices.indices,

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import argument_values, assigned_pairs, everywhere, parameters, within
+from ..source.tree import (
+    argument_values,
+    assigned_pairs,
+    bound_names,
+    everywhere,
+    parameters,
+    same_code,
+    within,
+)
 from .flag_roles import constants_in, options_in, role_places
 from .loaders import argument_for_parameter, default_value
 from .program import Program
+from .train_loops import TrainLoop
 
 KINDS: dict[str, tuple[type, ...]] = {
     "train_batch": (int,),
@@ -27,6 +37,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 MOST_NAMES = 8  # names and parameters that a value is followed through
 SMALLEST = 2  # smaller numbers stand everywhere and mean nothing
 WRAPPERS = ("tqdm", "enumerate", "epochs")
+OPTIMIZER = re.compile("opt|scaler", re.IGNORECASE)  # a scaler steps it, too
 
 
 @record
@@ -91,8 +102,47 @@ def _places(program: Program, role: str) -> Iterator[tuple[Module, ast.expr]]:
     elif role != "accumulation":
         for module, expr in role_places(program)[role]:
             yield module, _stop(module, expr) if role == "epochs" else expr
-    elif any(loop.accumulation is not None for loop in program.train_loops):
-        yield from role_places(program)[role]
+    else:
+        for loop in program.train_loops:
+            if loop.accumulation is not None and _steps_optimizer(loop):
+                places = _accumulations(loop, loop.accumulation)
+                yield from ((loop.module, each) for each in places)
+
+
+def _steps_optimizer(loop: TrainLoop) -> bool:
+    """Whether the test of the accumulation guards an optimizer's step, and not a schedule's."""
+    body = loop.step_test.body if loop.step_test is not None else []
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "step"
+        and OPTIMIZER.search(loop.module.text(call.func.value).rpartition(".")[2])
+        for call in within(body, ast.Call)
+    )
+
+
+def _accumulations(loop: TrainLoop, waits: ast.expr) -> Iterator[ast.expr]:
+    """All places of the accumulation: ``% n`` of its tests, and what losses are divided by."""
+    module = loop.module
+    test = module.parents[waits]
+    losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]
+    names = {module.text(loss) for loss in losses}
+    for node in within(loop.steps.body, ast.BinOp):
+        is_test = same_code(node, test)
+        is_mean = isinstance(node.op, ast.Div) and (
+            node in losses
+            or module.text(node.left) in names
+            or any(name in names for name in _targets(module.parents[node]))
+        )
+        if is_test or is_mean:
+            yield node.right
+    for each in within(loop.steps.body, ast.AugAssign):
+        if isinstance(each.op, ast.Div) and module.text(each.target) in names:
+            yield each.value
+
+
+def _targets(stmt: ast.AST) -> set[str]:
+    """The names that a statement assigns to."""
+    return bound_names(stmt) if isinstance(stmt, ast.Assign) else set()
 
 
 def _paths(program: Program) -> Iterator[tuple[Module, ast.expr]]:
@@ -110,7 +160,9 @@ def _paths(program: Program) -> Iterator[tuple[Module, ast.expr]]:
 
 
 def _stop(module: Module, expr: ast.expr) -> ast.expr:
-    """What an epoch loop counts to: ``n`` of ``range(n)``, ``range(0, n)``, ``range(1, n + 1)``."""
+    """What an epoch loop counts to: ``n`` of ``range(n)``, ``range(0, n)``, ``range(1, n + 1)``,
+    ``range(start, start + n)``.
+    """
     while isinstance(expr, ast.Call) and module.last_name(expr.func) in WRAPPERS and expr.args:
         expr = expr.args[0]
     if not (isinstance(expr, ast.Call) and module.last_name(expr.func) == "range"):
@@ -123,6 +175,8 @@ def _stop(module: Module, expr: ast.expr) -> ast.expr:
         case [ast.Constant(value=1), ast.BinOp(left=left, op=ast.Add(), right=right)]:
             if isinstance(right, ast.Constant) and right.value == 1:
                 return left
+        case [start, ast.BinOp(left=left, op=ast.Add(), right=right)] if same_code(start, left):
+            return right
     return expr
 
 
