@@ -265,6 +265,28 @@ def test_a_switch_for_half_precision_that_is_off_changes_nothing(tmp_path: Path)
     assert isinstance(found(tmp_path, "", make, step, optimizer), PretrainedModel)
 
 
+def test_other_options_are_no_switch_for_half_precision(tmp_path: Path) -> None:
+    classes = (
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--half_level', default='O1')\n"
+        "parser.add_argument('--samples', type=int, default=9)\n"
+    )
+    _, make, _, optimizer, _ = UNKNOWN["half precision"]
+    step = f"if args.half:\n                model.half()\n            {STEP}"
+    assert isinstance(found(tmp_path, classes, make, step, optimizer), PretrainedModel)
+    model = found(tmp_path, classes, make, step, optimizer, half="True")
+    assert isinstance(model, UnknownModel)
+    step = (
+        f"if args.batch_size:\n                if args.half:\n"
+        f"                    model.half()\n            {STEP}"
+    )
+    assert isinstance(found(tmp_path, classes, make, step, optimizer), PretrainedModel)
+    step = f"if not args.half:\n                model.half()\n            {STEP}"
+    assert isinstance(found(tmp_path, classes, make, step, optimizer), UnknownModel)
+    step = f"model.half()\n            {STEP}"
+    assert isinstance(found(tmp_path, classes, make, step, optimizer), UnknownModel)
+
+
 def test_two_passes_with_a_backward_each_are_one_at_a_time(tmp_path: Path) -> None:
     step = f"{STEP}\n            {STEP}"
     assert isinstance(found(tmp_path, "", BERT, step), PretrainedModel)

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Mapping
 
 from ...recipes.flag_names import normalize_flag
-from ..source.tree import argument, within
+from ..source.module import Module
+from ..source.tree import argument, below, is_inside, keyword, within
+from .flag_roles import options_in
 from .local_models import calls_per_path
 from .program import Program
 
 MOMENTS = ("AdamW", "Adam", "BertAdam", "FusedAdam", "NAdam", "RAdam")
 """Optimizers that keep two averages of the gradient, as AdamW does."""
-HALF_OPTIONS = ("fp16", "bf16", "amp", "half", "precision")
 OTHERS = ("Adagrad", "Adadelta", "Adamax", "RMSprop", "LARS", "LAMB", "Lamb", "Adafactor", "Lion")
 
 
@@ -44,14 +45,32 @@ def half_precision(program: Program, given: Mapping[str, str]) -> str:
     """
     if "amp" in program.options:
         return ""
-    switches = [one for one in program.options if any(part in one.lower() for part in HALF_OPTIONS)]
-    if switches and not any(_is_on(given.get(one, "")) for one in switches):
-        return ""
     for module, call in program.calls_to("autocast", "half", "bfloat16", "initialize"):
         is_amp = module.last_name(call.func) != "initialize" or "amp" in module.text(call.func)
-        if is_amp and program.is_live(module, call):
+        if not is_amp or not program.is_live(module, call):
+            continue
+        if not any(_is_off(program, module, one, given) for one in _conditions(module, call)):
             return f"{module.source.name}:{call.lineno} computes in half precision"
     return ""
+
+
+def _conditions(module: Module, call: ast.Call) -> list[ast.expr]:
+    """What has to be true for a call to be made, or to do anything."""
+    tests = [
+        up.test
+        for up in module.ancestors(call)
+        if isinstance(up, ast.If) and any(is_inside(call, stmt) for stmt in up.body)
+    ]
+    enabled = keyword(call, "enabled")
+    return [*tests, enabled.value] if enabled is not None else tests
+
+
+def _is_off(program: Program, module: Module, test: ast.expr, given: Mapping[str, str]) -> bool:
+    """Whether all options that a condition reads are off, so that it is false."""
+    if any(isinstance(node, ast.UnaryOp | ast.Compare) for node in below(test)):
+        return False
+    options = options_in(program, module, test)
+    return bool(options) and not any(_is_on(given.get(one, "")) for one in options)
 
 
 def frozen_weights(program: Program) -> str:
