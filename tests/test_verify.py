@@ -355,14 +355,6 @@ def test_a_script_that_fails_alone_is_one_line_and_exit_2(tmp_path: Path) -> Non
     assert "no original" in last
 
 
-def test_arguments_without_an_output_folder_are_refused(tmp_path: Path) -> None:
-    script, _ = write(tmp_path)
-    result = CliRunner().invoke(ddpfix, ["verify", str(script), "--", "--data_dir", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "name no output folder (--output_dir, " in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 2  # what is compared, and the refusal
-
-
 def test_an_unknown_revision_is_one_line(tmp_path: Path) -> None:
     script, arguments = write(tmp_path)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)

@@ -19,14 +19,14 @@ RUN_ROLES = ("output", "train_batch", "accumulation")  # the roles that differ f
 
 @frozen
 class ScriptFlags:
-    """A script's flags for what differs between runs; ``accumulation`` is None where it has none.
+    """A script's flags for what differs between runs; None where it has none, or none is passed.
 
     ``global_batch`` is what the arguments ask of one process, in examples per optimizer step: batch
     x accumulation, or (`batch_includes_accumulation`) the batch alone
     where the script divides it by the accumulation.
     """
 
-    output: str
+    output: str | None
     train_batch: str
     accumulation: str | None
     global_batch: int
@@ -37,7 +37,9 @@ class ScriptFlags:
     ) -> list[str]:
         """The user's arguments with another output folder, micro-batch and accumulation."""
         batch *= accumulation if self.batch_includes_accumulation else 1
-        result = set_flag(user_arguments, self.output, output)
+        result = list(user_arguments)
+        if self.output is not None:
+            result = set_flag(result, self.output, output)
         result = set_flag(result, self.train_batch, str(batch))
         if self.accumulation is not None:
             result = set_flag(result, self.accumulation, str(accumulation))
@@ -57,7 +59,7 @@ def find_script_flags(
 
     A flag that the arguments leave at its default is found among those that the script declares;
     ``default_batch`` is that of the batch.
-    Raises InputError when the arguments name no output folder or no batch.
+    Raises InputError when the arguments name no batch.
     """
     names = {role: [f"--{name}" for name in ROLES[role]] for role in RUN_ROLES}
     for role in RUN_ROLES:
@@ -68,11 +70,6 @@ def find_script_flags(
         names = {role: list(filter(None, [getattr(flags, role)])) for role in RUN_ROLES}
     passed = parse_flags(arguments)
     output = _first_match(passed, names["output"])
-    if output is None:
-        raise InputError(
-            f"the script's arguments name no output folder ({', '.join(names['output'])}), so its "
-            "runs would overwrite each other: pass it after --, or --recipe with its name for it"
-        )
     in_script = declared_flag_names(script)
     batch, accumulation = (
         _first_match(passed, names[role]) or _first_match(in_script, names[role])
@@ -82,7 +79,8 @@ def find_script_flags(
     if batch is None or not is_known:
         raise InputError(
             f"the script's arguments name no training batch ({', '.join(names['train_batch'])}): "
-            "pass it after --, --global-batch, or --recipe with its name for it"
+            "pass it after --, --global-batch, or --recipe with its name for it; where it is a "
+            "constant of the script, --with flags makes an option of it"
         )
     of_steps = batch_includes_accumulation(script_text(script), batch, accumulation)
     if global_batch is None:

@@ -29,6 +29,7 @@ from .seeds_and_metrics import Metrics, Seeds
 from .sites import Sites
 from .training import TrainingObserver
 from .watchdog import HangReporter
+from .written_files import WrittenFiles
 
 _TRACEBACK_LINES = 30
 
@@ -64,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
         help="parameter checksum every N steps; 0: only at the end (default 1)",
     )
     add("--keep-parameters", action="store_true", help="keep the trained parameters as .npz")
+    add("--keep-written", metavar="DIR", help="copy what the script writes where it runs to DIR")
     add("script", metavar="SCRIPT")
     add("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
     return result
@@ -108,6 +110,10 @@ class TracedProcess:
             keep_parameters=options.keep_parameters,
         )
         self._watchdog: HangReporter | None = None
+        self._written: WrittenFiles | None = None
+        if options.keep_written is not None:
+            folders = Path.cwd(), Path(options.script).absolute().parent
+            self._written = WrittenFiles(Path(options.keep_written).absolute(), folders)
 
     def install(self) -> None:
         """Install every hook, some of them once the library that they wrap is imported."""
@@ -130,7 +136,7 @@ class TracedProcess:
         for part in (self._collectives, self._loaders, self._training):
             after_import.call("torch", part.install)
         after_import.call("torch._dynamo", self._collectives.hide)
-        FileAudit(self._recorder, self._sites).install(after_import)
+        FileAudit(self._recorder, self._sites, self._written).install(after_import)
         # Registered first, so it runs after the script's own exit handlers.
         atexit.register(self._close)
         if options.phase_timeout is not None:
@@ -214,6 +220,9 @@ class TracedProcess:
             return
         if self._watchdog is not None:
             self._watchdog.stop()
+        if self._written is not None:
+            with self._recorder.quiet():
+                self._written.copy()
         self._recorder.emit(Closed(group_alive=self._collectives.group_alive()))
 
     def _user_part(self, tb: TracebackType | None) -> TracebackType | None:

@@ -21,17 +21,24 @@ from .events import CommandStart, File
 from .imports import AfterImport
 from .recorder import Recorder
 from .sites import Sites
+from .written_files import WrittenFiles
 
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 _SCRATCH = os.path.join(tempfile.gettempdir(), "pymp-")  # noqa: PTH118  of multiprocessing
 
 
 class FileAudit:
-    """Records file events by an audit hook and by wrapped native writers."""
+    """Records file events by an audit hook and by wrapped native writers.
 
-    def __init__(self, recorder: Recorder, sites: Sites) -> None:
+    ``written`` hears of each, where what the script wrote is to be kept.
+    """
+
+    def __init__(
+        self, recorder: Recorder, sites: Sites, written: WrittenFiles | None = None
+    ) -> None:
         self._recorder = recorder
         self._sites = sites
+        self._written = written
         self._inside = threading.local()
         self._handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "open": self._open,
@@ -113,17 +120,18 @@ class FileAudit:
             via == "audit" and full == getattr(self._inside, "path", None)
         ):
             return
-        self._recorder.emit(
-            File(
-                op=op,
-                path=full,
-                to=to,
-                existed=os.path.lexists(full),
-                via=via,
-                pid=self._recorder.pid,
-                site=self._sites.here(),
-            )
+        event = File(
+            op=op,
+            path=full,
+            to=to,
+            existed=os.path.lexists(full),
+            via=via,
+            pid=self._recorder.pid,
+            site=self._sites.here(),
         )
+        self._recorder.emit(event)
+        if self._written is not None:
+            self._written.note(event)
 
     def _command(self, argv: Any) -> None:
         words = [argv] if isinstance(argv, (str, bytes)) or not isinstance(argv, Iterable) else argv

@@ -89,6 +89,7 @@ class VerifyRunner:
         """Trace a run; all write to the same path, which then moves to the run's own folder."""
         cpu = self.cpu or (spec.world_size is None and not spec.use_gpus)
         live_output = self._live_output(spec)
+        where_files_go = live_output if self.flags.output else self.isolation.current
         run_folder = self.folder / "runs" / spec.name.replace(", ", "-").replace(" ", "-")
         threads = ["--threads", "1"] if cpu else []
         before = spec.start_from.parent if spec.start_from else None
@@ -98,7 +99,7 @@ class VerifyRunner:
                 isolated.arguments(spec.change_arguments(self._arguments(spec, live_output))),
                 run_folder,
                 world=spec.world_size,
-                options=[*threads, *self.options, *spec.options],
+                options=[*threads, *self._kept(run_folder), *self.options, *spec.options],
                 cpu=cpu,
                 sealed=spec.sealed,
                 python=self.python,
@@ -114,14 +115,14 @@ class VerifyRunner:
         if live_output.exists():
             live_output.rename(output)
         else:
-            output.mkdir()
+            output.mkdir(exist_ok=True)  # the tracer made it, where the script has no option for it
         run = RunTrace(
             spec.name,
             spec.world_size,
             spec.accumulation,
             result.outcome,
             result.ranks,
-            live_output,
+            where_files_go,
             output,
             run_folder / TRACE_FOLDER,
         )
@@ -139,9 +140,13 @@ class VerifyRunner:
         folder.parent.mkdir()
         if spec.start_from is not None:
             shutil.copytree(spec.start_from, folder)
-        elif Path(_flag_value(self.arguments, self.flags.output)).is_dir():
+        elif self.flags.output and Path(_flag_value(self.arguments, self.flags.output)).is_dir():
             folder.mkdir()
         return folder
+
+    def _kept(self, run_folder: Path) -> list[str]:
+        """The tracer's options that collect the output of a script without an option for it."""
+        return [] if self.flags.output else ["--keep-written", str(run_folder / "output")]
 
     def _arguments(self, spec: RunSpec, output: Path) -> list[str]:
         """The script's arguments, with the per-device batch that keeps the global batch."""

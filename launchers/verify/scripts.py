@@ -32,6 +32,9 @@ ACCUMULATION_MATTERS = {
 }
 """Rules whose findings in the original mean that splitting into micro-batches changes results."""
 
+PARTIAL_CAPABILITIES = {"flags"}
+"""Capabilities that leave a part of the script as it is, where that is all that can be done."""
+
 
 @frozen
 class ScriptsUnderTest:
@@ -89,6 +92,8 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     if change.refusal:
         raise InputError(f"{script}: {change.refusal}")
     for finding in change.capability_failures:
+        if finding.code in PARTIAL_CAPABILITIES:
+            continue
         raise InputError(f"{script}: {finding.code} cannot be added: {finding.because}")
     if not change.changes:
         summary = f"{script} needs no patch, and no original is given (--original or --rev)"

@@ -24,10 +24,12 @@ from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge
 from .evidence import Evidence, Row, RunTrace
 from .isolation_choice import choose_isolation
 from .matrix import plan_splits
+from .output_files import list_files
 from .request import VerifyRequest
 from .runner import RunSpec, Say, VerifyRunner
 from .scripts import ScriptsUnderTest, check_flags, prepare_scripts
 from .traced_run import StartRun, run_traced
+from .wording import first_few
 
 DETERMINISTIC = ("--no-dropout", "--seed-examples")
 """The tracer's options without which the draws of runs depend on how a batch is split."""
@@ -128,6 +130,11 @@ def verify(
             request.isolation, request.script, request.arguments, runs_folder
         )
         say(isolation.summary)
+        if flags.output is None and isolation.mode == "none":
+            raise InputError(
+                f"{request.script}: its arguments name no output folder, so in place its runs "
+                "would overwrite each other's files and yours: leave --in-place out"
+            )
         runner = VerifyRunner(
             folder=runs_folder,
             isolation=isolation,
@@ -146,7 +153,10 @@ def verify(
             python=request.python,
         )
         try:
-            return _verdict(_collect_evidence(runner, request), scripts, runner.notes)
+            evidence = _collect_evidence(runner, request)
+            if flags.output is None:
+                runner.notes.append(_what_was_compared(evidence, isolation.current))
+            return _verdict(evidence, scripts, runner.notes)
         finally:
             isolation.clean()
 
@@ -272,6 +282,8 @@ def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace
     rescored: dict[str, RunTrace] = {}
     if evidence.evaluations_cut_short or runner.exact or "--do_train" not in runner.arguments:
         return rescored
+    if runner.flags.output is None:
+        return rescored
     for run, _ in pairs_to_compare(evidence):
         reference = evidence.reference_of(run)
         ended_well = run.ended_well and reference.ended_well
@@ -287,6 +299,16 @@ def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace
                 )
             )
     return rescored
+
+
+def _what_was_compared(evidence: Evidence, folder: Path) -> str:
+    """A sentence on the files that stand for the output of a script without an option for it."""
+    names = sorted({name for run in evidence.groups for name in list_files(run.output)})
+    what = first_few(names) if names else "no file"
+    return (
+        "no argument names an output folder: each run had a working folder of its own, and what "
+        f"it wrote there is compared ({what}, in {folder})"
+    )
 
 
 def _roles(script: Path) -> dict[str, Any]:
