@@ -225,8 +225,25 @@ for step, x in enumerate(loader):
     if (step + 1) % 4 == 0:
         {}.step()
 """
+ABOVE = """\
+import argparse
+from torch.utils.data import DataLoader
+
+{}def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int)
+{}    args = parser.parse_args()
+    for x in DataLoader(data, batch_size={}):
+        model(x).backward()
+
+main()
+"""
 WAITS = 'parser.add_argument("--gradient_accumulation_steps", type=int, default=4)\n'
 PLACES |= {
+    "a name above a parser in a function": (
+        ABOVE.format("SIZE = 64\n\n\n", "", "SIZE"),
+        ABOVE.format("\n", f"    {OPTION}", "args.batch_size"),
+    ),
     "an accumulation in its two places": (
         PARSED.format("") + STEPS.format("optimizer"),
         PARSED.format(WAITS)
@@ -269,9 +286,23 @@ REASONS = {
         PARSED.format("") + LOOP.format(epochs="n", batch="64") + "        seen += 64\n",
         STAYS + "whether this 64 is the same thing cannot be told",
     ),
-    "a number above the parsing": (
-        f"size = 64\n{PARSED.format('')}" + LOOP.format(epochs="n", batch="size"),
+    "a number above the parsing, read in a function that has no arguments": (
+        "size = 64\n"
+        + ABOVE.format(
+            "def loader():\n    return DataLoader(data, batch_size=size)\n\n", "", "1"
+        ).replace("DataLoader(data, batch_size=1)", "loader()"),
         STAYS + "the parsed arguments do not reach this line",
+    ),
+    "a number above the parsing, told in an f-string": (
+        ABOVE.format("size = 64\n", "", "size").replace("model(x)", 'model(x, f"{size}")'),
+        STAYS + "size stands in an f-string",
+    ),
+    "a rate that the script changes itself": (
+        PARSED.format("")
+        + "optimizer = torch.optim.SGD(ps, lr=0.1)\nfor group in groups:\n"
+        + "    group['lr'] = 0.1 * 0.5 ** n\n"
+        + LOOP.format(epochs="n", batch="m"),
+        "the learning rate stays as it is: whether this 0.1 is the same thing cannot be told",
     ),
     "another command line": (
         "import click\n" + HEAD + LOOP.format(epochs="n", batch="64"),

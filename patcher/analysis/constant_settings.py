@@ -317,9 +317,11 @@ def _names_of(literal: Literal) -> Iterator[str]:
 def _in_a_loop(program: Program, one: ConstantSetting) -> tuple[Module, ast.expr] | None:
     """An equal number that stands by itself in a loop that trains, or makes a schedule."""
     value = one.literals[0].node.value
+    own = {literal.node for literal in one.literals}
+    if one.role == "learning_rate":
+        return _in_own_schedule(program, value, own)
     if type(value) is not int or value < SMALLEST:
         return None
-    own = {literal.node for literal in one.literals}
     for loop in program.train_loops:
         body = [*(loop.epochs or loop.steps).body]
         for node in within(body, ast.Constant):
@@ -332,4 +334,21 @@ def _in_a_loop(program: Program, one: ConstantSetting) -> tuple[Module, ast.expr
                     for each in argument_values(call):
                         if isinstance(each, ast.Constant) and each.value == value:
                             return module, each
+    return None
+
+
+def _in_own_schedule(
+    program: Program, value: object, own: set[ast.Constant]
+) -> tuple[Module, ast.expr] | None:
+    """An equal number in a function that sets ``group["lr"]`` itself."""
+    for module in program.modules:
+        for target in module.nodes(ast.Subscript):
+            key = target.slice
+            if not (isinstance(target.ctx, ast.Store) and isinstance(key, ast.Constant)):
+                continue
+            if key.value != "lr":
+                continue
+            for node in within(module.scope_statements(target), ast.Constant):
+                if node not in own and type(node.value) is float and node.value == value:
+                    return module, node
     return None

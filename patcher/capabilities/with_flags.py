@@ -23,10 +23,10 @@ from ..analysis.constant_settings import ConstantSetting, Literal, constant_sett
 from ..analysis.names import calls_at_import
 from ..analysis.program import Program
 from ..audit.o11_shared_modules_neutral import importers, used_names
-from ..editing.edits import Edit, Import, Insert, Rewrite
+from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding
 from ..source.module import Module
-from ..source.tree import is_inside, mentions, precedes
+from ..source.tree import FUNCTIONS, is_inside, mentions, parameters, precedes
 from .errors import CannotError
 from .flags import Flag, argument_sites, arguments_at, last_added_option
 
@@ -123,7 +123,10 @@ class CommandLine:
                 raise CannotError(literal.module, literal.node, "it stands in another module")
         if self.last_option is not None:
             for literal in one.literals:
-                args = self._arguments_at(literal)
+                if literal.name and not self._reach(literal, literal.node):
+                    yield from self._read_edits(literal, flag)
+                    continue
+                args = self._arguments_at(literal, literal.node)
                 yield Rewrite(literal.node, f"{args}.{flag.name}")
             return
         self._check_new_parser(one.literals[0])
@@ -134,9 +137,38 @@ class CommandLine:
             self._check_place(literal)
             yield Rewrite(literal.node, f"args.{flag.name}")
 
-    def _arguments_at(self, literal: Literal) -> str:
-        """The expression for the arguments where the constant stands. Raises CannotError."""
-        module, node = literal.module, literal.node
+    def _read_edits(self, literal: Literal, flag: Flag) -> Iterator[Edit]:
+        """The edits that read an option for a name that is bound above the parsing."""
+        module, name = literal.module, literal.name
+        if module.single_assignment(None, name) is not literal.node:
+            raise CannotError(module, literal.node, f"{name} is bound along with something else")
+        own = {str(each.source.path.resolve()) for each in self.program.modules}
+        others = [*self.program.modules[1:], *importers(module, own)]
+        for other in others:
+            if name in used_names(other, module):
+                where = other.source.path.name
+                raise CannotError(module, literal.node, f"{where} imports {name}, too")
+        for use in module.nodes(ast.Name):
+            above = module.ancestors(use)
+            functions = [up for up in above if isinstance(up, FUNCTIONS)]
+            local = any((up, name) in module.stores or name in parameters(up) for up in functions)
+            if use.id != name or not isinstance(use.ctx, ast.Load) or local:
+                continue
+            if any(isinstance(up, ast.JoinedStr) for up in above):
+                raise CannotError(module, use, f"{name} stands in an f-string")
+            yield Rewrite(use, f"{self._arguments_at(literal, use)}.{flag.name}")
+        yield Replace(module.statement(literal.node), "")
+
+    def _reach(self, literal: Literal, node: ast.expr) -> bool:
+        """Whether the parsed arguments reach an expression."""
+        try:
+            return bool(self._arguments_at(literal, node))
+        except CannotError:
+            return False
+
+    def _arguments_at(self, literal: Literal, node: ast.expr) -> str:
+        """The expression for the arguments at an expression. Raises CannotError."""
+        module = literal.module
         args = arguments_at(self.program, module, node)
         function = module.function(node)
         if args and not _is_in_signature(module, node):
@@ -181,7 +213,7 @@ class CommandLine:
         """Raise CannotError where a constant is read before the guard binds it again."""
         module, name = literal.module, literal.name
         if not name or module.single_assignment(None, name) is not literal.node:
-            raise CannotError(module, literal.node, "it is read before arguments can be parsed")
+            raise CannotError(module, literal.node, "its statement binds other things, too")
         assert self.guard is not None
         names = {
             module.last_name(call.func)
