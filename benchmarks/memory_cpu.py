@@ -69,7 +69,11 @@ GPT = {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions"
 
 
 def configured(
-    sizes: dict[str, Any], model_class: str, head: str = "own", optimizer: str = "adamw"
+    sizes: dict[str, Any],
+    model_class: str,
+    head: str = "own",
+    optimizer: str = "adamw",
+    sequences: int = 1,
 ) -> TrainingStep:
     """A step of the small network of a config.json."""
     numbers = dict.fromkeys(("vocabulary", "hidden", "layers", "heads", "intermediate"), 0)
@@ -82,6 +86,7 @@ def configured(
         config=json.dumps(sizes),
         model_class=model_class,
         optimizer=optimizer,
+        sequences=sequences,
     )
     return TrainingStep(small, 96, capability=None)
 
@@ -106,6 +111,7 @@ CASES = {
     "evaluation": replace(ROBERTA, training=False),
     "config: BERT, classes": configured(BERT, "BertForSequenceClassification"),
     "config: BERT, a head for tokens": configured(BERT, "BertModel", "tokens"),
+    "config: BERT, pairs": configured(BERT, "BertModel", "classification", sequences=2),
     "config: BERT, spans": configured(BERT, "AutoModelForQuestionAnswering"),
     "config: RoBERTa, masked tokens": configured(
         {**SIZES, "model_type": "roberta"}, "RobertaForMaskedLM"

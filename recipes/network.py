@@ -50,7 +50,7 @@ class Network:
     that the script always computes in. `checkpointing` and `lora` name the flags for these, or
     are true and the LoRA rank where the script always uses them. `projection` is the width of a
     projection. With a `config` the sizes are those in it, and `layers` is 0 unless fewer layers
-    need nothing but a smaller number there.
+    need nothing but a smaller number there; an example is one row of `sequences` of that length.
     """
 
     architecture: str
@@ -71,6 +71,7 @@ class Network:
     config: str = ""
     model_class: str = ""
     optimizer: str = "adamw"
+    sequences: int = 1
 
 
 def figure_value(figure: Figure, arguments: Mapping[str, Any]) -> int:

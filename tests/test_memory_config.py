@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from command_line import run
 from ddpfix.launchers.script.model_folder import find_config
+from ddpfix.recipes.load import load
 
 SCRIPT = """
 import argparse
@@ -109,6 +111,40 @@ def test_weights_and_moments_are_those_of_the_config(model_class: str, here: Pat
     assert (
         f"memory rests on model/config.json: {model_class}, 32 tokens, adamw" in told.splitlines()
     )
+
+
+ROBERTA = {
+    "model_type": "roberta",
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+}
+GPT2 = {"model_type": "gpt2", "n_inner": 3072, "layer_norm_epsilon": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sizes"),
+    [("codebert-bigclonebench", ROBERTA), ("codegpt-bigclonebench", GPT2)],
+)
+def test_a_config_predicts_what_the_recipe_of_its_script_does(
+    recipe: str, sizes: dict[str, Any], here: Path
+) -> None:
+    (here / "model").mkdir()
+    found = load(recipe)
+    assert found.model is not None
+    same = {**sizes, "vocab_size": found.model.vocabulary}
+    (here / "model" / "config.json").write_text(json.dumps(same))
+    script = ROOT / "fixtures" / "bigclonebench" / "run.py"
+    flag = found.flags.train_batch
+    common = ("plan", "--json", "--gpus", "1x H200", "--per-device", 4, "--global-batch", 8)
+    by_recipe = run(*common, "--recipe", recipe, "--script", script)
+    assert by_recipe.exit_code == 0, by_recipe.output
+    words = ("--model_type", sizes["model_type"], "--model_name_or_path", "model", flag, "8")
+    length = ("--block_size", str(found.arguments["--block_size"]))
+    by_config = run(*common, script, "--", *words, *length, "--output_dir", "out")
+    assert by_config.exit_code == 0, by_config.output
+    one, other = (json.loads(each.stdout)["memory"]["peak"] for each in (by_recipe, by_config))
+    for part in ("total", "parameters", "optimizer", "activations"):
+        assert other[part] == pytest.approx(one[part], rel=0.05)
 
 
 def test_the_length_and_the_batch_of_the_command_count(here: Path) -> None:

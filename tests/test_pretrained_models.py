@@ -160,6 +160,24 @@ def test_the_model_is_what_an_option_leads_to(
     assert model.optimizer == "adamw"
 
 
+@pytest.mark.parametrize(
+    ("grouped", "layers", "expected"),
+    [
+        ("x = states[:, 0]\nreturn self.out(x[0::2] - x[1::2])", "", ("classification", 2)),
+        ("return self.out(states[:, 0].reshape(-1, 27))", "args.n * 3, 2", ("classification", 3)),
+        ("return states[:, 0].reshape(-1, 4, 9).prod(1).sum()", "none", ("none", 4)),
+    ],
+)
+def test_the_sequences_of_an_example_are_told_by_how_they_meet_again(
+    grouped: str, layers: str, expected: tuple[str, int], tmp_path: Path
+) -> None:
+    layer = "pass" if layers == "none" else f"self.out = nn.Linear({layers or '9, 2'})"
+    forward = f"ids = ids.view(-1, args.length)\n{ENCODE}\n{grouped}"
+    model = found(tmp_path, around(forward, layer), PASSED)
+    assert isinstance(model, PretrainedModel), model
+    assert (model.head, model.sequences) == expected
+
+
 def test_an_option_chooses_the_row_of_a_table(tmp_path: Path) -> None:
     model = found(tmp_path, *KNOWN["a row of a table"][:2], kind="roberta")
     assert isinstance(model, PretrainedModel)
@@ -191,11 +209,28 @@ UNKNOWN = {
         "make different models",
     ),
     "several sequences an example": (
-        around(f"ids = ids.view(-1, 64)\n{ENCODE}\nreturn self.out(states)"),
+        around(f"ids = ids.view(-1, 64)\n{ENCODE}\nreturn self.out(states[:, 0])"),
+        PASSED,
+        STEP,
+        ADAMW,
+        "Around reads several sequences of an example, it is not known how many",
+    ),
+    "sequences of several inputs": (
+        around(f"ids = torch.cat([ids, others])\n{ENCODE}\nreturn self.out(states[:, 0])"),
         PASSED,
         STEP,
         ADAMW,
         "Around.forward changes ids before its encoder gets it",
+    ),
+    "groups of several sizes": (
+        around(
+            f"ids = ids.view(-1, 64)\n{ENCODE}\nx = states[:, 0]\n"
+            "return self.out(x[0::2] - x[1::3])"
+        ),
+        PASSED,
+        STEP,
+        ADAMW,
+        "Around reads several sequences of an example, it is not known how many",
     ),
     "two passes in a forward": (
         around(f"{ENCODE}\nmore = self.encoder(others)[0]\nreturn self.out(states + more)"),

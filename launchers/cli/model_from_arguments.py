@@ -67,9 +67,11 @@ def model_from_arguments(
         config=json.dumps(sizes, sort_keys=True),
         model_class=found.model_class,
         optimizer=found.optimizer,
+        sequences=found.sequences,
     )
     behind = {"own": "", "none": ""}.get(found.head, f" with a head for {found.head}")
-    words = f"{path}: {found.model_class}{behind}, {length} tokens, {found.optimizer}"
+    times = f"{found.sequences} x " if found.sequences > 1 else ""
+    words = f"{path}: {found.model_class}{behind}, {times}{length} tokens, {found.optimizer}"
     return ModelFromArguments(network, words)
 
 

@@ -30,18 +30,24 @@ Prepare = Callable[[PreTrainedModel, TrainingStep], PreTrainedModel]
 class Headed(nn.Module):
     """A model of transformers with the head of a script's own class."""
 
-    def __init__(self, model: PreTrainedModel, head: str) -> None:
+    def __init__(self, model: PreTrainedModel, step: TrainingStep) -> None:
         super().__init__()
-        self.model, self.head = model, head
+        head, sequences = step.network.head, step.network.sequences
+        self.model, self.head, self.sequences = model, head, sequences
+        self.length = step.length
         self.padding = getattr(model.config, "pad_token_id", None) or PADDING
         width = _width(model.config)
         self.dropout = nn.Dropout(0.1)
         if head == "language":
             self.out = nn.Linear(width, model.config.vocab_size, bias=False)
+        elif sequences > 1:
+            self.dense = nn.Linear(sequences * width, width)
+            self.out = nn.Linear(width, getattr(model.config, "num_labels", 0) or CLASSES)
         elif head in ("classification", "tokens"):
             self.out = nn.Linear(width, getattr(model.config, "num_labels", 0) or CLASSES)
 
     def forward(self, ids: Tensor, *labels: Tensor) -> Tensor:
+        ids = ids.view(-1, self.length)
         mask = ids.ne(self.padding)
         if self.head == "own":
             names = label_names(type(self.model).__name__)
@@ -54,6 +60,9 @@ class Headed(nn.Module):
             return mean
         if self.head == "classification":
             states = states[:, 0]
+            if self.sequences > 1:
+                groups = states.reshape(-1, self.sequences * states.size(-1))
+                states = torch.tanh(self.dense(self.dropout(groups)))
         scores = self.out(self.dropout(states).to(self.out.weight.dtype))
         return F.cross_entropy(scores.flatten(0, -2), labels[0].flatten())
 
@@ -81,7 +90,7 @@ def with_head(step: TrainingStep, prepare: Prepare) -> nn.Module:
         model = make(config, attn_implementation="eager")
     if network.head == "own":
         label_names(type(model).__name__)
-    return Headed(prepare(model, step), network.head)
+    return Headed(prepare(model, step), step)
 
 
 def config_of(text: str, model_class: str) -> Any:

@@ -193,7 +193,8 @@ def make_batch(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
         case "anchor":
             return one, one.clone()
         case _ if step.network.config:
-            return one, *make_labels(step, batch)
+            ids = torch.zeros(batch, length * step.network.sequences, dtype=torch.long)
+            return ids, *make_labels(step, batch)
         case _:
             return one, labels
 

@@ -13,6 +13,7 @@ from ...record import record
 from ..source.module import Module
 from ..source.tree import argument, everywhere, parameters, within
 from .program import Program
+from .sequence_groups import group_sizes, reshaped_parameters
 
 SMALL_MODULES = frozenset(
     [
@@ -30,12 +31,13 @@ MOST_CLASSES = 8  # local classes within each other
 class Surroundings:
     """What is put behind an encoder: a head, and the encoder's class; or why it is not known.
 
-    A head is one of `recipes.network.GENERIC_HEADS`.
+    A head is one of `recipes.network.GENERIC_HEADS`. `sequences` are those of one example.
     """
 
     head: str = ""
     encoder: str = ""
     because: str = ""
+    sequences: int = 1
 
 
 def read_encoder(program: Program, module: Module, owner: ast.ClassDef) -> Surroundings:
@@ -62,9 +64,12 @@ def surroundings(
     strange = next(_unknown_modules(program, module, owner, attribute), "")
     if strange:
         return Surroundings(because=f"{owner.name} has a {strange}, whose size is not known")
-    because = _unlike_one_pass(module, forward, attribute)
+    reshaped = reshaped_parameters(module, forward)
+    because = _unlike_one_pass(module, forward, attribute, reshaped)
     if because:
         return Surroundings(because=f"{owner.name}.forward {because}")
+    if reshaped:
+        return _grouped(program, module, owner, encoder)
     if has_own_head(encoder):
         return Surroundings("own", encoder)
     widths = [
@@ -82,7 +87,7 @@ def surroundings(
         return Surroundings("none", encoder)
     if any("vocab" in width for width in widths):
         return Surroundings("language", encoder)
-    return Surroundings("classification" if _pools(module, forward) else "tokens", encoder)
+    return Surroundings("classification" if _pools(owner) else "tokens", encoder)
 
 
 def has_own_head(class_name: str) -> bool:
@@ -166,7 +171,35 @@ def _unknown_modules(
             yield name
 
 
-def _unlike_one_pass(module: Module, forward: ast.FunctionDef, attribute: str) -> str:
+def _grouped(program: Program, module: Module, owner: ast.ClassDef, encoder: str) -> Surroundings:
+    """What a class puts behind its encoder that reads each example as a number of sequences.
+
+    The number is told by how their vectors are brought together again, which is always alike.
+    """
+    classes = [owner]
+    for call in everywhere(owner, ast.Call):
+        found = program.resolve(module, call.func)
+        if found is not None and isinstance(found[1], ast.ClassDef):
+            classes.append(found[1])
+    sizes = {size for each in classes for size in group_sizes(each)}
+    if len(sizes) != 1 or has_own_head(encoder):
+        return Surroundings(
+            because=f"{owner.name} reads several sequences of an example, it is not known how many"
+        )
+    linear = any(
+        where.last_name(call.func) == "Linear"
+        for where, call in _constructed(program, module, owner)
+    )
+    if linear and not any(map(_pools, classes)):
+        return Surroundings(
+            because=f"{owner.name} has a head that is not known for several sequences"
+        )
+    return Surroundings("classification" if linear else "none", encoder, sequences=sizes.pop())
+
+
+def _unlike_one_pass(
+    module: Module, forward: ast.FunctionDef, attribute: str, reshaped: frozenset[str]
+) -> str:
     """What tells a forward from one pass of its encoder over one of its parameters; "" if none."""
     own = {
         call
@@ -187,16 +220,16 @@ def _unlike_one_pass(module: Module, forward: ast.FunctionDef, attribute: str) -
             continue  # all that it gets goes to the encoder
         if not isinstance(given, ast.Name) or given.id not in names:
             return "makes its encoder's input from other values"
-        if (forward, given.id) in module.stores:
+        if (forward, given.id) in module.stores and given.id not in reshaped:
             return f"changes {given.id} before its encoder gets it"
         if any(keyword.arg == "inputs_embeds" for keyword in call.keywords):
             return "gives its encoder vectors of its own"
     return ""
 
 
-def _pools(module: Module, forward: ast.FunctionDef) -> bool:
-    """Whether a forward uses one vector of a sequence: its first state, or the pooled one."""
-    for node in everywhere(forward, ast.Subscript):
+def _pools(owner: ast.ClassDef) -> bool:
+    """Whether a class uses one vector of a sequence: its first state, or the pooled one."""
+    for node in everywhere(owner, ast.Subscript):
         index = node.slice
         if isinstance(index, ast.Tuple) and len(index.elts) > 1:
             second = index.elts[1]
@@ -204,4 +237,4 @@ def _pools(module: Module, forward: ast.FunctionDef) -> bool:
                 return True
         if isinstance(index, ast.Constant) and index.value == 1:
             return True
-    return any(node.attr in FIRST_STATE for node in everywhere(forward, ast.Attribute))
+    return any(node.attr in FIRST_STATE for node in everywhere(owner, ast.Attribute))

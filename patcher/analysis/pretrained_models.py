@@ -29,8 +29,8 @@ class PretrainedModel:
     `value` is that folder or name and `flag` the option that gives it, "" where it stands in the
     script. `config` is the same for its configuration, where another option names that.
     `model_class` is a class of transformers; `head` is what the script puts behind it
-    (`recipes.network.GENERIC_HEADS`), and `optimizer` what it trains it with. `path` and `line`
-    are where it is made.
+    (`recipes.network.GENERIC_HEADS`), `sequences` how many it reads of one example, and `optimizer`
+    what it trains it with. `path` and `line` are where it is made.
     """
 
     value: str
@@ -41,6 +41,7 @@ class PretrainedModel:
     optimizer: str
     path: str
     line: int
+    sequences: int = 1
 
 
 @record
@@ -104,6 +105,7 @@ def pretrained_model(
         optimizer=optimizer,
         path=made.module.source.name,
         line=made.call.lineno,
+        sequences=around.sequences,
     )
 
 
