@@ -528,6 +528,25 @@ def test_a_slow_rank_that_waits_alone_is_reported_where_it_stands(tmp_path: Path
     assert "rank 0 hangs in wait run.py:5" in done.stderr
 
 
+def test_a_deep_stack_is_reported_from_its_inner_end(tmp_path: Path) -> None:
+    text = "import time\ndef deep(n):\n    return deep(n - 1) if n else time.sleep(100)\ndeep(99)\n"
+    _, found = traced(tmp_path, text, "--phase-timeout", "1")
+    assert found.hang is not None
+    stack = found.hang.stacks["MainThread"]
+    assert len(stack) == 60
+    assert all("deep" in frame for frame in stack)
+
+
+def test_a_rank_that_hangs_does_not_wait_for_the_report_of_one_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    run = [sys.executable, "-m", TRACER, "--out", "trace", "--phase-timeout", "1"]
+    name = script(tmp_path, "import time\ntime.sleep(100)\n")
+    done = execute(["env", "RANK=0", "WORLD_SIZE=2", *run, name], tmp_path)
+    assert done.returncode == 75
+    assert "rank 0 hangs in run.py:2" in done.stderr
+
+
 def test_training_stops_after_the_steps_asked_for_and_the_rest_still_runs(tmp_path: Path) -> None:
     done, found = traced(tmp_path, TRAIN, "--max-steps", "2", "--max-eval-batches", "1")
     assert done.returncode == 0, done.stderr
