@@ -44,6 +44,21 @@ FIX = [
         +        parameter.requires_grad_(False)
              pass
         """),
+    ("a loop over a name for parameters", script(
+        "parts = list(model.encoder.parameters())\n    for p in parts: p.requires_grad = False",
+        inside="switch(model.module.encoder.parameters())", options=LOOKS)
+        + "def switch(some):\n    for p in some: p.requires_grad = True\n",
+        """
+        @@ -4,3 +4,8 @@
+             for p in parts: p.requires_grad = False
+        +    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
+             model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        +    for parameter in frozen:
+        +        parameter.requires_grad_(False)
+             pass
+        """),
     ("a part of the model at once", script("model.encoder.requires_grad_(False)",
         inside="model.module.encoder.requires_grad_()", options=LOOKS), """
         @@ -3,3 +3,8 @@

@@ -23,11 +23,20 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
+from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import argument, everywhere, keyword, last_argument, mentions, within
+from ..source.tree import (
+    argument,
+    everywhere,
+    keyword,
+    last_argument,
+    mentions,
+    parameters,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 
@@ -92,11 +101,12 @@ def freeze_switches(program: Program) -> Iterator[FreezeSwitch]:
     for module in program.modules:
         for node in module.attributes("requires_grad"):
             stmt = module.parents[node]
-            if isinstance(stmt, ast.Assign) and is_model_part(module, node.value):
+            if isinstance(stmt, ast.Assign) and is_model_part(program, module, node.value):
                 yield FreezeSwitch(module, stmt, constant_bool(stmt.value))
         for call in module.calls_to("requires_grad_"):
             stmt = module.statement(call)
-            if isinstance(call.func, ast.Attribute) and is_model_part(module, call.func.value):
+            whose = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if whose is not None and is_model_part(program, module, whose):
                 block = module.parents[stmt]
                 if not (isinstance(block, ast.For) and is_next_to_wrap(module, block)):
                     value = argument(call, 0, "requires_grad")
@@ -109,7 +119,7 @@ def constant_bool(value: ast.expr) -> bool | None:
     return value.value is True if isinstance(value, ast.Constant) else None
 
 
-def is_model_part(module: Module, node: ast.expr) -> bool:
+def is_model_part(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether ``node`` is a part of a model or a parameter, and no other tensor."""
     if isinstance(node, ast.Subscript):  # encoder.layers[3]
         return isinstance(node.value, ast.Attribute)
@@ -117,10 +127,27 @@ def is_model_part(module: Module, node: ast.expr) -> bool:
         return node.attr not in ("data", "grad")
     return isinstance(node, ast.Name) and any(
         isinstance(up, ast.For)
-        and any(mentions(up.iter, name) for name in ("parameters", "named_parameters"))
         and any(name.id == node.id for name in everywhere(up.target, ast.Name))
+        and goes_over_parameters(program, module, up.iter, up)
         for up in module.ancestors(node)
     )
+
+
+def goes_over_parameters(
+    program: Program, module: Module, node: ast.expr, at: ast.AST, depth: int = 0
+) -> bool:
+    """Whether an expression is made of a model's parameters, also by way of names."""
+    if any(mentions(node, name) for name in ("parameters", "named_parameters")):
+        return True
+    if not isinstance(node, ast.Name) or depth > MAX_CALL_DEPTH:
+        return False
+    values = [(module, value) for value in module.alternatives(node, at)]
+    function = module.function(at)
+    if function is not None and node.id in parameters(function):
+        for where, call in program.callers(function):
+            value = argument_for_parameter(module, function, call, node.id)
+            values += [] if value is None else [(where, value)]
+    return any(goes_over_parameters(program, *found, found[1], depth + 1) for found in values)
 
 
 def training_loops(program: Program) -> set[ast.AST]:
