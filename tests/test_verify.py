@@ -563,3 +563,28 @@ def test_a_script_that_starts_in_a_group_only_is_alone_in_a_group_of_one(
         f"{name}: makes a process group in any case; ran in a group of one"
         for name in ("original", "patched")
     ]
+
+
+RAW = {
+    "the same but for float32": ("[0.12345678, 1e-7, -3.5]", "[0.12345712, 1e-7, -3.5]", True),
+    "an exponent": ("2.4560001e-05 x", "2.4569999e-05 x", True),
+    "another sign, near zero": ("0.0000001", "-0.0000002", True),
+    "another number": ("[0.12345678]", "[0.12355678]", False),
+    "rounded by the script": ("loss 0.123", "loss 0.124", False),
+    "a whole number": ("label 1 0.12345678", "label 2 0.12345678", False),
+    "other lines": ("0.12345678", "0.12345678 0.12345678", False),
+    "another order": ("0.12345678 0.98765432", "0.98765432 0.12345678", False),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_raw_floats_may_differ_in_their_last_digits_and_nothing_else(
+    name: str, tmp_path: Path
+) -> None:
+    one, other, same = RAW[name]
+    for folder, text in (("a", one), ("b", other)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "predictions.json").write_text(text)
+    folders = tmp_path / "a", tmp_path / "b"
+    assert (different_files(*folders, text_only=True) == []) is same
+    assert different_files(*folders, text_only=False) == ["predictions.json"]

@@ -9,8 +9,12 @@ from pathlib import Path
 
 ROUNDING_TOLERANCE = 1.01e-4
 """Difference allowed between losses logged with four decimals: one unit in the last."""
+FLOAT32_TOLERANCE = 1e-5, 1e-6
+"""Relative and absolute difference allowed between raw floats: kernels sum in another order."""
 _SCORES = re.compile(r"result|score|metric", re.IGNORECASE)
 _DECIMAL = re.compile(r"\d+\.\d+")
+_FLOAT = re.compile(r"-?\d+\.\d+(?:[eE][-+]?\d+)?")
+_RAW_DIGITS = 6  # of a number that nobody has rounded, after the point
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _LOG = re.compile(r"\.log$|log|config|args|events\.out\.", re.IGNORECASE)
 
@@ -19,8 +23,8 @@ def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
     """Files that are in only one of two folders, or differ in more than dates and times.
 
     ``text_only`` compares predictions: no binary files, logs or settings; scores in a file name or
-    in a file of scores may then differ by rounding. TensorBoard event files are left out, as host,
-    time and process are in their names and contents.
+    in a file of scores may then differ by rounding, raw floats by float32's. TensorBoard event
+    files are left out, as host, time and process are in their names and contents.
     """
     list_names = list_text_files if text_only else list_files
     names, other_names = set(list_names(first)), set(list_names(second))
@@ -33,15 +37,40 @@ def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:
     return sorted(
         name
         for name, other in pairs.items()
-        if not _is_same(first / name, second / other, rounded=text_only)
+        if not is_same_file(first / name, second / other, rounded=text_only)
     )
 
 
-def _is_same(path: Path, other: Path, *, rounded: bool) -> bool:
+def is_same_file(path: Path, other: Path, *, rounded: bool) -> bool:
+    """Whether two files hold the same, ``rounded`` numbers apart; so do two that are not there."""
     data, other_data = comparable_content(path), comparable_content(other)
-    if data is None or other_data is None or not (rounded and _SCORES.search(path.name)):
+    if data is None or other_data is None or not rounded or data == other_data:
         return data == other_data
-    return _is_rounded(data.decode(), other_data.decode("utf-8", "replace"))
+    text, other_text = data.decode(), other_data.decode("utf-8", "replace")
+    if _SCORES.search(path.name) and _is_rounded(text, other_text):
+        return True
+    return _is_same_but_for_raw_floats(text, other_text)
+
+
+def _is_same_but_for_raw_floats(text: str, other: str) -> bool:
+    """Whether two texts differ only in the last digits of floats that were written as they are."""
+    if _FLOAT.sub("", text) != _FLOAT.sub("", other):
+        return False
+    relative, absolute = FLOAT32_TOLERANCE
+    return all(
+        a == b
+        or (
+            min(map(_digits, (a, b))) >= _RAW_DIGITS
+            and math.isclose(float(a), float(b), rel_tol=relative, abs_tol=absolute)
+        )
+        for a, b in zip(_FLOAT.findall(text), _FLOAT.findall(other), strict=True)
+    )
+
+
+def _digits(number: str) -> int:
+    """How many digits a number has behind its point, an exponent counted."""
+    fraction, _, exponent = number.lower().partition(".")[2].partition("e")
+    return len(fraction) - int(exponent or 0)
 
 
 def _is_rounded(text: str, other: str) -> bool:
