@@ -494,3 +494,23 @@ def test_an_evaluation_of_fewer_examples_than_ranks(tmp_path: Path, forge: Forge
     assert shares[0] == [0, 0], "the rank that logs had to have no share"
     row = verdict.row("C4")
     assert row.status == "holds", row.evidence
+
+
+SEEDS = "    set_seed(args.seed)\n"
+
+
+@pytest.mark.parametrize("seeds", [True, False])
+def test_a_script_without_a_seed_is_compared_with_the_same_start(
+    tmp_path: Path, forge: Forge, seeds: bool
+) -> None:
+    script, arguments = write(tmp_path)
+    if not seeds:
+        text = script.read_text()
+        assert text.count(SEEDS) == 2
+        script.write_text(text.replace(SEEDS, ""))
+    request = VerifyRequest(script, arguments, world_sizes=(1, 2), accumulations=(1,))
+    verdict = verify(request, start=forge.trace)
+    row = verdict.row("C3")
+    assert row.status == "holds", row.evidence
+    note = "the script sets no seed: the runs in groups began with seed 0"
+    assert (note in verdict.notes) is not seeds

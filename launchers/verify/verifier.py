@@ -16,6 +16,7 @@ from ...errors import InputError
 from ...patcher.api import flag_roles, read_program
 from ..gpus.nvml import inventory
 from ..script.flags import find_script_flags, remove_flag
+from ..trace.events import Seed
 from . import naive
 from . import trace_compare as compare
 from .check_evaluation import score_difference
@@ -175,6 +176,9 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
             "nothing to judge: the script fails in one process, patched as well "
             f"({alone.failure_reason}); original: {no_original}"
         )
+    if runner.seed is None and alone.ended_well and not _seeds_torch(alone):
+        runner.notes.append("the script sets no seed: the runs in groups began with seed 0")
+        runner = attrs.evolve(runner, seed=0)
     untouched = None
     if runner.exact:
         if original is None or runner.scripts.original is None:
@@ -201,6 +205,11 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
         rescored_runs=_score_again(runner, evidence),
         rounding_controls=_rounding_controls(runner, evidence, naive_shim),
     )
+
+
+def _seeds_torch(run: RunTrace) -> bool:
+    """Whether a script seeds torch, without which no two of its runs can be compared."""
+    return any(event.generator == "torch" for event in run.ranks[0].events_of(Seed))
 
 
 def _run_groups(
