@@ -13,6 +13,9 @@ from ddpfix.launchers.gpus.simulated import simulate_inventory
 from ddpfix.launchers.planning.planner import PlanRequest, make_plan
 from ddpfix.launchers.planning.probed import ProbedBatch, line_through
 from ddpfix.launchers.planning.throughput import Throughput
+from ddpfix.launchers.planning.training_steps import Horizon, steps_per_epoch
+from ddpfix.launchers.running.run_record import RECORD
+from ddpfix.launchers.running.throughput_log import record_throughput
 from ddpfix.recipes.load import load
 from ddpfix.record import replace
 
@@ -118,6 +121,19 @@ def test_memory_at_a_third_batch_is_told_within_three_per_cent(model: str, here:
     assert {path.name for path in here.iterdir()} == {"train.py", "state"}
 
 
+CONSTANT = SCRIPT.replace("batch_size=args.batch_size", "batch_size=12")
+
+
+def test_a_batch_that_nobody_can_change_is_measured_alone(here: Path) -> None:
+    (here / "train.py").write_text(CONSTANT.replace("MODEL", MODELS["a recurrent network"]))
+    words = ("--cpu", "--processes", 1, "--json", "--probe", 2, "train.py")
+    done = run("plan", *words)
+    assert done.exit_code == 0, done.output
+    memory = json.loads(done.stdout)["memory"]["main_memory"]
+    assert memory["source"] == "--probe: real steps of 12 examples a process"
+    assert (memory["total"] > 0, memory["per_example"]) == (True, 0)
+
+
 TOO_LARGE = """
 class Model(nn.Module):
     def __init__(self, width):
@@ -166,7 +182,7 @@ def probed(folder: Path, cards: str, *batches: tuple[int, float]) -> tuple[PlanR
     gpus = simulate_inventory([cards]).gpus
     devices = Devices(len(gpus), gpus, "")
     found = tuple(ProbedBatch(batch, int(size * GIB), size) for batch, size in batches)
-    pace = Throughput("2026-01-01", len(gpus), 4, 2, 1.0, probed=found)
+    pace = Throughput("2026-01-01", len(gpus), *(batches[-1][0], 2, batches[-1][1]), probed=found)
     request.throughput_history(devices).store(pace, "fp32")
     return request, devices
 
@@ -192,6 +208,22 @@ def test_without_a_probe_the_plan_says_what_gives_it(here: Path) -> None:
         "it"
     )
     assert line in said.splitlines()
+
+
+def test_a_run_afterwards_keeps_the_probe_and_tells_the_time_anew(here: Path) -> None:
+    request, devices = probed(here, "2x T4", (1, 5.0), (2, 7.0))
+    plan = make_plan(request, devices)
+    horizon = Horizon(6400, 1.0, 100, 100, "")
+    plan = replace(plan, settings=replace(plan.settings, horizon=horizon))
+    folder = here / "ran"
+    folder.mkdir()
+    bars = {str(steps_per_epoch(horizon.examples, plan.plan)): [50, 400.0]}
+    (folder / RECORD).write_text(json.dumps({"attempts": [{"units": bars}]}))
+    record_throughput(request, devices, plan, folder)
+    after = make_plan(request, devices)
+    assert after.memory_fit == plan.memory_fit
+    assert after.estimate is not None
+    assert after.estimate.step == pytest.approx(8.0)
 
 
 def test_a_line_never_falls_and_meets_the_larger_batch() -> None:

@@ -64,10 +64,5 @@ def probed_curve(probed: Sequence[ProbedBatch], card: Gpu, world: int) -> Curve:
 
 def describe(probed: Sequence[ProbedBatch]) -> str:
     """The probe in words, to end a sentence with."""
-    return f"--probe: real steps of {batches_of(probed)}"
-
-
-def batches_of(probed: Sequence[ProbedBatch]) -> str:
-    """The batches of a probe in words."""
     sizes = sorted(one.per_device for one in probed)
-    return f"{' and '.join(map(str, sizes))} examples a process"
+    return f"--probe: real steps of {' and '.join(map(str, sizes))} examples a process"

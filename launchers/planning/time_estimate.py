@@ -8,7 +8,7 @@ from ...record import record
 from ..gpus.model import Gpu
 from .candidates import format_percent
 from .plan import Plan
-from .probed import batches_of, time_line
+from .probed import time_line
 from .roofline import StepTime
 from .throughput import Throughput
 from .training_steps import Horizon
@@ -84,10 +84,12 @@ def _step_seconds(
         return None
     if roofline is None or (pace is not None and pace.time is None):
         assert pace is not None
+        ratio = plan.accumulation / pace.accumulation
         if pace.probed:
-            seconds = time_line(pace.probed).at(plan.per_device) / pace.accumulation
-            return seconds * plan.accumulation, f"as measured with {batches_of(pace.probed)}"
-        ratio = plan.per_device * plan.accumulation / (pace.per_device * pace.accumulation)
+            line = time_line(pace.probed)
+            ratio *= line.at(plan.per_device) / line.at(pace.per_device)
+        else:
+            ratio *= plan.per_device / pace.per_device
         measured = f"{pace.per_device} x {pace.accumulation} examples a process"
         return pace.seconds * ratio, f"as measured with {measured}"
     seconds = roofline.seconds * (pace.time or 1.0 if pace else 1.0)

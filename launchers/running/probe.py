@@ -114,9 +114,12 @@ def probe_plan(
 
 
 def _is_predicted(asked: PlanRequest, first: FullPlan) -> bool:
-    """Whether the plan's memory is that of a model, rather than unknown or probed before."""
+    """Whether the plan's memory is that of a model, rather than unknown or probed before.
+
+    On the CPU none is predicted; a recipe's plan needs none there.
+    """
     if first.memory_fit is None:
-        return asked.recipe.model is not None and not first.why_unpredicted
+        return asked.recipe.model is not None and not (asked.is_command or first.why_unpredicted)
     return not first.memory_fit.candidate.peak.measured
 
 

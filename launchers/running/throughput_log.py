@@ -44,7 +44,7 @@ def record_throughput(asked: PlanRequest, devices: Devices, found: FullPlan, fol
         time=seconds / found.roofline.seconds if found.roofline else None,
     )
     if previous is not None:  # only a probe measures memory and power
-        pace = replace(pace, memory=previous.memory, power=previous.power)
+        pace = replace(pace, memory=previous.memory, power=previous.power, probed=previous.probed)
     asked.throughput_history(devices).store(pace, found.settings.precision.name)
 
 
