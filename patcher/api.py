@@ -1,6 +1,7 @@
 """The patcher's public interface, and the only one that the rest of ddpfix uses."""
 
-from .analysis.flag_roles import FlagRole, constant_batch, divides_batch, flag_roles
+from .analysis.constant_settings import constant_batch
+from .analysis.flag_roles import FlagRole, divides_batch, flag_roles
 from .analysis.joined_processes import joins_processes
 from .analysis.load import read_program
 from .analysis.pretrained_models import PretrainedModel, UnknownModel, pretrained_model

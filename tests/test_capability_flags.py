@@ -132,9 +132,17 @@ def test_without_options_it_computes_what_it_did_and_with_them_what_they_say() -
     assert seen("elsewhere")[:3] == (1, [32] * 8, 1e-7)
 
 
-@pytest.mark.parametrize("world", [1, 2, 4, 8])
-@pytest.mark.usefixtures("here")
-def test_then_launch_keeps_the_global_batch(world: int) -> None:
+@pytest.mark.parametrize(
+    ("world", "bound", "read"),
+    [
+        *((world, "BATCH_SIZE = 64", "BATCH_SIZE") for world in (1, 2, 4, 8)),
+        (4, "class Config:\n    size = 64", "Config.size"),
+        (4, "config = {'size': 64}", "config['size']"),
+    ],
+)
+def test_then_launch_keeps_the_global_batch(world: int, bound: str, read: str, here: Path) -> None:
+    text = BEFORE.replace("BATCH_SIZE = 64", bound).replace("=BATCH_SIZE", f"={read}")
+    (here / "train.py").write_text(text)
     cards = f"{world}x A100 80GB"
     before = run("launch", "--dry-run", "--gpus", cards, "train.py")
     assert "`ddpfix patch --with flags train.py` makes it an option" in before.stderr
@@ -238,8 +246,59 @@ from torch.utils.data import DataLoader
 
 main()
 """
+GUARDED = """\
+import torch
+from torch.utils.data import DataLoader
+{bound}
+
+def main():
+    for x in DataLoader(data, batch_size={read}):
+        model(x).backward()
+
+if __name__ == "__main__":
+{made}    main()
+"""
+OPTION_LINES = MADE.replace("\n", "\n    ").removesuffix("    ")
+OTHER_CLASS = """\
+class Other:
+    def __init__(self):
+        self.size = 32
+
+class Config:
+    size = 64"""
+TRAINER = """\
+class Trainer:
+    def __init__(self, data):
+        self.size = {}
+
+    def train(self):
+        for x in DataLoader(data, batch_size=self.size):
+            model(x).backward()
+
+Trainer(data).train()
+"""
 WAITS = 'parser.add_argument("--gradient_accumulation_steps", type=int, default=4)\n'
 PLACES |= {
+    f"{what} that the main guard binds again": (
+        GUARDED.format(bound=bound, read=read, made=""),
+        GUARDED.format(
+            bound=bound,
+            read=read,
+            made=f"    {OPTION_LINES}    {name} = args.batch_size\n",
+        ).replace("import torch\n", "import torch\nimport argparse\n", 1),
+    )
+    for what, bound, read, name in (
+        ("a name", "SIZE = 64", "SIZE", "SIZE"),
+        ("a class", "class Config:\n    size = 64", "Config.size", "Config.size"),
+        ("a class with other classes", OTHER_CLASS, "Config.size", "Config.size"),
+        ("a dict", "config = {'size': 64, 'n': 2}", "config['size']", 'config["size"]'),
+    )
+}
+PLACES |= {
+    "an attribute of an object": (
+        PARSED.format("") + TRAINER.format("64"),
+        PARSED.format(OPTION) + TRAINER.format("args.batch_size"),
+    ),
     "a name above a parser in a function": (
         ABOVE.format("SIZE = 64\n\n\n", "", "SIZE"),
         ABOVE.format("\n", f"    {OPTION}", "args.batch_size"),
@@ -296,6 +355,33 @@ REASONS = {
     "a number above the parsing, told in an f-string": (
         ABOVE.format("size = 64\n", "", "size").replace("model(x)", 'model(x, f"{size}")'),
         STAYS + "size stands in an f-string",
+    ),
+    "a class that is read at import": (
+        GUARDED.format(
+            bound="class Config:\n    size = 64\ntwice = Config.size * 2",
+            read="Config.size",
+            made="",
+        ),
+        STAYS + "Config.size is read before arguments can be parsed",
+    ),
+    "a dataclass, whose objects keep their defaults": (
+        GUARDED.format(
+            bound="@dataclass\nclass Config:\n    size: int = 64", read="Config().size", made=""
+        ),
+        STAYS + "`Config().size` is more than a constant",
+    ),
+    "a dict that is changed": (
+        GUARDED.format(
+            bound="config = {'size': 64}\nconfig.update(load())", read="config['size']", made=""
+        ),
+        STAYS + "`config['size']` is more than a constant",
+    ),
+    "an attribute that is set again": (
+        PARSED.format("")
+        + TRAINER.format("64").replace(
+            "def train(self):", "def train(self):\n        self.size = 8"
+        ),
+        STAYS + "`self.size` is more than a constant",
     ),
     "a rate that the script changes itself": (
         PARSED.format("")

@@ -17,11 +17,12 @@ from ..source.tree import (
     argument_values,
     assigned_pairs,
     bound_names,
-    everywhere,
+    mentions,
     parameters,
     same_code,
     within,
 )
+from .constant_members import member
 from .flag_roles import constants_in, options_in, role_places
 from .loaders import argument_for_parameter, default_value
 from .program import Program
@@ -64,6 +65,15 @@ class ConstantSetting:
 
 
 @record
+class ConstantBatch:
+    """A training batch that is a number in the script: no option reaches it."""
+
+    size: int
+    path: str
+    line: int
+
+
+@record
 class UnknownSetting:
     """A role that constants decide, without proof of which: the place, and why."""
 
@@ -93,6 +103,22 @@ def constant_settings(program: Program) -> list[ConstantSetting | UnknownSetting
         except _UnknownError as error:
             found.append(UnknownSetting(role, error.module, error.node, error.because))
     return [_unless_shared(program, one, found) for one in found]
+
+
+def constant_batch(program: Program) -> ConstantBatch | None:
+    """The number that is the training batch where no option reaches it; None for several."""
+    for one in constant_settings(program):
+        if isinstance(one, ConstantSetting) and one.role == "train_batch":
+            first = one.literals[0]
+            assert isinstance(first.node.value, int)
+            return ConstantBatch(first.node.value, first.module.source.name, first.node.lineno)
+    sizes = {
+        (size.value, module.source.name, size.lineno)
+        for module, expr in role_places(program).get("train_batch", ())
+        for size in constants_in(program, module, expr)
+        if type(size.value) is int
+    }
+    return ConstantBatch(*sizes.pop()) if len(sizes) == 1 else None
 
 
 def _places(program: Program, role: str) -> Iterator[tuple[Module, ast.expr]]:
@@ -208,6 +234,11 @@ def _trace(program: Program, module: Module, expr: ast.expr, depth: int) -> Iter
         yield Literal(module, expr)
         return
     text = module.text(expr)
+    found = member(program, module, expr) if depth < MOST_NAMES else None
+    if found is not None:
+        for one in _trace(program, found.module, found.value, depth + 1):
+            yield Literal(one.module, one.node, found.name if one.node is found.value else one.name)
+        return
     if not isinstance(expr, ast.Name) or depth > MOST_NAMES:
         raise _UnknownError(module, expr, f"`{text}` is more than a constant")
     function = module.function(expr)
@@ -292,7 +323,7 @@ def _in_a_model(program: Program, one: ConstantSetting) -> tuple[Module, ast.exp
                     _makes_a_model(program, literal.module, call)
                 ):
                     for value in argument_values(call):
-                        if any(each.id == name for each in everywhere(value, ast.Name)):
+                        if mentions(value, name):
                             return literal.module, call
     return None
 
@@ -310,6 +341,8 @@ def _names_of(literal: Literal) -> Iterator[str]:
     stmt = literal.module.statement(literal.node)
     if isinstance(stmt, ast.Assign):
         yield from (name for name, value in assigned_pairs(stmt) if value is literal.node)
+        if isinstance(stmt.value, ast.Dict):
+            yield literal.name.partition("[")[0]
     elif isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name):
         yield stmt.target.id
 

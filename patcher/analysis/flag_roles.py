@@ -15,6 +15,7 @@ from ...recipes.script_flags import Option
 from ...record import record
 from ..source.module import Module
 from ..source.tree import argument, below, everywhere, parameters, within
+from .constant_members import members
 from .loaders import Loader, argument_for_parameter, default_value, loader_from_call
 from .program import Program
 
@@ -71,15 +72,6 @@ class FlagRole:
         return next(long, self.spellings[0])
 
 
-@record
-class ConstantBatch:
-    """A training batch that is a number in the script: no option reaches it."""
-
-    size: int
-    path: str
-    line: int
-
-
 def flag_roles(program: Program) -> dict[str, FlagRole]:
     """The option of each role of `recipes.flag_names.ROLES`, where one can be told."""
     found: dict[str, FlagRole] = {}
@@ -100,17 +92,6 @@ def flag_roles(program: Program) -> dict[str, FlagRole]:
             path = program.script.source.name
             found[role] = FlagRole(role, named.spellings, named.default, path, 0)
     return found
-
-
-def constant_batch(program: Program) -> ConstantBatch | None:
-    """The number that is the training batch where no option reaches it; None for several."""
-    sizes = {
-        (size.value, module.source.name, size.lineno)
-        for module, expr in role_places(program).get("train_batch", ())
-        for size in constants_in(program, module, expr)
-        if type(size.value) is int
-    }
-    return ConstantBatch(*sizes.pop()) if len(sizes) == 1 else None
 
 
 def divides_batch(program: Program) -> bool:
@@ -297,7 +278,8 @@ def _reaching(program: Program, module: Module, expr: ast.expr) -> Iterator[ast.
 
 
 def _sources(program: Program, module: Module, node: ast.AST) -> Iterator[tuple[Module, ast.expr]]:
-    """The values that a name or an attribute may stand for."""
+    """The values that a name, an attribute or a dict's key may stand for."""
+    yield from members(program, module, node)
     if isinstance(node, ast.Attribute) and node.attr not in program.options:
         for each in program.modules:
             yield from ((each, value) for value in each.attribute_values.get(node.attr, ()))

@@ -140,6 +140,8 @@ class CommandLine:
     def _read_edits(self, literal: Literal, flag: Flag) -> Iterator[Edit]:
         """The edits that read an option for a name that is bound above the parsing."""
         module, name = literal.module, literal.name
+        if not name.isidentifier():
+            raise CannotError(module, literal.node, "the parsed arguments do not reach this line")
         if module.single_assignment(None, name) is not literal.node:
             raise CannotError(module, literal.node, f"{name} is bound along with something else")
         own = {str(each.source.path.resolve()) for each in self.program.modules}
@@ -212,7 +214,8 @@ class CommandLine:
     def _check_reads(self, literal: Literal) -> None:
         """Raise CannotError where a constant is read before the guard binds it again."""
         module, name = literal.module, literal.name
-        if not name or module.single_assignment(None, name) is not literal.node:
+        is_bound_alone = module.single_assignment(None, name) is literal.node
+        if not name or (name.isidentifier() and not is_bound_alone):
             raise CannotError(module, literal.node, "its statement binds other things, too")
         assert self.guard is not None
         names = {
@@ -221,8 +224,9 @@ class CommandLine:
             if not is_inside(call, self.guard)
         }
         at_import = reachable_functions(self.program, names) if names else set()
-        for use in module.nodes(ast.Name):
-            if use.id != name or not isinstance(use.ctx, ast.Load) or is_inside(use, self.guard):
+        spelling = name.partition("[")[0].rpartition(".")[2]  # of Config.x all x, of x["y"] all x
+        for use in module.occurrences(spelling):
+            if not isinstance(use.ctx, ast.Load) or is_inside(use, self.guard):
                 continue
             function = module.function(use)
             if function is None or _is_in_signature(module, use) or function in at_import:
