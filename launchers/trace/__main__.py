@@ -20,6 +20,7 @@ from .collectives import Collectives
 from .events import SCHEMA, Closed, Exit, ScriptException, Start
 from .example_draws import seed_examples
 from .files import FileAudit
+from .gradients import GradientObserver
 from .imports import AfterImport
 from .limits import Limits
 from .loaders import Loaders
@@ -109,6 +110,7 @@ class TracedProcess:
             checksum_every=options.checksum_every,
             keep_parameters=options.keep_parameters,
         )
+        self._gradients = GradientObserver(recorder)
         self._watchdog: HangReporter | None = None
         self._written: WrittenFiles | None = None
         if options.keep_written is not None:
@@ -133,7 +135,7 @@ class TracedProcess:
             legacy.install(after_import, self._sites)
         Seeds(self._recorder, self._sites).install(after_import)
         Metrics(self._recorder, self._sites).install()
-        for part in (self._collectives, self._loaders, self._training):
+        for part in (self._collectives, self._loaders, self._training, self._gradients):
             after_import.call("torch", part.install)
         after_import.call("torch._dynamo", self._collectives.hide)
         FileAudit(self._recorder, self._sites, self._written).install(after_import)
@@ -201,6 +203,7 @@ class TracedProcess:
             self._watchdog.hold()
         self._loaders.close()
         self._training.close()
+        self._gradients.close()
         failure = None
         if error is not None:
             own = self._user_part(error.__traceback__)

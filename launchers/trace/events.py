@@ -312,6 +312,22 @@ class Collective(Event):
 
 
 @keyword_dataclass
+class WrappedGradients(Event):
+    """Gradients that came to a model in DistributedDataParallel, over all its backward passes.
+
+    ``parameters`` is the number of those that are trained, ``without`` the names of those that got
+    none in one of the ``backwards``. ``find_unused``: it was wrapped to look for such.
+    """
+
+    type: ClassVar[str] = "wrapped_gradients"
+    module_class: str
+    find_unused: bool
+    parameters: int
+    backwards: int
+    without: list[str]
+
+
+@keyword_dataclass
 class Metric(Event):
     """``key = value`` or ``key: value`` in a message to ``logging`` at INFO or above.
 

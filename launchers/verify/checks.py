@@ -24,6 +24,7 @@ from .check_training import trains_the_same
 from .evidence import Evidence, Row
 from .output_files import different_files, list_files
 from .prediction_order import hidden_order
+from .unused_parameters import judge_unused_parameters
 from .wording import comma_list, describe_change, first_few, group_by_problem
 
 DDPFIX_IMPORT_ERROR = f"No module named '{__name__.partition('.')[0]}"
@@ -251,7 +252,7 @@ def schedules_right(evidence: Evidence) -> Row:
 
 def collect_warnings(evidence: Evidence) -> list[str]:
     """Sentences on what weakens the verdict or is worth knowing."""
-    sentences = list(evidence.skip_reasons)
+    sentences = [*evidence.skip_reasons, *judge_unused_parameters(evidence.groups)]
     output = evidence.groups[0].output
     sizes = [coverage.length for coverage in compare.evaluations(evidence.groups[0].ranks)]
     for path in sorted(path for path in output.rglob("*") if path.is_file()):
