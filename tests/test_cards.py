@@ -62,6 +62,11 @@ def test_every_card_is_meant_by_its_own_name() -> None:
     assert [cards.find_card(card.name) for card in cards.known_cards()] == list(cards.known_cards())
 
 
+@pytest.mark.parametrize("words", ["A100-80", "A100-80G", "a100 80gb", "NVIDIA A100 80 GiB"])
+def test_a_size_may_be_said_without_its_unit(words: str) -> None:
+    assert cards.find_card(words).name == "NVIDIA A100-SXM4-80GB"
+
+
 @pytest.mark.parametrize("card", cards.known_cards(), ids=lambda card: card.name)
 def test_the_figures_fit_each_other_of(card: cards.CardSpec) -> None:
     rates = card.tflops

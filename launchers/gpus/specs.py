@@ -66,6 +66,8 @@ def find_card(words: str) -> CardSpec:
     for card in known_cards():
         for name in dict.fromkeys(map(_normalized, (card.name, *card.aliases))):
             by_key.setdefault(name, []).append(card)
+    if key not in by_key:  # A100-80, A100-80G
+        key = next((full for full in (f"{key}gb", f"{key}b") if full in by_key), key)
     if len(by_key.get(key, ())) == 1:
         return by_key[key][0]
     if key in by_key:
