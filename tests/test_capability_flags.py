@@ -356,6 +356,20 @@ REASONS = {
         ABOVE.format("size = 64\n", "", "size").replace("model(x)", 'model(x, f"{size}")'),
         STAYS + "size stands in an f-string",
     ),
+    "a default of a function, which is made at import": (
+        GUARDED.format(bound="SIZE = 64\ndef f(n=SIZE):\n    pass", read="SIZE", made=""),
+        STAYS + "SIZE is read before arguments can be parsed",
+    ),
+    "a script that starts processes": (
+        GUARDED.format(bound="SIZE = 64", read="SIZE", made="").replace(
+            "    main()", "    torch.multiprocessing.spawn(main)"
+        ),
+        STAYS + "the script starts processes, which do not run the main guard",
+    ),
+    "a number of steps that is counted with an equal number": (
+        GUARDED.format(bound="steps = len(data) // 64", read="64", made=""),
+        STAYS + "whether this 64 is the same thing cannot be told",
+    ),
     "a class that is read at import": (
         GUARDED.format(
             bound="class Config:\n    size = 64\ntwice = Config.size * 2",

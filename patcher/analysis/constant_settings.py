@@ -17,6 +17,7 @@ from ..source.tree import (
     argument_values,
     assigned_pairs,
     bound_names,
+    everywhere,
     mentions,
     parameters,
     same_code,
@@ -360,6 +361,13 @@ def _in_a_loop(program: Program, one: ConstantSetting) -> tuple[Module, ast.expr
         for node in within(body, ast.Constant):
             if node not in own and type(node.value) is int and node.value == value:
                 return loop.module, node
+    for module in program.modules:
+        for pair in module.nodes(ast.BinOp):
+            for side, other in ((pair.left, pair.right), (pair.right, pair.left)):
+                calls = everywhere(other, ast.Call)
+                counts = any(module.last_name(call.func) == "len" for call in calls)
+                if side not in own and counts and _is_number(side, value):
+                    return module, side
     if one.role == "epochs":
         for module in program.modules:
             for call in module.nodes(ast.Call):
@@ -368,6 +376,10 @@ def _in_a_loop(program: Program, one: ConstantSetting) -> tuple[Module, ast.expr
                         if isinstance(each, ast.Constant) and each.value == value:
                             return module, each
     return None
+
+
+def _is_number(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == value
 
 
 def _in_own_schedule(

@@ -48,6 +48,7 @@ TITLES = {
     "accumulation": "the gradient accumulation",
     "output": "the output path",
 }
+STARTS = ("spawn", "start_processes", "Process", "Pool", "ProcessPoolExecutor", "set_start_method")
 OTHER_COMMAND_LINES = {
     *("click", "typer", "fire", "docopt", "absl", "hydra", "tyro", "configargparse", "tap"),
     *("getopt", "optparse", "plac", "simple_parsing", "jsonargparse"),
@@ -217,6 +218,7 @@ class CommandLine:
         is_bound_alone = module.single_assignment(None, name) is literal.node
         if not name or (name.isidentifier() and not is_bound_alone):
             raise CannotError(module, literal.node, "its statement binds other things, too")
+        self._check_processes(literal)
         assert self.guard is not None
         names = {
             module.last_name(call.func)
@@ -258,11 +260,18 @@ class CommandLine:
     def _check_importers(self, literal: Literal) -> None:
         """Raise CannotError where another file runs a function that has no arguments there."""
         module, node = literal.module, literal.node
+        self._check_processes(literal)
         own = {str(each.source.path.resolve()) for each in self.program.modules}
         for other in importers(module, own):
             if used_names(other, module):
                 where = other.source.path.name
                 raise CannotError(module, node, f"{where} imports this file, too")
+
+    def _check_processes(self, literal: Literal) -> None:
+        """Raise CannotError where processes of the script's own may not run the main guard."""
+        if self.program.calls_to(*STARTS):
+            because = "the script starts processes, which do not run the main guard"
+            raise CannotError(literal.module, literal.node, because)
 
     def _first_statement(self, settings: list[ConstantSetting]) -> ast.stmt:
         """The first statement of the module that runs behind its imports."""
