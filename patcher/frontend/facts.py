@@ -13,7 +13,8 @@ import click
 
 from ...errors import InputError
 from ...record import as_dict, record
-from ..analysis.constant_settings import ConstantSetting, constant_settings
+from ..analysis.constant_meanings import ConstantSetting
+from ..analysis.constant_settings import constant_settings
 from ..analysis.evaluations import Evaluation
 from ..analysis.flag_roles import flag_roles
 from ..analysis.load import read_program
