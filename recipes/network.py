@@ -50,7 +50,8 @@ class Network:
     that the script always computes in. `checkpointing` and `lora` name the flags for these, or
     are true and the LoRA rank where the script always uses them. `projection` is the width of a
     projection. With a `config` the sizes are those in it, and `layers` is 0 unless fewer layers
-    need nothing but a smaller number there; an example is one row of `sequences` of that length.
+    need nothing but a smaller number there; an example is one row of `sequences` of that length,
+    and a decoder of its own learns `targets` tokens.
     """
 
     architecture: str
@@ -72,6 +73,7 @@ class Network:
     model_class: str = ""
     optimizer: str = "adamw"
     sequences: int = 1
+    targets: int = 0
 
 
 def figure_value(figure: Figure, arguments: Mapping[str, Any]) -> int:

@@ -23,6 +23,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model_name_or_path", default=None)
     parser.add_argument("--max_seq_length", type=int, default=32)
+    parser.add_argument("--max_target_length", type=int, default=16)
     parser.add_argument("--train_batch_size", type=int, default=8)
     parser.add_argument("--output_dir", default="out")
     args = parser.parse_args()
@@ -62,6 +63,17 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "n_embd": 128,
         "n_layer": 14,
         "n_head": 2,
+    },
+    "T5ForConditionalGeneration": {
+        "model_type": "t5",
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": 0,
+        "vocab_size": 3000,
+        "d_model": 128,
+        "d_kv": 64,
+        "d_ff": 512,
+        "num_layers": 2,
+        "num_heads": 2,
     },
 }
 CARDS = "2x A100 80GB"
@@ -108,9 +120,8 @@ def test_weights_and_moments_are_those_of_the_config(model_class: str, here: Pat
     assert 2 * trained <= memory["peak"]["optimizer"] < 2 * trained * 1.01
     assert trained <= memory["peak"]["buckets"] < trained * 1.01
     told = run("plan", "--gpus", CARDS, *words).stdout
-    assert (
-        f"memory rests on model/config.json: {model_class}, 32 tokens, adamw" in told.splitlines()
-    )
+    size = "32 tokens and 16 of the target" if "T5" in model_class else "32 tokens"
+    assert f"memory rests on model/config.json: {model_class}, {size}, adamw" in told.splitlines()
 
 
 ROBERTA = {
@@ -191,6 +202,16 @@ def test_where_nothing_is_predicted_it_is_said_why(
     line = next(one for one in done.stdout.splitlines() if "memory" in one)
     assert line.startswith("memory is not predicted: ")
     assert because in line
+
+
+def test_a_decoder_without_a_length_of_its_own_is_not_guessed(here: Path) -> None:
+    write(here, "T5ForConditionalGeneration", here / "model")
+    script = (here / "train.py").read_text().replace("max_target_length", "max_words")
+    (here / "train.py").write_text(script)
+    words = ("train.py", "--", "--model_name_or_path", "model")
+    said = run("plan", "--gpus", CARDS, *words).stdout
+    because = "which option is the length of a target cannot be told; --probe N measures it"
+    assert f"memory is not predicted: {because}" in said.splitlines()
 
 
 def test_a_name_is_looked_up_in_the_local_cache_of_the_hub(

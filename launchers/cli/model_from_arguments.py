@@ -54,6 +54,12 @@ def model_from_arguments(
     if not isinstance(sizes, dict):
         return ModelFromArguments(None, f"{path}: no JSON object")
     sizes.pop("_name_or_path", None)  # it tells no size, and is another one in each copy
+    targets = 0
+    if sizes.get("is_encoder_decoder") and found.head == "own":
+        targets = _targets(program, values)
+        if not targets:
+            because = "which option is the length of a target cannot be told"
+            return ModelFromArguments(None, f"{because}; {PROBE}")
     network = Network(
         architecture=str(sizes.get("model_type", "")),
         head=found.head,
@@ -68,10 +74,14 @@ def model_from_arguments(
         model_class=found.model_class,
         optimizer=found.optimizer,
         sequences=found.sequences,
+        targets=targets,
     )
     behind = {"own": "", "none": ""}.get(found.head, f" with a head for {found.head}")
+    learned = f" and {targets} of the target" if targets else ""
     times = f"{found.sequences} x " if found.sequences > 1 else ""
-    words = f"{path}: {found.model_class}{behind}, {times}{length} tokens, {found.optimizer}"
+    words = (
+        f"{path}: {found.model_class}{behind}, {times}{length} tokens{learned}, {found.optimizer}"
+    )
     return ModelFromArguments(network, words)
 
 
@@ -91,9 +101,21 @@ def _length(
     return f"the length of a sequence is not known: pass {role.flag}"
 
 
+def _targets(program: Program, values: Mapping[str, str]) -> int:
+    """The tokens of a target, of the one option whose name says so; 0 where it is not known."""
+    named = [one for one in program.options if "target" in one and "len" in one]
+    training = [one for one in named if "val" not in one and "test" not in one]
+    if len(training) != 1:
+        return 0
+    value = str(values.get(training[0], program.options[training[0]].default))
+    return int(value) if value.isdigit() and int(value) <= LONGEST else 0
+
+
 def _layers(sizes: Mapping[str, object]) -> int:
     """The number of layers where all that depends on it is that number; else 0."""
     counts = {name: sizes[name] for name in LAYERS if name in sizes}
+    if sizes.get("is_encoder_decoder"):
+        return 0
     per_layer = any(isinstance(value, list) and len(value) > 1 for value in sizes.values())
     value = next(iter(counts.values()), 0)
     return value if len(counts) == 1 and isinstance(value, int) and not per_layer else 0

@@ -21,7 +21,14 @@ PADDING = 1
 CLASSES = 2  # of a head of the script's own, whose number is not known
 SPANS = ("QuestionAnswering",)
 WHOLE = ("SequenceClassification",)
-EACH_TOKEN = ("TokenClassification", "MaskedLM", "CausalLM", "LMHeadModel", "ConditionalGeneration")
+EACH_TOKEN = (
+    "TokenClassification",
+    "MaskedLM",
+    "CausalLM",
+    "LMHeadModel",
+    "ConditionalGeneration",
+    "Seq2SeqLM",
+)
 """Parts of the names of classes, by the labels that their loss takes."""
 
 Prepare = Callable[[PreTrainedModel, TrainingStep], PreTrainedModel]
@@ -79,7 +86,7 @@ def with_head(step: TrainingStep, prepare: Prepare) -> nn.Module:
     kind = getattr(transformers, network.model_class, None)
     if kind is None:
         raise ValueError(f"transformers has no {network.model_class}")
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) and not network.targets:
         raise ValueError(f"a {config.model_type} reads two sequences, and only one length is known")
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = PADDING  # as scripts set it, without which no batch is classified
@@ -129,7 +136,8 @@ def make_labels(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
             return (one.float(),)
     else:
         each_token = network.head != "classification"
-    return (torch.zeros(batch, step.length, dtype=torch.long) if each_token else one,)
+    length = network.targets or step.length
+    return (torch.zeros(batch, length, dtype=torch.long) if each_token else one,)
 
 
 def _width(config: Any) -> int:

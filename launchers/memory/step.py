@@ -11,7 +11,7 @@ from ...record import as_dict, record, replace
 
 ATTENTION_FLAG = "--attn_implementation"
 CONTRASTIVE_HEADS = ("anchor", "detector")  # heads with a contrastive loss over the whole batch
-FOR_CONFIG = ("config", "model_class", "optimizer", "sequences")  # fields of Network
+FOR_CONFIG = ("config", "model_class", "optimizer", "sequences", "targets")  # fields of Network
 FLASH_FROM = (8, 0)
 """The compute capability from which torch has flash attention for half precision
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""
