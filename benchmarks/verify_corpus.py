@@ -16,11 +16,13 @@ A line for each script, and for each row of its verdict that does not hold; JSON
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from corpus import CASES
@@ -30,7 +32,7 @@ from ddpfix.errors import InputError
 from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.verify.evidence import Row
 from ddpfix.launchers.verify.request import VerifyRequest
-from ddpfix.launchers.verify.traced_run import TracedRun
+from ddpfix.launchers.verify.traced_run import TracedRun, run_traced
 from ddpfix.launchers.verify.verifier import verify
 from forked import Forge
 
@@ -81,25 +83,47 @@ def judged(forge: Forge, folder: Path, home: Path, case: Case) -> tuple[Row, ...
     def start(what: Command, into: Path) -> TracedRun:
         return forge.trace(what, into, prelude)
 
+    request = VerifyRequest(
+        script,
+        case.build(home),
+        unsafe=case.unsafe,
+        capabilities=case.capabilities,
+        world_sizes=WORLDS,
+        accumulations=ACCUMULATIONS,
+        max_steps=case.max_steps,
+        timeout=120,
+        seed=case.seed,
+        # It runs from a copy, in processes that are forked, unless it writes where it runs.
+        isolation="none" if case.names_output else "auto",
+    )
     try:
-        verdict = verify(
-            VerifyRequest(
-                script,
-                case.build(home),
-                unsafe=case.unsafe,
-                capabilities=case.capabilities,
-                world_sizes=WORLDS,
-                accumulations=ACCUMULATIONS,
-                max_steps=case.max_steps,
-                timeout=120,
-                isolation="none",  # it runs from a copy, in processes that are forked
-            ),
-            start=start,
-        )
+        if case.names_output:
+            verdict = verify(request, start=start)
+        else:
+            with run_in(home / "code", prelude):
+                verdict = verify(request, start=run_traced)
     except InputError as error:
         reason = str(error).replace(f"{home / 'code'}/", "")
         return (Row("--", "not judged", reason),)
     return verdict.rows
+
+
+@contextlib.contextmanager
+def run_in(folder: Path, prelude: Path | None) -> Iterator[None]:
+    """Make ``folder`` the current one, and ``prelude`` what each Python begins with."""
+    before = os.environ.get("PYTHONPATH")
+    site = folder.parent / "site"
+    site.mkdir()
+    if prelude is not None:
+        shutil.copyfile(prelude, site / "sitecustomize.py")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), before]))
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def shims(home: Path, case: Case) -> Path | None:

@@ -26,9 +26,11 @@ class Case:
     ``root`` is the folder that is copied to run it from, where that is not the script's own;
     ``shims`` are names of files in ``shims``, which each rank runs before the script, and
     ``unsafe`` and ``capabilities`` are of `VerifyRequest`. ``max_steps`` ends every run early.
-    ``edits`` are texts of the script and what stands in their place before anything else: a
-    constant becomes an option, where runs must differ in it. ``defect`` says in words what is wrong
-    with the script itself, where a promise cannot hold.
+    ``edits`` are texts of the script and what stands in their place before anything else: constants
+    that choose a model, a batch and a horizon. ``defect`` says in words what is wrong
+    with the script itself, where a promise cannot hold. ``names_output``: the arguments name a
+    folder for what the script writes; if not, each run has the current folder for itself.
+    ``seed`` is of `VerifyRequest`, for scripts that set none.
     """
 
     script: str
@@ -40,6 +42,8 @@ class Case:
     max_steps: int | None = None
     edits: tuple[tuple[str, str], ...] = ()
     defect: str = ""
+    names_output: bool = True
+    seed: int | None = None
 
 
 def words(switches: str, **values: object) -> list[str]:

@@ -75,6 +75,7 @@ def command(case: Case) -> str:
     given = ["verify"]
     given += ["--unsafe-fixes"] * case.unsafe
     given += [f"--with {name}" for name in case.capabilities]
+    given += [f"--seed {case.seed}"] * (case.seed is not None)
     given += [f"--max-steps {case.max_steps}"] * (case.max_steps is not None)
     return " ".join(given)
 
@@ -94,7 +95,7 @@ def _reasons(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:
 def _edits(cases: Sequence[Case]) -> Iterator[str]:
     edited = [case for case in cases if case.edits]
     if edited:
-        yield "## Constants made options\n\nBefore anything else, where runs must differ in them:\n"
+        yield "## Constants changed\n\nBefore anything else, for a small model, batch and horizon:\n"
     for case in edited:
         changes = "; ".join(f"`{_line(before)}` → `{_line(after)}`" for before, after in case.edits)
         yield f"- `{case.script}`: {changes}"
