@@ -95,7 +95,7 @@ def _reasons(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:
 def _edits(cases: Sequence[Case]) -> Iterator[str]:
     edited = [case for case in cases if case.edits]
     if edited:
-        yield "## Constants changed\n\nBefore anything else, for a small model, batch and horizon:\n"
+        yield "## Constants changed\n\nBefore all else, for a small model, batch and horizon:\n"
     for case in edited:
         changes = "; ".join(f"`{_line(before)}` → `{_line(after)}`" for before, after in case.edits)
         yield f"- `{case.script}`: {changes}"
