@@ -17,11 +17,9 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
-from ..analysis.call_graph import reachable_functions
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
-    RANK_NAMES,
     RANKS,
     Role,
     is_rank_test,
@@ -32,12 +30,11 @@ from ..analysis.written_paths import names_rank
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
+from ..fixes.written_by_one import in_lock_step, is_read_later, needs_all_ranks
 from ..source.module import Module
 from ..source.tree import (
-    Function,
     argument,
     bound_names,
-    everywhere,
     is_inside,
     keyword,
     last_argument,
@@ -187,7 +184,7 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         yield Finding(module, call, because, only_on_main(stmt))
         return
     barrier: tuple[Edit, ...] = ()
-    if is_read_later(module, stmt, call):
+    if is_read_later(module, stmt, path_of(call)):
         because += " and reads it"
         if not in_lock_step(program, module, stmt):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
@@ -223,19 +220,6 @@ def callers_that_read(
             yield Finding(where, caller, because, (Insert(stmt, WAIT, "after"), Import("torch")))
 
 
-def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether a statement trains or evaluates, itself or in a function that it calls."""
-    loops = [
-        *((loop.module, loop.steps) for loop in program.train_loops),
-        *((each.module, each.loop) for each in program.evaluations),
-    ]
-    if any(where is module and is_inside(loop, stmt) for where, loop in loops):
-        return True
-    functions = {where.function(loop) for where, loop in loops}
-    names = {module.last_name(call.func) for call in within(stmt, ast.Call)}
-    return bool(reachable_functions(program, names) & functions)
-
-
 def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that make every rank but 0 write to ``os.devnull``."""
     path = path_of(call)
@@ -243,16 +227,6 @@ def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
         return ()
     code = f"{module.text(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, code), Define("is_main_process"), Import("os"))
-
-
-def is_read_later(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:
-    """Whether later statements of the block mention the path, or parts of it."""
-    body = module.body(stmt)
-    later, literals = body[body.index(stmt) + 1 :], path_literals(call)
-    names = names_within(later, path_names(module, call))
-    return any(isinstance(name.ctx, ast.Load) for name in names) or (
-        bool(literals) and any(node.value in literals for node in within(later, ast.Constant))
-    )
 
 
 def changed_names(stmt: ast.With) -> set[str]:
@@ -284,84 +258,3 @@ def is_read_outside(module: Module, stmt: ast.stmt, names: set[str]) -> bool:
         and (in_loop or precedes(stmt, name))
         for name in names_within(module.scope_statements(stmt), names)
     )
-
-
-def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether all ranks pass ``stmt`` equally often, so that a barrier may follow it.
-
-    They do in the training loop, which gives each equally many batches, and in a loop over what is
-    the same on every rank.
-    """
-    training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
-    return roles_reaching(program, module, stmt) >= RANKS and all(
-        up in training or (isinstance(up, ast.For) and is_same_on_all_ranks(module, up.iter))
-        for up in module.ancestors(stmt)
-        if isinstance(up, ast.For | ast.While | ast.Try)
-    )
-
-
-def is_same_on_all_ranks(module: Module, source: ast.expr) -> bool:
-    """Whether a loop goes over lists of literals and options, which are the same on all ranks."""
-    function = module.function(source)
-    for name in within(source, ast.Name):
-        parent = module.parents[name]
-        if isinstance(parent, ast.Call) and parent.func is name:
-            if name.id not in ("enumerate", "range", "zip", "len", "list", "sorted"):
-                return False
-            continue
-        if not is_same_list_on_all_ranks(module, function, name.id):
-            return False
-    return True
-
-
-def is_same_list_on_all_ranks(module: Module, function: Function | None, name: str) -> bool:
-    """Whether all ranks assign lists to ``name``, and add literals and options only."""
-    stores = module.stores.get((function, name), [])
-    stmts = [module.parents[store] for store in stores]
-    if not stmts or not all(
-        isinstance(stmt, ast.Assign)
-        and isinstance(stmt.value, ast.List)
-        and roles_reaching_in_function(module, stmt) >= RANKS
-        for stmt in stmts
-    ):
-        return False
-    changes = [
-        call
-        for call in module.calls_to("append", "extend", "insert", "pop", "remove")
-        if isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id == name
-        and module.function(call) is function
-    ]
-    return all(roles_reaching_in_function(module, call) >= RANKS for call in changes) and all(
-        is_option(arg) for call in changes for arg in call.args
-    )
-
-
-def is_option(node: ast.expr) -> bool:
-    """``args.test_filename`` or a literal."""
-    if isinstance(node, ast.Constant):
-        return True
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.attr not in RANK_NAMES
-    )
-
-
-def path_names(module: Module, call: ast.Call) -> set[str]:
-    """Local variables of the function that the path is made of."""
-    function = module.function(call)
-    if function is None:
-        return set()
-    path = path_of(call)
-    names = {node.id for node in everywhere(path, ast.Name)} if path is not None else set()
-    return names & bound_names(function.body) - parameters(function)
-
-
-def path_literals(call: ast.Call) -> set[object]:
-    """Literals that the path is made of."""
-    path = path_of(call)
-    if path is None:
-        return set()
-    return {node.value for node in everywhere(path, ast.Constant) if node.value}

@@ -1,0 +1,97 @@
+"""Every rank writes, copies or removes the same file.
+
+What         A statement that every rank reaches writes a file by other calls than open() and
+             torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin.
+At run time  Ranks write over each other's bytes, copy a file that rank 0 is still writing, or fail
+             because another one has removed it first.
+Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
+Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait.
+             Only reported where the statement's own calls may be ones that all ranks have to make.
+Fix safety   Safe: a lone process runs the statement as before.
+Source       https://docs.python.org/3/library/shutil.html
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.effects import Kind, Reached, direct_effects
+from ..analysis.file_effects import BUFFERS, PathKind
+from ..analysis.program import Program
+from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.written_paths import names_rank
+from ..editing.edits import Edit, Insert
+from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import WAIT, only_on_main
+from ..fixes.written_by_one import in_lock_step, is_read_later, needs_all_ranks
+from ..source.module import Module
+from ..source.tree import within
+
+CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
+
+# DF601 and DF602 know these; a writer of events has files of its own.
+OTHER_RULES = {
+    *("save", "save_pretrained", "save_model", "save_file", "open", "SummaryWriter"),
+    *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler"),
+}
+NUMPY_SAVE = "numpy.save"
+KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
+FORGIVING = ("missing_ok", "ignore_errors")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.has_ranks:
+        return
+    for module in program.modules:
+        for found in direct_effects(program, module).values():
+            for each in found:
+                if each.effect.kind in KINDS and is_of_all_ranks(program, module, each):
+                    yield judged(program, module, each)
+
+
+def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
+    """Whether every rank comes to write or remove what may be one file."""
+    call, path = each.effect.node, each.path
+    if not isinstance(call, ast.Call) or path is None:
+        return False
+    if each.path_kind in (PathKind.RANK, PathKind.MEMORY) or names_rank(program, module, path):
+        return False
+    if isinstance(path, ast.Call) and module.last_name(path.func) in BUFFERS:
+        return False
+    name = module.last_name(call.func)
+    if name in OTHER_RULES and module.dotted(call.func) != NUMPY_SAVE:
+        return False
+    forgives = any(word.arg in FORGIVING for word in call.keywords)
+    tries = any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
+    return (
+        not forgives
+        and not tries
+        and program.is_live(module, call)
+        and Role.OTHER in roles_reaching(program, module, call)
+    )
+
+
+def judged(program: Program, module: Module, each: Reached) -> Finding:
+    """The finding of a place; with edits where rank 0 alone can run its statement."""
+    call = each.effect.node
+    assert isinstance(call, ast.Call)
+    stmt = module.statement(call)
+    text = " ".join(module.text(call.func).split())
+    because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
+    if not isinstance(stmt, ast.Expr) or may_concern_all(program, module, stmt, call):
+        return Finding(module, call, because)
+    edits: tuple[Edit, ...] = only_on_main(stmt)
+    if each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path):
+        if not in_lock_step(program, module, stmt):
+            return Finding(module, call, f"{because}; ranks may pass it unequally often")
+        edits = (*edits, Insert(stmt, WAIT, "after"))
+    return Finding(module, call, because, edits)
+
+
+def may_concern_all(program: Program, module: Module, stmt: ast.stmt, writer: ast.Call) -> bool:
+    """Whether a statement calls a function of the program, or gathers from all ranks."""
+    inner = [call for call in within(stmt, ast.Call) if call is not writer]
+    return needs_all_ranks(program, module, stmt) or any(
+        program.resolve(module, call.func) is not None
+        or any(word in module.last_name(call.func) for word in ("gather", "reduce", "barrier"))
+        for call in inner
+    )

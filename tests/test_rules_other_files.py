@@ -1,0 +1,114 @@
+"""DF607: one rank copies, writes and removes what is one file."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import io
+import logging
+import os
+import shutil
+import numpy
+import torch
+from torch.utils.data import DataLoader
+
+def score(model):
+    return numpy.zeros(2)
+
+def main(args, model, data, frame, is_best, rank):
+    torch.distributed.init_process_group("gloo")
+    for epoch in range(3):
+        for batch in DataLoader(data):
+            model(batch).backward()
+        {line}
+        {then}
+
+main(*args)
+"""
+
+
+def script(line: str, then: str = "pass") -> str:
+    return SCRIPT.format(line=line, then=then)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'shutil.copyfile("last.pt", "best.pt")',
+        'frame.to_csv("scores.csv")',
+        'numpy.save("scores.npy", frame)',
+        'frame.plot().get_figure().savefig("loss.png")',
+        'os.remove("old.pt")',
+        'shutil.rmtree("old")',
+    ],
+)
+def test_rank_0_alone_runs_the_statement(line: str) -> None:
+    text = script(line)
+    new = fixed("DF607", text)
+    guarded = f"        if is_main_process():\n            {line}\n"
+    wanted = text.replace(f"        {line}\n", guarded)
+    assert new.split("def main(")[1] == wanted.split("def main(")[1]
+    assert found("DF607", new) == []
+
+
+def test_ranks_wait_for_what_they_read_behind_it() -> None:
+    text = script('shutil.copyfile("last.pt", "best.pt")', 'model.load(torch.load("best.pt"))')
+    lines = fixed("DF607", text).splitlines()
+    at = lines.index("        if is_main_process():")
+    assert [ln.strip() for ln in lines[at : at + 5]] == [
+        "if is_main_process():",
+        'shutil.copyfile("last.pt", "best.pt")',
+        "if torch.distributed.is_initialized():",
+        "torch.distributed.barrier()  # rank 0 may still be writing",
+        'model.load(torch.load("best.pt"))',
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'frame.to_csv(f"scores_{rank}.csv")',
+        "text = frame.to_csv()",
+        'shutil.rmtree("old", ignore_errors=True)',
+        'if torch.distributed.get_rank() == 0: os.remove("old.pt")',
+        'torch.save(model, "last.pt")',  # DF601's
+        'logging.FileHandler("log.txt")',  # DF602's
+        "frame.to_csv(io.StringIO())",
+    ],
+)
+def test_a_file_of_each_rank_or_of_another_rule_is_left_alone(line: str) -> None:
+    assert found("DF607", script(line)) == []
+
+
+def test_a_removal_that_may_fail_is_left_alone() -> None:
+    tries = 'try:\n            os.remove("old.pt")\n        except OSError:\n            pass'
+    assert found("DF607", script(tries)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'numpy.save("scores.npy", score(model))',
+        'numpy.save("scores.npy", torch.distributed.nn.all_gather(frame))',
+        'name = shutil.copyfile("last.pt", "best.pt")',
+    ],
+)
+def test_what_other_ranks_may_have_to_run_is_only_reported(line: str) -> None:
+    text = script(line)
+    (finding,) = found("DF607", text)
+    assert finding.edits == ()
+    assert "every rank writes a file by" in finding.because
+
+
+def test_one_process_has_one_writer() -> None:
+    text = textwrap.dedent(
+        """
+        import shutil
+        shutil.copyfile("a", "b")
+        """
+    )
+    assert found("DF607", text) == []
