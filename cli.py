@@ -22,6 +22,7 @@ from .standard_streams import open_closed_streams
 COMMANDS = {
     "check": ("patcher.frontend.cli", "report what goes wrong on several GPUs, and why"),
     "patch": ("patcher.frontend.cli", "repair scripts with the smallest diff"),
+    "server": ("launchers.cli.server", "show findings and repairs in an editor"),
     "audit": (
         "patcher.frontend.audit_command",
         "hold scripts to what several ranks must keep",

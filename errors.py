@@ -3,6 +3,7 @@
 PACKAGES = {
     "train": {"accelerate", "numpy", "peft", "sklearn", "tokenizers", "torch", "transformers"},
     "report": {"jinja2", "plotly"},
+    "lsp": {"lsprotocol", "pygls"},
     "shell": {"tree_sitter", "tree_sitter_bash"},
 }
 """The packages of each extra, by the names that they are imported by."""
