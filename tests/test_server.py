@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -90,3 +91,13 @@ def test_findings_hover_and_repair_follow_the_unsaved_text(tmp_path: Path) -> No
     path.write_text("saved otherwise = (")
     asyncio.run(session(path))
     assert path.read_text() == "saved otherwise = ("
+
+
+def test_without_the_extra_one_line_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['lsprotocol'] = None; sys.argv = ['ddpfix', 'server']; "
+        "from ddpfix.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    advice = "ddpfix: lsprotocol is not installed here: pip install 'ddpfix[lsp]'\n"
+    assert (result.returncode, result.stderr) == (2, advice)
