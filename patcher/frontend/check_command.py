@@ -11,6 +11,7 @@ from .cache import Cache, open_cache
 from .checker import check_files, check_script, with_user_paths
 from .diagnostics import Diagnostic, printable
 from .output import FORMATS, statistics
+from .progress import shown_progress
 from .request import Request
 
 MAX_NAMES = 3  # of what is skipped, in the line at the end
@@ -38,7 +39,8 @@ def check(
         files = request.files()
         store = open_cache(request.root, request.codes) if cached else Cache(None, "")
         workers = config.jobs if jobs is None else None if jobs == "auto" else int(jobs)
-        results = list(check_files(files, request.codes, store, workers))
+        with shown_progress() as progress:
+            results = list(check_files(files, request.codes, store, workers, progress))
         store.save()
     errors = [result.error for result in results if result.error]
     items = distinct(item for result in results for item in result.diagnostics)

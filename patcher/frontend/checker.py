@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..analysis.program import Program
     from ..rules import Rule
     from ..source.files import Source
+    from .progress import Progress
 
 MIN_SCRIPTS_PER_WORKER = 16  # scripts for which another process pays
 CHUNKS_PER_WORKER = 8
@@ -39,7 +40,11 @@ CLEAN = ScriptResult((), None)
 
 
 def check_files(
-    paths: Sequence[str], codes: tuple[str, ...], store: Cache, jobs: int | None
+    paths: Sequence[str],
+    codes: tuple[str, ...],
+    store: Cache,
+    jobs: int | None,
+    progress: Progress | None = None,
 ) -> Iterator[ScriptResult]:
     """Results of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
     entries: dict[str, CacheEntry] = {}
@@ -59,6 +64,8 @@ def check_files(
         batch = list(unchecked.values())
         for path, entry in zip(batch, check_in_parallel(batch, codes, store, jobs), strict=True):
             entries[path] = entry
+            if progress is not None:
+                progress.checked(len(entries), len(paths))
             if entry.key:
                 store.remember(entry)
         pending = equal

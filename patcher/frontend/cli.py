@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from ..codes import split_codes
 from .check_command import check as check_paths
 from .output import FORMATS
 from .request import Request
+from .watch import modules_beside, watch
 
 
 def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
@@ -66,6 +68,7 @@ def common_options(function: Any) -> Any:
     help="Number of processes, or auto (default: one per CPU).",
 )
 @click.option("--no-cache", is_flag=True, help="Do not read or write cached results.")
+@click.option("--watch", "again", is_flag=True, help="Check again whenever a file has changed.")
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -76,6 +79,7 @@ def check(
     exit_zero: bool,
     jobs: int | str | None,
     no_cache: bool,
+    again: bool,
     **common: Any,
 ) -> None:
     """Report what goes wrong when scripts run on several GPUs. Runs and changes nothing.
@@ -85,17 +89,22 @@ def check(
 
     Exit status: 0 no findings, 1 findings, 2 unusable file or option.
     """
-    ctx.exit(
-        check_paths(
-            Request(**common),
-            notes=notes,
-            output_format=output_format,
-            counted=counted,
-            exit_zero=exit_zero,
-            jobs=jobs,
-            cached=not no_cache,
-        )
+    request = Request(**common)
+    run = functools.partial(
+        check_paths,
+        request,
+        notes=notes,
+        output_format=output_format,
+        counted=counted,
+        exit_zero=exit_zero,
+        jobs=jobs,
+        cached=not no_cache,
     )
+    if again and request.from_stdin:
+        raise InputError("--watch: standard input does not change; name a file or folder")
+    if again:
+        watch(run, lambda: modules_beside(request.files()))
+    ctx.exit(run())
 
 
 @click.command()

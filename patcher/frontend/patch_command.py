@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -158,9 +159,11 @@ def summary(
     changed = [one for one in patches if one.changes]
     verb = "would repair" if options.dry_run or options.diff else "repaired"
     for one in changed:
-        codes = sorted({f.code for f in one.findings_before} - {f.code for f in one.findings_after})
-        count = len(one.findings_before) - len(one.findings_after)
-        yield f"{one.path}: {verb} {count} findings ({' '.join(codes)})"
+        left = Counter(f.code for f in one.findings_after)
+        gone = Counter(f.code for f in one.findings_before) - left
+        codes = sorted(gone.keys() - left.keys())
+        names = f" ({' '.join(codes)})" if codes else ""
+        yield f"{one.path}: {verb} {gone.total()} findings{names}"
     for one in patches:
         for finding in one.findings_after:
             item = diagnose(finding if options.writes else finding_on_disk(one.original, finding))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -350,16 +350,16 @@ class Module:
         scope = 0 if function is None else number_of(function)
         scopes, place = self._table.scopes, position(at)
         sites = [
-            stmt
+            (stmt, value)
             for target in self.stores.get((function, name.id), ())
-            if isinstance(stmt := self.parents[target], ast.Assign | AddedAssign)
-            and position(stmt) < place
+            for stmt, value in self._assigned_to(target)
+            if position(stmt) < place
             and not is_inside(at, stmt)
             and scopes[number_of(stmt)] == scope  # not in the body of a local class
         ]
         if not sites:
             return []
-        whole: ast.stmt = sites[-1]
+        whole: ast.stmt = sites[-1][0]
         for up in self.ancestors(whole):
             if isinstance(up, ast.If) and not is_inside(at, up):
                 whole = up
@@ -371,4 +371,20 @@ class Module:
             and not is_inside(at, above)
         ):
             whole, above = above, self.parents[above]  # an elif, or a test behind else
-        return [value_of(stmt) for stmt in sites if stmt is whole or is_inside(stmt, whole)]
+        return [value for stmt, value in sites if stmt is whole or is_inside(stmt, whole)]
+
+    def _assigned_to(self, target: ast.Name) -> Iterator[tuple[ast.stmt, ast.expr]]:
+        """The assignment of a name and its value; in ``a, b = v, w`` the one at its place."""
+        holder = self.parents[target]
+        if isinstance(holder, ast.Assign | AddedAssign):
+            yield holder, value_of(holder)
+        elif isinstance(holder, ast.Tuple | ast.List):
+            stmt = self.parents[holder]
+            values = stmt.value if isinstance(stmt, ast.Assign) else None
+            if (
+                isinstance(stmt, ast.Assign)
+                and isinstance(values, ast.Tuple | ast.List)
+                and len(values.elts) == len(holder.elts)
+                and not any(isinstance(e, ast.Starred) for e in (*holder.elts, *values.elts))
+            ):
+                yield stmt, values.elts[holder.elts.index(target)]
