@@ -23,7 +23,7 @@ from ..source.tree import (
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile", "get_peft_model")
 MAKERS = ("from_pretrained", "from_config")
-NO_MODELS = ("config", "token", "processor", "feature")  # other classes with from_pretrained
+NO_MODELS = ("config", "tokenizer", "processor", "feature")  # other classes with from_pretrained
 
 
 @record
