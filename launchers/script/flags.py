@@ -6,18 +6,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from attrs import frozen
-
 from ...errors import InputError
 from ...recipes.flag_names import ROLES, normalize_flag
 from ...recipes.load import load
+from ...record import record
 from .arguments import parse_flags
 from .source import batch_includes_accumulation, declared_flag_names, script_text
 
 RUN_ROLES = ("output", "train_batch", "accumulation")  # the roles that differ from run to run
 
 
-@frozen
+@record
 class ScriptFlags:
     """A script's flags for what differs between runs; None where it has none, or none is passed.
 
