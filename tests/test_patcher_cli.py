@@ -87,7 +87,12 @@ def test_check_names_place_consequence_and_way_out(script: Path) -> None:
 
 def test_check_prints_its_findings_as_json(script: Path) -> None:
     (row,) = json.loads(run("check", "--output-format", "json", script).stdout)
-    assert (row["line"], row["code"], row["severity"], row["fix"]) == (3, "DF203", "error", "safe")
+    assert (row["line"], row["code"], row["severity"], row["safety"]) == (
+        3,
+        "DF203",
+        "error",
+        "safe",
+    )
 
 
 def test_a_clean_script_is_silent(tmp_path: Path) -> None:

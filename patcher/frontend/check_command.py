@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from ...errors import InputError
 from .cache import Cache, open_cache
 from .checker import check_files, check_script, with_user_paths
 from .diagnostics import Diagnostic, printable
@@ -26,14 +27,20 @@ def check(
     exit_zero: bool = False,
     jobs: int | str | None = None,
     cached: bool = True,
+    edits: bool = False,
 ) -> int:
     """Check and print findings; returns the exit status. None means the project's setting.
 
     Raises InputError for paths and settings that cannot be used.
     """
     config = request.config
+    name = output_format or config.output_format
+    if edits and (name not in ("json", "sarif") or counted):
+        raise InputError("--edits: add --output-format json or sarif, and no --statistics")
+    data = sys.stdin.buffer.read() if request.from_stdin else None
     if request.from_stdin:
-        entry = check_script(request.name, request.codes, Cache(None, ""), sys.stdin.buffer.read())
+        files = [request.name]
+        entry = check_script(request.name, request.codes, Cache(None, ""), data)
         results = [with_user_paths(request.name, entry)]
     else:
         files = request.files()
@@ -46,8 +53,19 @@ def check(
     items = distinct(item for result in results for item in result.diagnostics)
     if not (config.notes if notes is None else notes):
         items = [item for item in items if not item.is_note]
-    name = output_format or config.output_format
-    if text := statistics(items, name) if counted else FORMATS[name](items, errors):
+    if edits:
+        from .check_edits import find_fixes  # libcst is slow to import
+        from .edits_format import WITH_EDITS
+
+        edited = [
+            path
+            for path, result in zip(files, results, strict=True)
+            if any(item.is_fixable for item in result.diagnostics)
+        ]
+        text = WITH_EDITS[name](items, errors, find_fixes(request, edited, data))
+    else:
+        text = statistics(items, name) if counted else FORMATS[name](items, errors)
+    if text:
         print(text)
     for message in errors:
         print(f"ddpfix: {message}", file=sys.stderr)

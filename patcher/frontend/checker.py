@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..analysis.program import Program
     from ..rules import Rule
     from ..source.files import Source
-    from .progress import Progress
+    from .progress import CheckProgress
 
 MIN_SCRIPTS_PER_WORKER = 16  # scripts for which another process pays
 CHUNKS_PER_WORKER = 8
@@ -44,7 +44,7 @@ def check_files(
     codes: tuple[str, ...],
     store: Cache,
     jobs: int | None,
-    progress: Progress | None = None,
+    progress: CheckProgress | None = None,
 ) -> Iterator[ScriptResult]:
     """Results of the rules ``codes`` on every path. ``jobs`` processes, None for one per CPU."""
     entries: dict[str, CacheEntry] = {}

@@ -68,6 +68,9 @@ def common_options(function: Any) -> Any:
     help="Number of processes, or auto (default: one per CPU).",
 )
 @click.option("--no-cache", is_flag=True, help="Do not read or write cached results.")
+@click.option(
+    "--edits", is_flag=True, help="Add the edits that repair findings, in json and sarif (slower)."
+)
 @click.option("--watch", "again", is_flag=True, help="Check again whenever a file has changed.")
 @click.pass_context
 def check(
@@ -79,6 +82,7 @@ def check(
     exit_zero: bool,
     jobs: int | str | None,
     no_cache: bool,
+    edits: bool,
     again: bool,
     **common: Any,
 ) -> None:
@@ -99,6 +103,7 @@ def check(
         exit_zero=exit_zero,
         jobs=jobs,
         cached=not no_cache,
+        edits=edits,
     )
     if again and request.from_stdin:
         raise InputError("--watch: standard input does not change; name a file or folder")

@@ -69,23 +69,23 @@ def as_full(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> str:
 
 def as_json(items: Sequence[Diagnostic], errors: Sequence[FileError] = ()) -> str:
     """A list of objects, one per finding."""
-    return dumps(
-        [
-            {
-                "path": printable(item.path),
-                "line": item.line,
-                "column": item.column,
-                "end_line": item.end_line,
-                "end_column": item.end_column,
-                "code": item.code,
-                "severity": NAMES[item.severity],
-                "title": item.title,
-                "because": item.because,
-                "fix": item.safety,
-            }
-            for item in items
-        ]
-    )
+    return dumps(list(map(as_object, items)))
+
+
+def as_object(item: Diagnostic) -> dict[str, Any]:
+    """A finding for JSON."""
+    return {
+        "path": printable(item.path),
+        "line": item.line,
+        "column": item.column,
+        "end_line": item.end_line,
+        "end_column": item.end_column,
+        "code": item.code,
+        "severity": NAMES[item.severity],
+        "title": item.title,
+        "because": item.because,
+        "safety": item.safety,
+    }
 
 
 def as_sarif(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> str:

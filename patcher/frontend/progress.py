@@ -11,7 +11,7 @@ PATIENCE = 1.0  # seconds that pass in silence
 CLEAR = "\r\x1b[K"  # back to the start of the line, and empty it
 
 
-class Progress:
+class CheckProgress:
     """Counts files on stderr, in one line that it takes away at the end; nothing in a pipe."""
 
     def __init__(self) -> None:
@@ -31,9 +31,9 @@ class Progress:
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
+def shown_progress() -> Iterator[CheckProgress]:
     """A progress line for the time of a block."""
-    progress = Progress()
+    progress = CheckProgress()
     try:
         yield progress
     finally:
