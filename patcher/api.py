@@ -9,11 +9,14 @@ from .analysis.program import Program
 from .capabilities import Capability, all_capabilities, select_capabilities
 from .capabilities.flags import Flag
 from .codes import split_codes
+from .editing.text_edits import TextEdit, text_edits
 from .engine.check import check, select_rules
 from .engine.patch import FileChange, Patch, patch
+from .engine.rule_fixes import RuleFixes
 from .findings import Finding, Safety, Severity
-from .frontend.config import read_config
+from .frontend.config import Config, read_config
 from .frontend.diagnostics import Diagnostic, diagnose
+from .frontend.discover import is_left_out
 from .frontend.manuals import manual
 from .frontend.output import concise
 from .rules import all_rules
@@ -21,6 +24,7 @@ from .source.files import decode
 
 __all__ = [
     "Capability",
+    "Config",
     "Diagnostic",
     "FileChange",
     "Finding",
@@ -29,8 +33,10 @@ __all__ = [
     "Patch",
     "PretrainedModel",
     "Program",
+    "RuleFixes",
     "Safety",
     "Severity",
+    "TextEdit",
     "UnknownModel",
     "all_capabilities",
     "all_rules",
@@ -41,6 +47,7 @@ __all__ = [
     "diagnose",
     "divides_batch",
     "flag_roles",
+    "is_left_out",
     "joins_processes",
     "manual",
     "patch",
@@ -50,4 +57,5 @@ __all__ = [
     "select_capabilities",
     "select_rules",
     "split_codes",
+    "text_edits",
 ]

@@ -1,4 +1,4 @@
-"""A language server: findings while a script is typed, and the repair of all of them."""
+"""A language server: findings while a script is typed, and their repair, of one rule or of all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import asyncio
 import io
 import re
 import tokenize
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from lsprotocol import types
@@ -16,15 +20,21 @@ from pygls.workspace import TextDocument
 from ... import __version__
 from ...errors import InputError
 from ...patcher.api import (
+    Config,
     Diagnostic,
+    FileChange,
+    RuleFixes,
+    Safety,
     all_rules,
     check,
     diagnose,
+    is_left_out,
     manual,
     patch,
     read_config,
     read_program,
     select_rules,
+    text_edits,
 )
 
 PAUSE = 0.3  # seconds without typing before the text is checked
@@ -35,6 +45,8 @@ LEVELS = {
 }
 
 editor = LanguageServer("ddpfix", __version__)
+checker = ThreadPoolExecutor(1, "check")  # one: a check is computation, and shares its caches
+Result = TypeVar("Result")
 
 
 @click.command()
@@ -60,17 +72,37 @@ def encoded(text: str) -> bytes:
         raise InputError(f": {error}") from error
 
 
+async def apart(work: Callable[[TextDocument], Result], uri: str) -> Result:
+    """Do something with a document as it is now, while the editor is answered otherwise."""
+    now = editor.workspace.get_text_document(uri)
+    document = TextDocument(uri, now.source, now.version)
+    return await asyncio.get_running_loop().run_in_executor(checker, work, document)
+
+
+def settings(document: TextDocument) -> Config | None:
+    """The settings of a document's folder; None where they leave the document out.
+
+    Raises InputError where they cannot be used.
+    """
+    path = Path(document.path).resolve()
+    config = read_config(str(path.parent))
+    root = Path(config.file).parent if config.file else path.parent
+    return None if is_left_out(str(path), config.exclude, str(root)) else config
+
+
 def diagnostics(document: TextDocument) -> list[types.Diagnostic]:
     """What `ddpfix check` finds in a document, or why the text cannot be checked."""
     path = document.path
     try:
-        config = read_config(str(Path(path).parent))
+        config = settings(document)
+        if config is None:
+            return []
         program = read_program(path, encoded(document.source))
         rules = select_rules(all_rules(), config.select, config.ignore)
         found = [diagnose(one) for one in check(program, rules) if one.module is program.script]
     except (InputError, RecursionError) as error:
         return [unreadable(document, str(error).removeprefix(path))]
-    return [shown(document, one) for one in found if not one.is_note]
+    return [shown(document, one) for one in found if config.notes or not one.is_note]
 
 
 def shown(document: TextDocument, item: Diagnostic) -> types.Diagnostic:
@@ -80,8 +112,15 @@ def shown(document: TextDocument, item: Diagnostic) -> types.Diagnostic:
         f"{item.title}: {item.because}\n{item.consequence}",
         severity=LEVELS[item.severity],
         code=item.code,
+        code_description=types.CodeDescription(manuals()[item.code]),
         source="ddpfix",
     )
+
+
+@cache
+def manuals() -> dict[str, str]:
+    """The file that begins with the manual of a rule, by the rule's code."""
+    return {rule.code: Path(rule.file).as_uri() for rule in all_rules()}
 
 
 def unreadable(document: TextDocument, text: str) -> types.Diagnostic:
@@ -112,24 +151,32 @@ def span(document: TextDocument, start: tuple[int, int], end: tuple[int, int]) -
     )
 
 
-def publish(uri: str) -> None:
-    """Send the editor the findings of a document as its text is now."""
-    document = editor.workspace.get_text_document(uri)
-    editor.text_document_publish_diagnostics(
-        types.PublishDiagnosticsParams(uri, diagnostics(document), document.version)
-    )
+async def publish(uri: str) -> None:
+    """Send the editor the findings of a document, unless its text has changed meanwhile."""
+    version = editor.workspace.get_text_document(uri).version
+    found = await apart(diagnostics, uri)
+    if is_current(uri, version):
+        editor.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri, found, version)
+        )
+
+
+def is_current(uri: str, version: int | None) -> bool:
+    """Whether a document is open, and its text is still this version."""
+    document = editor.workspace.text_documents.get(uri)
+    return document is not None and document.version == version
 
 
 @editor.feature(types.TEXT_DOCUMENT_DID_OPEN)
-def opened(params: types.DidOpenTextDocumentParams) -> None:
+async def opened(params: types.DidOpenTextDocumentParams) -> None:
     """Check what was opened."""
-    publish(params.text_document.uri)
+    await publish(params.text_document.uri)
 
 
 @editor.feature(types.TEXT_DOCUMENT_DID_SAVE)
-def saved(params: types.DidSaveTextDocumentParams) -> None:
+async def saved(params: types.DidSaveTextDocumentParams) -> None:
     """Check what was saved."""
-    publish(params.text_document.uri)
+    await publish(params.text_document.uri)
 
 
 @editor.feature(types.TEXT_DOCUMENT_DID_CHANGE)
@@ -137,9 +184,8 @@ async def changed(params: types.DidChangeTextDocumentParams) -> None:
     """Check what was typed, once no more of it follows."""
     uri, version = params.text_document.uri, params.text_document.version
     await asyncio.sleep(PAUSE)
-    open_document = editor.workspace.text_documents.get(uri)
-    if open_document is not None and open_document.version == version:
-        publish(uri)
+    if is_current(uri, version):
+        await publish(uri)
 
 
 @editor.feature(types.TEXT_DOCUMENT_DID_CLOSE)
@@ -151,11 +197,11 @@ def closed(params: types.DidCloseTextDocumentParams) -> None:
 
 
 @editor.feature(types.TEXT_DOCUMENT_HOVER)
-def hover(params: types.HoverParams) -> types.Hover | None:
+async def hover(params: types.HoverParams) -> types.Hover | None:
     """The manuals of the rules that find something where the pointer is."""
-    document = editor.workspace.get_text_document(params.text_document.uri)
     at = params.position
-    here = [one for one in diagnostics(document) if one.range.start <= at <= one.range.end]
+    found = await apart(diagnostics, params.text_document.uri)
+    here = [one for one in found if one.range.start <= at <= one.range.end]
     codes = dict.fromkeys(str(one.code) for one in here if one.code)
     texts = [f"```text\n{manual(code)}\n```" for code in codes]
     if not texts:
@@ -167,27 +213,34 @@ def hover(params: types.HoverParams) -> types.Hover | None:
     types.TEXT_DOCUMENT_CODE_ACTION,
     types.CodeActionOptions([types.CodeActionKind.QuickFix]),
 )
-def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
-    """What `ddpfix patch` makes of the document, where a finding is and patch is certain."""
-    found = [one for one in params.context.diagnostics if one.source == "ddpfix"]
-    document = editor.workspace.get_text_document(params.text_document.uri)
-    text = repaired(document) if found else None
-    if text is None:
+async def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+    """The repairs where findings are: what each rule finds, and all that `ddpfix patch` makes."""
+    found = [one for one in params.context.diagnostics if one.source == "ddpfix" and one.code]
+    if not found:
         return []
-    lines = lines_of(document)
-    whole = span(document, (1, 1), (len(lines), len(lines[-1]) + 1))
-    edit = types.WorkspaceEdit(changes={document.uri: [types.TextEdit(whole, text)]})
-    title = "ddpfix: Repair everything in this file"
-    return [types.CodeAction(title, types.CodeActionKind.QuickFix, found, edit=edit)]
+    codes = list(dict.fromkeys(str(one.code) for one in found))
+    edits = await apart(lambda document: repairs(document, codes), params.text_document.uri)
+    return [
+        types.CodeAction(
+            f"ddpfix: Repair {code or 'everything'} in this file",
+            types.CodeActionKind.QuickFix,
+            [one for one in found if code in ("", one.code)],
+            edit=types.WorkspaceEdit(changes={params.text_document.uri: edits[code]}),
+        )
+        for code in edits
+    ]
 
 
-def repaired(document: TextDocument) -> str | None:
-    """The text with all safe repairs.
+def repairs(document: TextDocument, codes: Iterable[str]) -> dict[str, list[types.TextEdit]]:
+    """The edits that repair all that each rule finds, by its code, and everything, as "".
 
-    None where there are none, patch refuses, the audit has a doubt, or other files would change.
+    Those of a rule are left out where they do not stand alone, all where patch refuses or the
+    audit has a doubt, and any where other files would change.
     """
     try:
-        config = read_config(str(Path(document.path).parent))
+        config = settings(document)
+        if config is None:
+            return {}
         result = patch(
             Path(document.path),
             select=config.select,
@@ -195,8 +248,24 @@ def repaired(document: TextDocument) -> str | None:
             data=encoded(document.source),
         )
     except (InputError, RecursionError):
-        return None
-    if result.refusal or result.audit or len(result.changes) != 1:
-        return None
-    (change,) = result.changes
-    return change.text if change.source is result.original.script.source else None
+        return {}
+    if result.refusal or result.audit:
+        return {}
+    fixes = RuleFixes(result.original, frozenset({Safety.SAFE}))
+    changes = {code: fixes.changes(code) for code in codes} | {"": result.changes}
+    script = result.original.script.source
+    return {
+        code: edited(document, files[0])
+        for code, files in changes.items()
+        if len(files) == 1 and files[0].source is script
+    }
+
+
+def edited(document: TextDocument, change: FileChange) -> list[types.TextEdit]:
+    """A change as the edits of an editor."""
+    return [
+        types.TextEdit(
+            span(document, (one.line, one.column), (one.end_line, one.end_column)), one.content
+        )
+        for one in text_edits(document.source, change.text)
+    ]

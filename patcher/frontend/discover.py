@@ -90,6 +90,15 @@ def is_excluded(path: str, exclude: Sequence[str], root: str) -> bool:
     )
 
 
+def is_left_out(path: str, exclude: Sequence[str], root: str) -> bool:
+    """Whether a pattern fits a file or a folder above it, below ``root``."""
+    while exclude and path != root and os.path.dirname(path) != path:
+        if is_excluded(path, exclude, root):
+            return True
+        path = os.path.dirname(path)
+    return False
+
+
 def ignored_by_git(folder: str) -> set[str]:
     """Files and folders below ``folder`` that git ignores; none outside a repository."""
     if not in_repository(os.path.realpath(folder)):

@@ -30,6 +30,7 @@ class Rule:
     safety: Safety
     anywhere: bool
     run: Callable[[Program], Iterator[Finding]]
+    file: str  # whose first lines are the manual
 
     def section(self, name: str) -> str:
         """A section of the manual as one line."""
@@ -73,6 +74,7 @@ def all_rules() -> tuple[Rule, ...]:
                 safety=module.SAFETY,
                 anywhere=getattr(module, "ANYWHERE", False),
                 run=module.findings,
+                file=module.__file__,
             )
         )
     return tuple(sorted(rules, key=lambda rule: rule.code))
