@@ -57,7 +57,8 @@ print("done", file=sys.stderr)
 
 def test_a_terminal_sees_how_far_a_long_check_is_and_then_nothing_of_it() -> None:
     leader, follower = pty.openpty()
-    done = subprocess.run([sys.executable, "-c", SLOW], stderr=follower)
+    variables = {**os.environ, "TERM": "xterm", "CI": ""}
+    done = subprocess.run([sys.executable, "-c", SLOW], stderr=follower, env=variables)
     os.close(follower)
     text = b""
     while chunk := read(leader):

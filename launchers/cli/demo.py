@@ -17,6 +17,7 @@ from attrs import frozen
 from ...fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ...patcher.api import Patch, concise, diagnose
 from ...patcher.api import patch as patch_script
+from ...progress_line import elapsed
 from ...recipes.load import load
 from ..backends import command as commands
 from ..planning.plan import solve
@@ -110,10 +111,10 @@ def story(
         data = build_clone_data(folder / "data", train=TRAIN, valid=VALID, test=TEST)
     stage = DemoFolder(folder, script, model, data, kind, f"{variant}-bigclonebench", start)
 
-    with _step(talk, "The untouched script under `accelerate launch` on 2 processes"):
+    with _step(talk, "The untouched script under `accelerate launch` on 2 processes", runs=True):
         raw = stage.launch("untouched", accumulation=1)
     talk.print(f"  exit status {raw.outcome.status}: {compare.uncaught_exception(raw.ranks)}")
-    with _step(talk, "The same with its import and its division shimmed"):
+    with _step(talk, "The same with its import and its division shimmed", runs=True):
         shimmed = stage.launch("shimmed", accumulation=1, options=["--shim-legacy"])
     talk.print(f"  {_two_trainings(shimmed, stage.output('shimmed'))}")
 
@@ -127,6 +128,7 @@ def story(
         with _step(
             talk,
             f"Patched, global batch {GLOBAL_BATCH}, accumulation {accumulation}: 1 process, then 2",
+            runs=True,
         ):
             one = stage.group_of_one(f"one-{accumulation}", accumulation)
             two = stage.launch(f"two-{accumulation}", accumulation)
@@ -197,9 +199,10 @@ class DemoFolder:
 
 
 @contextlib.contextmanager
-def _step(talk: Console, title: str) -> Iterator[None]:
+def _step(talk: Console, title: str, *, runs: bool = False) -> Iterator[None]:
     talk.print(f"[bold]•[/bold] {title}")
-    with talk.status("running …") if talk.is_terminal else contextlib.nullcontext():
+    # A run has a line of its own, with its step.
+    with elapsed("preparing") if not runs else contextlib.nullcontext():
         yield
 
 

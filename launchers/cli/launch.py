@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ...progress_line import have_one_terminal
 from ...standard_streams import say
 from ..backends.export import FILE_FORMATS
 from ..backends.exported_secrets import secret_variables
@@ -17,10 +18,11 @@ from ..backends.registry import BACKEND_CHOICES
 from ..gpus.locks import release_locks
 from ..planning.options import PlanOptions
 from ..running import detach as detached
-from ..running.launch import LaunchOptions, prepare
+from ..running.launch import LaunchOptions, PreparedLaunch, prepare
 from ..running.policy import SupervisionPolicy
 from ..running.runner import LOG
 from ..running.slurm import submit
+from ..running.view import RunView
 from .node_options import with_node_options
 from .plan_options import with_plan_options
 from .python_option import with_python
@@ -60,6 +62,11 @@ from .supervision_options import with_supervision
 @click.option(
     "--unchecked", is_flag=True, help="Launch a script in which `ddpfix check` finds errors."
 )
+@click.option(
+    "--no-live",
+    is_flag=True,
+    help="On a terminal, show the output alone, without step, time left and cards below it.",
+)
 @with_supervision
 @with_slurm_options
 @with_node_options
@@ -76,6 +83,7 @@ def launch(
     wait: bool,
     python: str | None,
     unchecked: bool,
+    no_live: bool,
     policy: SupervisionPolicy,
     nodes: Nodes,
     job: SlurmJob,
@@ -143,11 +151,20 @@ def launch(
         return
     say(f"Run folder: {own}")
     say(prepared.command.line)
-    outcome = prepared.run()
+    outcome = prepared.run(None if no_live else _view(prepared))
     if outcome.left_behind:
         say(f"Stopped {outcome.left_behind} process(es) that were left behind.")
     say(f"The run {outcome.cause} after {outcome.seconds:.1f} s; log: {own / LOG}")
     ctx.exit(outcome.status)
+
+
+def _view(prepared: PreparedLaunch) -> RunView | None:
+    """What shows the run on a terminal; None where nobody looks."""
+    if not have_one_terminal():
+        return None
+    from .launch_view import view_of
+
+    return view_of(prepared)
 
 
 def _interpreter(path: str, plan: PlanOptions, emit: str | None) -> Interpreter | None:

@@ -22,11 +22,13 @@ class Monitor:
     """Write a JSON line per sample: {"t": seconds, "gpus": [{"index": …}, …]}, or with "lost".
 
     Cards are identified by their indices, as in nvidia-smi. An NVML error never ends the run: it is
-    written as the sample's "lost", and the next sample initializes NVML again.
+    written as the sample's "lost", and the next sample initializes NVML again. `latest` is the last
+    sample of each card.
     """
 
     def __init__(self, path: Path, cards: Sequence[int], interval: float = INTERVAL) -> None:
         self.peaks: dict[int, dict[str, float]] = {}
+        self.latest: list[dict[str, Any]] = []
         self._started = False
         self.looks = self.failed = 0
         self.last_error = ""
@@ -77,7 +79,8 @@ class Monitor:
             if not self._started:  # only once: it takes a second without persistence mode
                 pynvml.nvmlInit()
                 self._started = True
-            return {"gpus": [self._card(index) for index in self._cards]}
+            self.latest = [self._card(index) for index in self._cards]
+            return {"gpus": self.latest}
         except pynvml.NVMLError as error:
             self._shut_down()
             self.failed += 1

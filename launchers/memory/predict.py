@@ -67,15 +67,18 @@ def trace_in_process(steps: Sequence[TrainingStep], limit: float = TIME_LIMIT) -
     """Trace steps in another process of this Python, with `limit` seconds for each."""
     import subprocess  # not needed for a shipped or stored curve
 
+    from ...progress_line import elapsed
+
     try:
-        completed = subprocess.run(
-            [sys.executable, "-P", "-m", f"{__package__}.worker"],
-            input=json.dumps([step.to_json() for step in steps]),
-            capture_output=True,
-            text=True,
-            timeout=limit * len(steps),
-            check=True,
-        )
+        with elapsed("tracing a step, to predict its memory"):
+            completed = subprocess.run(
+                [sys.executable, "-P", "-m", f"{__package__}.worker"],
+                input=json.dumps([step.to_json() for step in steps]),
+                capture_output=True,
+                text=True,
+                timeout=limit * len(steps),
+                check=True,
+            )
     except subprocess.TimeoutExpired:
         return [NoPrediction(f"tracing took more than {limit:.0f} s")] * len(steps)
     except subprocess.CalledProcessError as error:

@@ -120,23 +120,38 @@ def _lines(log: Path) -> Iterator[bytes]:
     yield rest
 
 
-def _training_bar(lines: Iterable[LogLine]) -> tuple[int | None, bool]:
-    """The length of the training's progress bar, and whether losses stand on it."""
-    on_it: Counter[int] = Counter()
-    behind: Counter[int] = Counter()
-    steps: Counter[int] = Counter()
-    last: Bar | None = None
-    for line in lines:
+@attrs.define
+class BarCounts:
+    """Tells from lines which progress bar is the training's, by its length."""
+
+    _on_it: Counter[int] = attrs.field(factory=Counter)
+    _behind: Counter[int] = attrs.field(factory=Counter)
+    _steps: Counter[int] = attrs.field(factory=Counter)
+    _last: Bar | None = None
+
+    def take(self, line: LogLine) -> None:
+        """Count a line."""
         if line.bar:
-            if last and last.steps == line.bar.steps:
-                steps[line.bar.steps] += max(0, line.bar.step - last.step)
-            last = line.bar
-        if line.loss is not None and last:
-            (on_it if line.bar else behind)[last.steps] += 1
-    for counts in (on_it, behind, steps):
-        if counts:
-            return counts.most_common(1)[0][0], counts is on_it
-    return None, False
+            if self._last and self._last.steps == line.bar.steps:
+                self._steps[line.bar.steps] += max(0, line.bar.step - self._last.step)
+            self._last = line.bar
+        if line.loss is not None and self._last:
+            (self._on_it if line.bar else self._behind)[self._last.steps] += 1
+
+    @property
+    def training(self) -> tuple[int | None, bool]:
+        """The length of the training's progress bar, and whether losses stand on it."""
+        for counts in (self._on_it, self._behind, self._steps):
+            if counts:
+                return counts.most_common(1)[0][0], counts is self._on_it
+        return None, False
+
+
+def _training_bar(lines: Iterable[LogLine]) -> tuple[int | None, bool]:
+    counts = BarCounts()
+    for line in lines:
+        counts.take(line)
+    return counts.training
 
 
 class _Reader:
@@ -156,7 +171,7 @@ class _Reader:
         if self._length is None:
             self._take_named(line)
         elif line.bar and line.bar.steps == self._length:
-            if self._last and _begins_anew(self._last, line.bar):
+            if self._last and begins_anew(self._last, line.bar):
                 self.end_pass()
             if self._last and line.bar.step < self._last.step:
                 return  # of a rank that is behind another one
@@ -205,7 +220,7 @@ class _Reader:
             self.curves.rate.add(step, line.rate)
 
 
-def _begins_anew(last: Bar, bar: Bar) -> bool:
+def begins_anew(last: Bar, bar: Bar) -> bool:
     """Whether a bar is of the next pass: where ranks share a log, one is a little behind."""
     back = last.step - bar.step
     ended = last.step == last.steps and bar.step <= bar.steps // 2

@@ -35,6 +35,7 @@ from .runner import (
     RunOutcome,
     run,
 )
+from .view import RunView
 
 Say = Callable[[str], None]
 RUNS_ELSEWHERE = Path(".ddpfix/runs")  # below the folder of the command
@@ -161,8 +162,8 @@ class PreparedLaunch:
         command = build(self.options, self.devices, folder, self.settings)
         return attrs.evolve(self, folder=folder, own=own, command=command)
 
-    def run(self) -> RunOutcome:
-        """Run the command to its end, and record its pace for later plans."""
+    def run(self, view: RunView | None = None) -> RunOutcome:
+        """Run the command to its end, and record its pace for later plans; `view` shows it."""
         options = self.options
         policy = options.policy.for_machines(options.machines.count)
         written = self.folder / options.plan.recipe.output.folder
@@ -181,7 +182,7 @@ class PreparedLaunch:
             self.command,
             self.own,
             limits=policy.limits,
-            output=OutputOptions(rank_logs=policy.rank_logs, script_folder=written),
+            output=OutputOptions(rank_logs=policy.rank_logs, script_folder=written, view=view),
             facts=RunFacts(
                 facts | {"machines": attrs.asdict(options.machines)},
                 late=lambda: {"git": git_state(script_folder)},

@@ -27,6 +27,7 @@ from ..script.flags import set_flag
 from ..stop_signals import stop_if_signalled, unwinding
 from .run_record import utc_now
 from .runner import LOG, OutputOptions, RunLimits, run
+from .step_line import StepLine
 
 _GRACE = 1.0  # seconds that a stopped probe has to end in
 _TAIL = 5  # lines of a failed probe that are shown
@@ -202,7 +203,7 @@ def measure(
             build(folder / "run", prefix),
             folder / "run",
             limits=RunLimits(grace=_GRACE),
-            output=OutputOptions(quiet=True),
+            output=OutputOptions(quiet=True, view=StepLine()),
             cards=cards,
         )
         stop_if_signalled()

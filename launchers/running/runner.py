@@ -24,6 +24,7 @@ from .run_folder import check_folder
 from .run_record import RECORD, RunRecord, initial_content, versions
 from .signals import SignalForwarder
 from .tee import Logs, Tee
+from .view import CardSample, RunState, RunView
 from .watchdog import HANG_STATUS, RunWatchdog, SilenceLimits
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class RunLimits:
 class OutputOptions:
     """Where the output of a run goes, other than its log.
 
-    `quiet` keeps it from the terminal. With `rank_logs` each rank's output is also written to
+    `quiet` keeps it from the terminal. `view` shows the run, and the output in place of our own
+    streams unless that is quiet. With `rank_logs` each rank's output is also written to
     ranks/RANK.log of the run folder, and the terminal shows only that of this machine's first rank;
     the ranks then write to sockets, else to pipes. In `script_folder`, the script's own output
     folder, the log is linked as train.log.
@@ -94,6 +96,7 @@ class OutputOptions:
     quiet: bool = False
     rank_logs: bool = False
     script_folder: Path | None = None
+    view: RunView | None = None
 
 
 @attrs.frozen
@@ -210,11 +213,12 @@ class _Run:
     def _attempt(self, command: Command, logs: Logs) -> tuple[RunOutcome, dict[str, Any]]:
         """Start the command and wait for its end; the outcome, and facts for the record."""
         supervisor = _Supervisor(
-            command, self.run_id, self.guardian, logs, self.output.quiet, self.limits.silence
+            command, self.run_id, self.guardian, logs, self.output, self.limits.silence
         )
         try:
             with _monitor(self.folder, self.cards) as monitor:
-                outcome = supervisor.run(self.signals, self._complete_record)
+                cards = (lambda: monitor.latest) if monitor else tuple
+                outcome = supervisor.run(self.signals, self._complete_record, cards)
         except OSError as error:
             message = f"{command.argv[0]}: cannot be started: {error.strerror}"
             raise InputError(message) from None
@@ -234,23 +238,36 @@ class _Supervisor:
         run_id: str,
         guardian: Guardian,
         logs: Logs,
-        quiet: bool,
+        output: OutputOptions,
         silence: SilenceLimits,
     ) -> None:
         self._command, self._run_id, self._guardian = command, run_id, guardian
-        self._logs, self._quiet, self._silence = logs, quiet, silence
+        self._logs, self._output, self._silence = logs, output, silence
         self._monitor = OutputMonitor()
 
-    def run(self, signals: SignalForwarder, when_started: Callable[[], None]) -> RunOutcome:
+    def run(
+        self,
+        signals: SignalForwarder,
+        when_started: Callable[[], None],
+        cards: Callable[[], Sequence[CardSample]],
+    ) -> RunOutcome:
         """Run the command to its end; `when_started` is called once, when the ranks are starting.
+
+        Nothing is shown before. `cards` are their last samples.
 
         Raises OSError if the program cannot be started.
         """
         kills = count_kernel_kills()
-        with Tee(self._logs, self._quiet, self._monitor.take) as tee:
+        view, quiet = self._output.view, self._output.quiet
+        show = view.show if view else None
+        with (
+            contextlib.closing(view) if view else contextlib.nullcontext(),
+            Tee(self._logs, quiet, self._monitor.take, show) as tee,
+        ):
             child = self._start(tee)
             tree = ProcessTree(child.pid, self._run_id, self._guardian.members)
             watchdog = RunWatchdog(tree, self._monitor, self._silence)
+            state = RunState(self._monitor, watchdog, signals, self._silence, cards)
             signals.forward_to(tree)
             pending: list[Callable[[], None]] = [when_started]
             while child.poll() is None:
@@ -260,6 +277,8 @@ class _Supervisor:
                 watchdog.look()
                 if pending and time.monotonic() > self._monitor.began + _STARTUP:
                     pending.pop()()
+                if view is not None and not pending:
+                    view.look(state)
             left_behind = tree.end()
             tee.drain()
         self._monitor.end()

@@ -47,6 +47,11 @@ class SignalForwarder:
         if self.received is not None:
             tree.signal_child(self.received)
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds of the grace that are left; infinite before any signal."""
+        return max(0.0, self._deadline - time.monotonic())
+
     def escalate(self) -> None:
         """Kill all processes once the grace is over."""
         if self._tree and time.monotonic() > self._deadline:

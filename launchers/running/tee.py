@@ -82,21 +82,28 @@ class Tee:
     known. With a log per rank, ours show only the output of this machine's first rank, and of
     processes that are no rank, such as the launcher.
 
+    `show` gets what would go to our streams, in their place.
+
     The processes write to the two `ends`, which `begin` closes here.
     """
 
     def __init__(
-        self, logs: Logs, quiet: bool, listen: Callable[[int, bytes, int | None], None]
+        self,
+        logs: Logs,
+        quiet: bool,
+        listen: Callable[[int, bytes, int | None], None],
+        show: Callable[[int, bytes], None] | None = None,
     ) -> None:
         self._selector = selectors.DefaultSelector()
         self._logs, self._listen = logs, listen
+        self._show = None if quiet else show
         self._ranks = Ranks()
         kind = Pipe if logs.ranks is None else SocketStreams
         streams: tuple[Pipe | SocketStreams, ...] = (kind(), kind())
         self.ends = tuple(stream.theirs for stream in streams)
         for number, stream in enumerate(streams, start=1):
             ours = (sys.stdout, sys.stderr)[number - 1]
-            sinks = [logs.all] if quiet else [logs.all, ours.buffer]
+            sinks = [logs.all] if quiet or show else [logs.all, ours.buffer]
             self._selector.register(stream, selectors.EVENT_READ, (number, sinks))
 
     def __enter__(self) -> Tee:
@@ -132,6 +139,8 @@ class Tee:
             if rank:
                 self._logs.write_own(rank.rank, chunk)
             hidden = rank is not None and rank.local > 0
+            if self._show and not hidden:
+                self._show(number, chunk)
             for sink in [sink for sink in sinks if sink is self._logs.all or not hidden]:
                 if not _write(sink, chunk):
                     sinks.remove(sink)

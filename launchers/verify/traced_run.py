@@ -13,6 +13,7 @@ from ..backends.command import Command, stale_variables
 from ..backends.interpreter import Interpreter, rank_module
 from ..backends.registry import launcher_command
 from ..running.runner import LOG, OutputOptions, RunLimits, RunOutcome, run
+from ..running.step_line import StepLine
 from ..stop_signals import stop_if_signalled
 from ..trace.read import RankTrace, read
 
@@ -101,7 +102,7 @@ def run_traced(traced: Command, folder: Path) -> TracedRun:
     signal stopped the run: no further one is to begin.
     """
     limits = RunLimits(grace=STOP_GRACE)
-    outcome = run(traced, folder, limits=limits, output=OutputOptions(quiet=True))
+    outcome = run(traced, folder, limits=limits, output=OutputOptions(quiet=True, view=StepLine()))
     stop_if_signalled()
     if outcome.cause.startswith("stopped by"):
         raise SystemExit(outcome.status)

@@ -1,0 +1,96 @@
+"""Lines at the foot of a terminal that are drawn again in place, with output going past above."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType, Segment
+from rich.text import Text
+
+from .live_frame import Row
+
+_NAME = 9  # columns
+_GAP = 3.0  # seconds without a drawing after which something else may have been written
+
+
+class _Raw:
+    """Text that goes to the terminal as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, _: Console, __: ConsoleOptions) -> Iterator[Segment]:
+        yield Segment(self._text)
+
+
+class Panel:
+    """Draws rows below the output; `size` is the terminal's, in columns and lines."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._widths: list[int] = []  # of the rows that stand there
+        self._columns = self._console.size.width
+        self._drawn = time.monotonic()
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop"
+        )
+        self._live.start()
+        self._console.show_cursor(True)  # should this process be killed, it stays
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        return self._console.size.width, self._console.size.height
+
+    def draw(self, finished: Sequence[str], rows: Sequence[Row]) -> None:
+        """Let finished lines go past, and draw the rows below them."""
+        self._adapt()
+        texts = [_text(row, self._columns) for row in rows]
+        self._live.update(Group(*texts))
+        if finished:
+            self._console.print(_Raw(_joined(finished)), soft_wrap=True, end="")
+        else:
+            self._live.refresh()
+        self._widths = [cell_len(text.plain) for text in texts]
+        self._drawn = time.monotonic()
+
+    def close(self, finished: Sequence[str]) -> None:
+        """Take the rows away, and leave the last lines."""
+        self._adapt()
+        self._live.update("")
+        if finished:
+            self._console.print(_Raw(_joined(finished)), soft_wrap=True, end="")
+        self._live.stop()
+
+    def _adapt(self) -> None:
+        """Reckon with another width of the terminal, and with a time of which nothing is known."""
+        columns = self._console.size.width
+        if columns < self._columns:  # it has wrapped the rows that stand there
+            more = sum(max(0, width - 1) // columns for width in self._widths)
+            up = [(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)] * more
+            self._console.file.write(Control(*up).segment.text)
+        if time.monotonic() - self._drawn > _GAP:  # stopped by Ctrl-Z: a shell has written below
+            self._console.file.write("\n" * len(self._widths))
+        self._columns = columns
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\x1b[0m\n" if "\x1b" in line else f"{line}\n" for line in lines)
+
+
+def _text(row: Row, columns: int) -> Text:
+    """A row in one line of the terminal."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    if row.name:
+        text.append(f"{row.name:{_NAME}}", "dim")
+    said = Text.from_ansi(row.text.expandtabs()) if "\x1b" in row.text else Text(row.text)
+    if row.style:
+        said.stylize(row.style)
+    text.append_text(said)
+    text.truncate(columns - 1, overflow="ellipsis")
+    return text
