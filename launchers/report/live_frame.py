@@ -36,7 +36,7 @@ class RunTitle:
 
 
 @attrs.frozen
-class Row:
+class ViewRow:
     """A line: its name on the left, what it says, and a colour."""
 
     name: str
@@ -51,7 +51,7 @@ def frame(
     unfinished: Sequence[str],
     now: float,
     size: tuple[int, int],
-) -> list[Row]:
+) -> list[ViewRow]:
     """The view's lines for a terminal of so many columns and lines."""
     columns, lines = size
     room = max(1, lines - 2)
@@ -60,8 +60,8 @@ def frame(
     tail = [
         *_loss(figures, columns),
         *_other(figures, now),
-        *(Row("output", text) for text in list(unfinished)[-2:]),
-        *([Row("waits", f"for {waits}", "yellow")] if waits else []),
+        *(ViewRow("output", text) for text in list(unfinished)[-2:]),
+        *([ViewRow("waits", f"for {waits}", "yellow")] if waits else []),
     ]
     samples = state.cards()
     cards = list(_cards(run, samples, max(1, columns // 80)))
@@ -73,17 +73,17 @@ def frame(
     return rows
 
 
-def _title(run: RunTitle, state: RunState, columns: int) -> Row:
+def _title(run: RunTitle, state: RunState, columns: int) -> ViewRow:
     kind = "process" if run.processes == 1 else "processes"
     text = f"── {run.name} · {run.processes} {kind} · {clock(state.seconds)} "
-    return Row("", text + "─" * (columns - len(text) - 1), "dim")
+    return ViewRow("", text + "─" * (columns - len(text) - 1), "dim")
 
 
-def _step(figures: LiveFigures, columns: int) -> Row:
+def _step(figures: LiveFigures, columns: int) -> ViewRow:
     seen = figures.training
     if seen is None:
         step = "none so far" if figures.step is None else str(figures.step)
-        return Row("step", step)
+        return ViewRow("step", step)
     bar = seen.bar
     share = min(1.0, bar.step / bar.steps) if bar.steps else 0.0
     words = [f"{bar.step} of {bar.steps}"]
@@ -97,7 +97,7 @@ def _step(figures: LiveFigures, columns: int) -> Row:
     text = "  ".join(words)
     width = min(40, columns - _INDENT - len(text) - 12)
     drawn = f"{bar_of(share, width)} {share:4.0%}  " if width > 3 else ""
-    return Row("step", f"{drawn}{text}")
+    return ViewRow("step", f"{drawn}{text}")
 
 
 def bar_of(share: float, width: int) -> str:
@@ -106,15 +106,15 @@ def bar_of(share: float, width: int) -> str:
     return "━" * full + "─" * (width - full)
 
 
-def _left(figures: LiveFigures, now: float) -> Iterator[Row]:
+def _left(figures: LiveFigures, now: float) -> Iterator[ViewRow]:
     left = figures.seconds_left(now)
     if left is not None:
         one, whole = left
         of_pass = f"{clock(one)} of this pass" if whole is not None else clock(one)
-        yield Row("left", of_pass if whole is None else f"{of_pass}, {clock(whole)} in all")
+        yield ViewRow("left", of_pass if whole is None else f"{of_pass}, {clock(whole)} in all")
 
 
-def _loss(figures: LiveFigures, columns: int) -> Iterator[Row]:
+def _loss(figures: LiveFigures, columns: int) -> Iterator[ViewRow]:
     words = []
     if figures.loss.values:
         width = min(_CURVE, columns - 60)
@@ -123,23 +123,23 @@ def _loss(figures: LiveFigures, columns: int) -> Iterator[Row]:
     if figures.rate is not None:
         words.append(f"learning rate {figures.rate:.3g}")
     if words:
-        yield Row("loss" if figures.loss.values else "", "   ".join(words))
+        yield ViewRow("loss" if figures.loss.values else "", "   ".join(words))
     if figures.scores:
         newest = list(figures.scores.items())[-6:]
-        yield Row("scores", "  ".join(f"{name} {value:.4g}" for name, value in newest))
+        yield ViewRow("scores", "  ".join(f"{name} {value:.4g}" for name, value in newest))
 
 
-def _other(figures: LiveFigures, now: float) -> Iterator[Row]:
+def _other(figures: LiveFigures, now: float) -> Iterator[ViewRow]:
     """A bar that moved after the training's: an evaluation's, as a rule."""
     seen, training = figures.other, figures.training
     if seen is None or (training is not None and training.when > seen.when):
         return
     if now - seen.when < _RECENT:
         label = f"{seen.label}: " if seen.label else ""
-        yield Row("also", f"{label}{seen.bar.step} of {seen.bar.steps}")
+        yield ViewRow("also", f"{label}{seen.bar.step} of {seen.bar.steps}")
 
 
-def _cards(run: RunTitle, samples: Sequence[CardSample], abreast: int) -> Iterator[Row]:
+def _cards(run: RunTitle, samples: Sequence[CardSample], abreast: int) -> Iterator[ViewRow]:
     texts = [
         (f"card {sample['index']}", _card(sample, run.cards.get(int(sample["index"])), run))
         for sample in samples
@@ -147,7 +147,7 @@ def _cards(run: RunTitle, samples: Sequence[CardSample], abreast: int) -> Iterat
     for place in range(0, len(texts), abreast):
         (name, first), *others = texts[place : place + abreast]
         beside = "".join(f"{other_name:{_INDENT}}{text:62}" for other_name, text in others)
-        yield Row(name, f"{first:62}{beside}".rstrip())
+        yield ViewRow(name, f"{first:62}{beside}".rstrip())
 
 
 def _card(sample: CardSample, card: CardFacts | None, run: RunTitle) -> str:
@@ -165,7 +165,7 @@ def _card(sample: CardSample, card: CardFacts | None, run: RunTitle) -> str:
     return "   ".join(words)
 
 
-def _all_cards(run: RunTitle, samples: Sequence[CardSample]) -> Iterator[Row]:
+def _all_cards(run: RunTitle, samples: Sequence[CardSample]) -> Iterator[ViewRow]:
     """The cards in one line, where they have not the room for one each."""
     if not samples:
         return
@@ -179,7 +179,7 @@ def _all_cards(run: RunTitle, samples: Sequence[CardSample]) -> Iterator[Row]:
     watts = [sample["power"] for sample in samples if "power" in sample]
     if watts:
         words.append(f"{sum(watts):.0f} W in all")
-    yield Row(f"{len(samples)} cards", "   ".join(words))
+    yield ViewRow(f"{len(samples)} cards", "   ".join(words))
 
 
 def clock(seconds: float) -> str:

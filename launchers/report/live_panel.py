@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
-from .live_frame import Row
+from .live_frame import ViewRow
 
 _NAME = 9  # columns
 _GAP = 3.0  # seconds without a drawing after which something else may have been written
@@ -47,7 +47,7 @@ class Panel:
         """Columns and lines."""
         return self._console.size.width, self._console.size.height
 
-    def draw(self, finished: Sequence[str], rows: Sequence[Row]) -> None:
+    def draw(self, finished: Sequence[str], rows: Sequence[ViewRow]) -> None:
         """Let finished lines go past, and draw the rows below them."""
         self._adapt()
         texts = [_text(row, self._columns) for row in rows]
@@ -83,7 +83,7 @@ def _joined(lines: Sequence[str]) -> str:
     return "".join(f"{line}\x1b[0m\n" if "\x1b" in line else f"{line}\n" for line in lines)
 
 
-def _text(row: Row, columns: int) -> Text:
+def _text(row: ViewRow, columns: int) -> Text:
     """A row in one line of the terminal."""
     text = Text(no_wrap=True, overflow="ellipsis")
     if row.name:
