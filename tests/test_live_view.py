@@ -25,11 +25,11 @@ BAR = "epoch 0:  {}%|##   | {}/8 [00:0{}<00:06,  1.00it/s, loss=0.{}, lr=1e-3]"
 # A bar that is drawn over, a line of several rows, colour; then it waits to be told to go on.
 SCRIPT = f"""\
 import os, signal, sys, time
-def go_on(*_):
+def go_on(status=0):
     while not os.path.exists("go"):
         time.sleep(0.01)
-    raise SystemExit(0)
-signal.signal(signal.SIGINT, go_on)
+    raise SystemExit(status)
+signal.signal(signal.SIGINT, lambda *_: go_on(3))
 if os.environ["RANK"] == "0":
     print("x" * 500 + "\\n\\x1b[32mgreen\\x1b[0m\\tand more")
     for step in (1, 2):
