@@ -104,6 +104,7 @@ class OnTerminal:
     ) -> None:
         self.screen = Screen(columns)
         self.raw = b""
+        self.echoes = True  # after the end
         environment = {**os.environ, "TERM": "xterm-256color", "CI": "", **variables}
         for name in ("COLUMNS", "LINES", "NO_COLOR", "PYTHONIOENCODING"):
             environment.pop(name, None)
@@ -158,5 +159,6 @@ class OnTerminal:
         """Read to the end; the exit status."""
         while self.read(1.0):
             pass
+        self.echoes = bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
         os.close(self._terminal)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

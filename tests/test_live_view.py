@@ -89,17 +89,21 @@ def test_a_run_on_a_terminal(place: Path) -> None:
     (place / "on").touch()
     run.wait_for(lambda text: "last words\n── run" in text and "scores   eval_f1 0.5" in text)
 
+    run.type(b"keys\n\n")
     run.type(b"\x03")
     text = run.wait_for(lambda text: "end of" in rows(text).get("waits", ""))
     assert rows(text)["waits"].strip() == "for the end of its processes, after SIG…"
     (place / "go").touch()
     assert run.end() == 130
+    assert run.echoes
     text = run.screen.text
     assert "── run" not in text
+    assert "keys" not in text
     assert "step  " not in text
     assert "eval_f1 = 0.5\nlast words\n" in text
-    closing = text.partition("last words\n")[2].replace("\n", "")
-    assert closing.startswith("The run stopped by SIGINT after")
+    closing = "".join(text.partition("last words\n")[2].split())
+    bar = "".join(BAR.format(24, 2, 2, 7).split())
+    assert closing.startswith(f"{bar}TherunstoppedbySIGINTafter")
     log = (place / "run" / "log.txt").read_bytes()
     assert b"x" * 500 in log
     assert BAR.format(12, 1, 1, 8).encode() + b"\r" in log

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import termios
 import time
 from collections.abc import Iterator, Sequence
 
@@ -28,6 +32,19 @@ class _Raw:
         yield Segment(self._text)
 
 
+def _set_echo(on: bool) -> None:
+    """Whether keys are shown as they are typed: one that is moves the cursor out of the rows.
+
+    A shell sets its terminal right after a process that was killed or stopped.
+    """
+    with contextlib.suppress(OSError, ValueError, termios.error):
+        terminal = sys.stderr.fileno()
+        if os.tcgetpgrp(terminal) == os.getpgrp():  # else this would stop the process
+            modes = termios.tcgetattr(terminal)
+            modes[3] = modes[3] | termios.ECHO if on else modes[3] & ~termios.ECHO
+            termios.tcsetattr(terminal, termios.TCSANOW, modes)
+
+
 class Panel:
     """Draws rows below the output; `size` is the terminal's, in columns and lines."""
 
@@ -41,6 +58,7 @@ class Panel:
         )
         self._live.start()
         self._console.show_cursor(True)  # should this process be killed, it stays
+        _set_echo(False)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -66,6 +84,7 @@ class Panel:
         if finished:
             self._console.print(_Raw(_joined(finished)), soft_wrap=True, end="")
         self._live.stop()
+        _set_echo(True)
 
     def _adapt(self) -> None:
         """Reckon with another width of the terminal, and with a time of which nothing is known."""
@@ -76,6 +95,7 @@ class Panel:
             self._console.file.write(Control(*up).segment.text)
         if time.monotonic() - self._drawn > _GAP:  # stopped by Ctrl-Z: a shell has written below
             self._console.file.write("\n" * len(self._widths))
+            _set_echo(False)
         self._columns = columns
 
 
