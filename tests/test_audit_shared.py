@@ -33,6 +33,9 @@ if __name__ == "__main__":
 RANK = BEFORE.replace("    args.dev", "    args.rank = os.environ['LOCAL_RANK']\n    args.dev")
 GROUP = BEFORE.replace("    args.dev", "    dist.init_process_group('gloo')\n    args.dev")
 SIZE = BEFORE.replace("    args.dev", "    args.n = os.environ['WORLD_SIZE']\n    args.dev")
+SAMPLED = BEFORE.replace(
+    "    args.dev", "    args.s = True and DistributedSampler(read)\n    args.dev"
+)
 LONGER = BEFORE.replace('"cuda"', '"cuda:0"')
 ADDED = BEFORE + "\n\ndef rank():\n    return os.environ['LOCAL_RANK']\n"
 WRAPS = TRAINS + "    DistributedDataParallel(model)\n"
@@ -75,6 +78,14 @@ CASES = [
         "unknown",
         "which changes",
         id="the other script wraps under another name",
+    ),
+    pytest.param(SAMPLED, TRAINS, "violated", "asks", id="a sampler of ranks"),
+    pytest.param(
+        SAMPLED.replace("True", "dist.is_initialized()"),
+        TRAINS,
+        "unknown",
+        "which changes",
+        id="a sampler of ranks where there is a group",
     ),
     pytest.param(ADDED, TRAINS, "", "", id="only a new function"),
     pytest.param(RANK, TRAINS.replace("set_up", "read"), "", "", id="another function is used"),

@@ -283,6 +283,31 @@ FIX = [
         +for batch in torch.utils.data.DataLoader(data, batch_size=4, shuffle=not torch.distributed.is_initialized(), sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data)):
              model(batch).backward()
         """),  # noqa: E501
+    ("DF401", "options that may shuffle", "import torch\n"
+        "from torch.utils.data.distributed import DistributedSampler\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        "options = {'batch_size': 4}\n"
+        "options.update({'shuffle': True})\n"
+        "for batch in torch.utils.data.DataLoader(data, **options):\n"
+        "    model(batch).backward()", """
+        @@ -5,3 +5,3 @@
+         options.update({'shuffle': True})
+        -for batch in torch.utils.data.DataLoader(data, **options):
+        +for batch in torch.utils.data.DataLoader(data, **options if not torch.distributed.is_initialized() else {**options, 'shuffle': False, 'sampler': DistributedSampler(data, shuffle=options.get('shuffle', False))}):
+             model(batch).backward()
+        """),  # noqa: E501
+    ("DF401", "options that never shuffle", "import torch\n"
+        "from torch.utils.data.distributed import DistributedSampler\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        "options = {'batch_size': 4}\n"
+        "for batch in torch.utils.data.DataLoader(data, **options):\n"
+        "    model(batch).backward()", """
+        @@ -4,3 +4,3 @@
+         options = {'batch_size': 4}
+        -for batch in torch.utils.data.DataLoader(data, **options):
+        +for batch in torch.utils.data.DataLoader(data, **options, sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data, shuffle=False)):
+             model(batch).backward()
+        """),  # noqa: E501
     ("DF403", "the branch of a lone process stays", """
         import torch
         class Lines(torch.utils.data.Dataset):

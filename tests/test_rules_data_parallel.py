@@ -564,9 +564,10 @@ REPORTED = [
         if __name__ == "__main__":
             train(net)
         """),
-    ("DF201", "nothing shows where the program starts", """
+    ("DF201", "imports stand below what makes the model", """
         import torch
         model = torch.nn.DataParallel(net)
+        import os
         for batch in torch.utils.data.DataLoader(data):
             model(batch).backward()
         """),

@@ -1,9 +1,12 @@
-"""DF204: a script for one process says so, and nobody else is told."""
+"""DF204: ranks share the training of a script for one process, or it says why they cannot."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from cases import found
+from cases import changes, found
+from ddpfix.patcher.engine.patch import Patch, patch
 
 SCRIPT = """\
 import torch
@@ -13,28 +16,221 @@ from torch.utils.data import DataLoader
 def main():
     model = torch.nn.Linear(2, 2)
     {setup}
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for batch in DataLoader(data):
-        model(batch).sum().backward()
+    optimizer = torch.optim.SGD({parameters}, 0.1)
+    for batch in {data}:
+        {forward}
         {step}
 
 {run}
 """
+GUARDED = 'if __name__ == "__main__":\n    main()'
 
 
 def script(
     imports: str = "import os",
     setup: str = "model.cuda()",
+    parameters: str = "model.parameters()",
+    data: str = "DataLoader(examples)",
+    forward: str = "model(batch).sum().backward()",
     step: str = "optimizer.step()",
-    run: str = 'if __name__ == "__main__":\n    main()',
+    run: str = GUARDED,
 ) -> str:
-    return SCRIPT.format(imports=imports, setup=setup, step=step, run=run)
+    return SCRIPT.format(
+        imports=imports,
+        setup=setup,
+        parameters=parameters,
+        data=data,
+        forward=forward,
+        step=step,
+        run=run,
+    )
 
 
-def test_a_script_for_one_process_says_so() -> None:
-    (finding,) = found("DF204", script())
-    assert finding.because == "under a launcher each rank trains a model alone"
+REPAIRED = """\
+@@ -1,4 +1,24 @@
+ import torch
++import datetime
+ from torch.utils.data import DataLoader
+ import os
++from torch.utils.data.distributed import DistributedSampler
++
++
++def sum_of_ranks(loss): ...
++
++
++def over_ranks(model): ...
+
+@@ -8,4 +28,4 @@
+     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+-    for batch in DataLoader(examples):
+-        model(batch).sum().backward()
++    for batch in DataLoader(examples, sampler=None if not torch.distributed.is_initialized() else DistributedSampler(examples, shuffle=False)):
++        sum_of_ranks(over_ranks(model)(batch).sum()).backward()
+         optimizer.step()
+@@ -15,2 +35,10 @@
+ if __name__ == "__main__":
++    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
++        use_cuda = torch.cuda.is_available()
++        if use_cuda:
++            torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
++        torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
++                                             timeout=datetime.timedelta(hours=1))
+     main()
++    if torch.distributed.is_initialized():
++        torch.distributed.destroy_process_group()
+"""  # noqa: E501
+
+
+@pytest.fixture
+def repaired(tmp_path: Path) -> Patch:
+    path = tmp_path / "train.py"
+    path.write_text(script(run="examples = list(range(8))\n\n" + GUARDED))
+    return patch(path)
+
+
+def test_the_call_of_a_training_step_goes_over_the_ranks_and_nothing_else(repaired: Patch) -> None:
+    (change,) = repaired.changes
+    assert changes(change.source.text, change.text) == REPAIRED
+
+
+STAYS = "under a launcher each rank trains a model alone, and "
+TWICE = "a = model(batch)\n        (a - model(batch)).mean().backward()"
+UNSHARED = {
+    "no loader": (script(data="batches"), "its batches come from no DataLoader"),
+    "two models": (
+        script("head = torch.nn.Linear(2, 2)", parameters="model.parameters(), head.parameters()"),
+        "it trains several models: head, model",
+    ),
+    "parameters of nobody known": (
+        script(parameters="groups"),
+        "whose parameters its optimizer takes cannot be told",
+    ),
+    "two calls": (
+        script(forward=TWICE), "a step calls its model several times, in lines 10 and 11"
+    ),
+    "a call in a loop": (
+        script(
+            forward="loss = 0\n        for part in batch:\n            loss += model(part).sum()"
+            "\n        loss.backward()"
+        ),
+        "a step calls its model in a loop, in line 12",
+    ),
+    "a part of the model": (
+        script(forward="model.encode(model(batch)).sum().backward()"),
+        "a step calls model.encode(), past the model's forward pass",
+    ),
+    "a library's function": (
+        script("import losses", forward="losses.contrast(model, model(batch)).backward()"),
+        "a step passes its model to losses.contrast()",
+    ),
+    "another name": (
+        script(forward="net = model\n        model(batch).sum().backward()"),
+        "line 10 keeps the model under another name",
+    ),
+    "two backward passes": (
+        script(forward="loss = model(batch).sum()\n        loss.backward(retain_graph=True)"),
+        "a step takes several backward passes, or one to some tensors",
+    ),
+    "second derivatives": (
+        script(forward="loss = model(batch).sum()\n        torch.autograd.grad(loss, batch)\n"
+        "        loss.backward()"),
+        "torch.autograd.grad() is used",
+    ),
+    "thawed on the way": (
+        script(step="optimizer.step()\n        model.weight.requires_grad_(True)"),
+        "line 12 freezes or thaws parameters while it trains",
+    ),
+    "processes of its own": (
+        script(run="import torch.multiprocessing as mp\n"
+               'if __name__ == "__main__":\n    mp.spawn(main)\n    main()'),
+        "starts processes of its own",
+    ),
+    "a card by its number": (script(setup="model.cuda(1)"), "line 7 chooses a card: model.cuda(1)"),
+    "a card of an option": (
+        script(setup='device = torch.device(f"cuda:{args.gpu}")'),
+        "line 7 chooses a card: torch.device(",
+    ),
+    "a default card": (
+        script(setup='os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
+        "line 7 chooses a card: os.environ.setdefault(",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "because"), UNSHARED.values(), ids=UNSHARED)
+def test_what_ranks_cannot_share_is_said(text: str, because: str) -> None:
+    (finding,) = found("DF204", text)
+    assert finding.because.startswith(STAYS + because) or because in finding.because
     assert not finding.edits
+
+
+SHARED = {
+    "a function of the step": script(
+        "def loss_of(model, batch):\n    return model(batch).sum()",
+        forward="loss_of(model, batch).backward()",
+    ),
+    "two branches": script(
+        forward="if batch.ndim == 2:\n            loss = model(batch).sum()\n        else:\n"
+        "            loss = model(batch[None]).sum()\n        loss.backward()"
+    ),
+    "an evaluation on the way": script(
+        "def score(model):\n    model.eval()\n    return model(1)",
+        step="optimizer.step()\n        score(model)",
+    ),
+    "a look without gradients": script(
+        step="optimizer.step()\n        with torch.no_grad():\n            model(batch)"
+    ),
+    "clipping and saving": script(
+        step="torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n        optimizer.step()\n"
+        "        torch.save(model.state_dict(), 'x')"
+    ),
+    "the device in a variable": script(setup="model.to(device, non_blocking=True)"),
+    "the best card there is": script(
+        setup='model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))'
+    ),
+    "no main guard": script(run="examples = 1\nmain()"),
+}
+
+
+@pytest.mark.parametrize("text", SHARED.values(), ids=SHARED)
+def test_ranks_share_the_training_with(text: str) -> None:
+    (finding,) = found("DF204", text)
+    assert finding.edits, finding.because
+
+
+def test_a_card_that_the_script_chooses_is_left_to_the_launcher(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = "0"\n    torch.cuda.set_device(0)'
+    path.write_text(script(setup=choice, run="examples = [1]\n\n" + GUARDED))
+    (change,) = patch(path).changes
+    assert (
+        """\
+    if 'LOCAL_RANK' not in os.environ:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    if 'LOCAL_RANK' not in os.environ:
+        torch.cuda.set_device(0)
+"""
+        in change.text
+    )
+
+
+def test_where_ranks_cannot_share_it_the_rest_is_repaired_and_the_reason_told(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "train.py"
+    only = "class Stream(torch.utils.data.IterableDataset):\n    pass\n"
+    path.write_text(
+        script(
+            only, data="DataLoader(Stream())", step="optimizer.step()\n    torch.save(model, 'x')"
+        )
+    )
+    result = patch(path)
+    (change,) = result.changes
+    assert result.refusal == ""
+    assert "save_on_main(model, 'x')" in change.text
+    assert "init_process_group" not in change.text
+    (told,) = [each for each in result.findings_after if each.code == "DF204"]
+    assert "not shared among ranks, as errors would be left: DF401" in told.because
 
 
 @pytest.mark.parametrize(

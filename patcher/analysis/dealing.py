@@ -13,6 +13,7 @@ from .rank_reach import UNKNOWN, Role, value_for_role
 
 # Parameters of data sets and samplers that take a rank.
 SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index", "process_index")
+ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
 # Functions that seed a generator of random numbers.
 SEEDING = ("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything", "fix_seed")
@@ -82,6 +83,8 @@ def is_iterable_dataset(program: Program, module: Module, dataset: ast.expr | No
     if not isinstance(dataset, ast.Call):
         return False
     name = module.last_name(dataset.func)
+    if module.dotted(dataset.func).partition(".")[0] in ITERATES_ONLY:
+        return True
     return any(
         where.last_name(base) == "IterableDataset"
         for where in program.modules

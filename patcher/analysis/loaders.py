@@ -114,9 +114,20 @@ def loader_from_call(module: Module, call: ast.Call) -> Loader:
         module.function(call),
         call,
         argument(call, 0, "dataset"),
-        () if sampler is None else _samplers(module, sampler),
+        _samplers_in_options(module, call) if sampler is None else _samplers(module, sampler),
         argument(call, 1, "batch_size"),
         isinstance(drop, ast.Constant) and drop.value is True,
+    )
+
+
+def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]:
+    """The DistributedSamplers of ``**{**options, "sampler": DistributedSampler(data)}``."""
+    return tuple(
+        each
+        for word in call.keywords
+        if word.arg is None
+        for each in everywhere(word.value, ast.Call)
+        if module.last_name(each.func) == "DistributedSampler"
     )
 
 

@@ -145,18 +145,46 @@ def _accumulation(
 
     The last value tells whether the step is in the test's ``else``.
     """
+    found: tuple[ast.If, ast.expr, bool] | None = None
     for call in within(loop.body, ast.Call):
-        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+        if not is_optimizer_step(module, call):
             continue
-        child: ast.AST = call
-        for up in module.ancestors(call):
-            if up is loop:
-                break
-            divisor = _divisor(_test_in(module, loop, up)) if isinstance(up, ast.If) else None
-            if isinstance(up, ast.If) and divisor is not None:
-                return up, divisor, any(child is item for item in up.orelse)
-            child = up
+        test = _test_of_step(module, loop, call)
+        if test is None:
+            return None, None, False  # it steps with every batch, whatever else waits
+        found = found or test
+    if found is not None:
+        return found
     return None, None, False
+
+
+def _test_of_step(
+    module: Module, loop: ast.For | ast.While, call: ast.Call
+) -> tuple[ast.If, ast.expr, bool] | None:
+    """The test around a step of an optimizer, its divisor, and whether the step is in its else."""
+    child: ast.AST = call
+    for up in module.ancestors(call):
+        if up is loop:
+            break
+        divisor = _divisor(_test_in(module, loop, up)) if isinstance(up, ast.If) else None
+        if isinstance(up, ast.If) and divisor is not None:
+            return up, divisor, any(child is item for item in up.orelse)
+        child = up
+    return None
+
+
+def is_optimizer_step(module: Module, call: ast.Call) -> bool:
+    """Whether a call is ``optimizer.step()`` or a scaler's, and not that of a schedule."""
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+        return False
+    owner = call.func.value
+    if "sched" in module.text(owner).lower():
+        return False
+    made = module.definition(owner, call) if isinstance(owner, ast.Name) else None
+    if not isinstance(made, ast.Call):
+        return True
+    name = module.dotted(made.func)
+    return "lr_scheduler" not in name and "schedule" not in name.lower()
 
 
 def _test_in(module: Module, loop: ast.For | ast.While, stmt: ast.If) -> ast.expr:

@@ -11,6 +11,7 @@ from .program import Program
 from .train_loops import TrainLoop
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+SHARED = "over_ranks"  # of helper_code.py: a model for one call, which stays what it is otherwise
 OTHER_WAYS = AVERAGES_GRADIENTS - {TORCH_WRAPPER, "apex.parallel.DistributedDataParallel"}
 
 
@@ -21,6 +22,15 @@ def averages_otherwise(program: Program) -> bool:
     return any(
         mentions(call, "grad") or mentions(module.statement(call), "gradients")
         for module, call in program.calls_to("all_reduce", "allreduce", "all_reduce_coalesced")
+    )
+
+
+def wraps_for_good(program: Program, *wrappers: str) -> bool:
+    """Whether the program keeps a model in one of the wrappers, and not only for a call of it."""
+    return any(
+        function is None or function.name != SHARED
+        for module, call in program.calls_to(*wrappers)
+        for function in [module.function(call)]
     )
 
 
@@ -75,4 +85,9 @@ def leaves_function(module: Module, function: Function, call: ast.Call) -> bool:
         return True
     results: list[ast.AST] = [*within(function.body, ast.Return)]
     results += within(function.body, ast.Yield)
+    results += [
+        each.value
+        for each in within(function.body, ast.Assign)
+        if any(isinstance(target, ast.Subscript | ast.Attribute) for target in each.targets)
+    ]
     return any(mentions(node, name) for node in results for name in names)

@@ -26,7 +26,8 @@ from .verdict import AuditVerdict, unknown, violated
 CODE = "O11"
 MAX_SCRIPTS = 200  # that are looked at in a folder
 MAX_BYTES = 1_000_000  # of one of them
-RANK_WORDS = ("LOCAL_RANK", "init_process_group", "WORLD_SIZE", "DistributedSampler")
+RANK_WORDS = ("LOCAL_RANK", "init_process_group", "WORLD_SIZE")
+GROUP_TEST = "is_initialized()"  # holds in no script that makes no group
 WRAPPING = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator")
 
 
@@ -63,7 +64,8 @@ def changed_definitions(old: Module, new: Module) -> dict[str, tuple[ast.AST, bo
         if isinstance(node, DEFINITIONS) and node.name in before:
             text = new.text(node)
             if text != before[node.name]:
-                gains = any(word in text and word not in before[node.name] for word in RANK_WORDS)
+                words = RANK_WORDS if GROUP_TEST in text else (*RANK_WORDS, "DistributedSampler")
+                gains = any(word in text and word not in before[node.name] for word in words)
                 found[node.name] = node, gains
     return found
 

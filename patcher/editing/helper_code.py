@@ -21,6 +21,24 @@ def is_main_process():
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
+def over_ranks(model):
+    """The model, its gradients averaged over the ranks; itself where none are computed."""
+    if not (torch.is_grad_enabled() and torch.distributed.is_initialized()):
+        return model
+    ddp = getattr(over_ranks, "ddp", None)
+    if ddp is None or ddp.module is not model:
+        ddp = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        over_ranks.ddp = ddp
+    return ddp
+
+
+def sum_of_ranks(loss):
+    """A loss that sums over a batch, for gradients that are averaged over the ranks."""
+    if not torch.distributed.is_initialized():
+        return loss
+    return loss * torch.distributed.get_world_size()
+
+
 def save_on_main(obj, path, **options):
     """torch.save by rank 0 alone; the file appears whole or not at all."""
     if is_main_process():

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
-from ...record import record
+from ...record import record, replace
 from ..analysis.load import SourceReader, read_program, read_source
 from ..analysis.program import Program
 from ..audit.verdict import AuditVerdict
@@ -29,6 +29,8 @@ from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
 
 MAX_ROUNDS = 6  # edits that ask for more do not settle
+# What is right without their repair, so that where it cannot be had the rest is repaired alone.
+ADDITIONS = frozenset(["DF204"])
 
 
 @record
@@ -111,7 +113,49 @@ def patch(
     rules = select_rules(all_rules(), select, ignore)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     original = read_program(str(path), data, look)
-    findings_before = tuple(check(original, rules))
+    request = PatchRequest(
+        path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
+    )
+    result = attempt(request)
+    if result.refusal and any(is_addition(finding) for finding in result.findings_before):
+        return attempt(request, without=result.refusal)
+    return result
+
+
+@record
+class PatchRequest:
+    """What is to be patched, with which rules and capabilities."""
+
+    path: Path
+    original: Program
+    rules: tuple[Rule, ...]
+    allowed: frozenset[Safety]
+    exact: bool
+    capabilities: tuple[Capability, ...]
+
+    def check(self, program: Program, without: str) -> tuple[Finding, ...]:
+        """The findings of a program; with a reason ``without``, additions are not repaired."""
+        found = check(program, self.rules)
+        if not without:
+            return tuple(found)
+        because = without.removeprefix("not patched: ")
+        return tuple(
+            replace(one, edits=(), because=f"{one.because}; not shared among ranks, as {because}")
+            if is_addition(one)
+            else one
+            for one in found
+        )
+
+
+def is_addition(finding: Finding) -> bool:
+    """Whether a finding's repair is one that the script is right without."""
+    return finding.code in ADDITIONS and bool(finding.edits)
+
+
+def attempt(request: PatchRequest, without: str = "") -> Patch:
+    """One try to patch a script, ``without`` additions where there is a reason not to make them."""
+    path, original, rules = request.path, request.original, request.rules
+    findings_before = request.check(original, without)
     findings_after = findings_before
     texts: dict[str, str] = {}
 
@@ -123,30 +167,30 @@ def patch(
     ):
         return refuse(reason)
     try:
-        program = apply_rounds(original, share_batches, texts) if exact else original
-        if exact:
-            findings_after = tuple(check(program, rules))
+        program = apply_rounds(original, share_batches, texts) if request.exact else original
+        if request.exact:
+            findings_after = request.check(program, without)
         for _ in range(MAX_ROUNDS):
-            fixable = [f for f in findings_after if f.edits and f.safety in allowed]
+            fixable = [f for f in findings_after if f.edits and f.safety in request.allowed]
             if not fixable:
                 break
             program = apply_round(program, fixable, texts)
-            findings_after = tuple(check(program, rules))
+            findings_after = request.check(program, without)
         else:
             return refuse(undoing_text(original, fixable))
         repaired = program
-        if exact:
+        if request.exact:
             program = apply_rounds(program, weight_losses, texts)
     except RefusedError as error:
         where = error.module
         reason = str(error) if where is None else text_on_disk(original, where, str(error))
         return refuse(f"not patched: {reason}")
     lacking: list[Finding] = []
-    for capability in capabilities:
-        program, texts, reasons = add_capability(program, capability, rules, allowed, texts)
+    for capability in request.capabilities:
+        program, texts, reasons = add_capability(program, capability, request, without, texts)
         lacking += reasons
     if program is not repaired:
-        findings_after = tuple(check(program, rules))  # in the lines of the result
+        findings_after = request.check(program, without)  # in the lines of the result
     changes = file_changes(original, texts)
     if reason := reason_to_refuse(original, program, changes, findings_after, rules):
         return refuse(reason)
@@ -211,8 +255,8 @@ def refusal_text(original: Program, text: str, findings: Sequence[Finding]) -> s
 def add_capability(
     program: Program,
     capability: Capability,
-    rules: Sequence[Rule],
-    allowed: set[Safety],
+    request: PatchRequest,
+    without: str,
     texts: dict[str, str],
 ) -> tuple[Program, dict[str, str], list[Finding]]:
     """Add a capability; returns the program, its new texts, and why it could not be added.
@@ -235,8 +279,8 @@ def add_capability(
         return before, texts, [not_added(before, capability, str(error))]
     if program is before:
         return before, texts, findings
-    for finding in check(program, rules):
-        fixable = finding.edits and finding.safety in allowed
+    for finding in request.check(program, without):
+        fixable = finding.edits and finding.safety in request.allowed
         if fixable or finding.severity is Severity.ERROR:
             because = f"{finding.code} would be left in line {finding.line} ({finding.because})"
             return before, texts, [not_added(before, capability, because)]

@@ -5,10 +5,13 @@ What         The script trains a model and knows of no other process and no seco
 At run time  It is right alone. Under a launcher, N processes train N models of their own on the
              same data, each as long as one alone, and rank 0 saves one of them.
 Example      model = Net().cuda()   # and no DistributedDataParallel anywhere
-Fix          By hand: init_process_group() where the program starts, DistributedDataParallel around
-             the model once it is on its device and before the optimizer is made. `patch` then deals
-             the data, shares the evaluation out and repairs the rest.
-Fix safety   Report only: nothing in such a script shows where its model is complete.
+Fix          A process group as in DF201; the call of the model in a training step goes through
+             DistributedDataParallel (the helper over_ranks), so that all else, such as saving,
+             evaluating and reading attributes, keeps the model as it is. DF401 then deals the data.
+             Where a step does more than call one model once, and go back through it once, the
+             finding says what, and the group and the wrapper are set up by hand.
+Fix safety   Safe: without a launcher nothing changes. Where the result would not be right, the
+             script is patched without it, and the finding says why.
 Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 """
 
@@ -16,22 +19,37 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.wrapping import averages_otherwise, takes_steps
+from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
+from ..fixes.chosen_cards import NotShareableError
+from ..fixes.group_setup import group_setup
+from ..fixes.lone_training import edits_to_share
 
-CODE, SEVERITY, SAFETY = "DF204", Severity.NOTE, Safety.REPORT
+CODE, SEVERITY, SAFETY = "DF204", Severity.NOTE, Safety.SAFE
 
 GROUP_MAKERS = ("init_process_group", "init_device_mesh", "init_distributed", "initialize")
 SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.script.is_program or program.calls_to(*SPREADS):
+    if not program.is_training_program or program.calls_to(*SPREADS):
         return
     if averages_otherwise(program):
         return
-    for loop in program.train_loops:
-        if takes_steps(loop) and program.is_live(loop.module, loop.steps):
-            yield Finding(
-                loop.module, loop.steps, "under a launcher each rank trains a model alone"
-            )
-            return  # one is enough
+    loops = [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
+    ]
+    if loops:
+        because = "under a launcher each rank trains a model alone"
+        edits: tuple[Edit, ...] = ()
+        try:
+            shared = edits_to_share(program, loops)
+            group = group_setup(program)
+            if not group:
+                raise NotShareableError("where it can set up a process group cannot be told")
+            edits = (*group, *shared)
+        except NotShareableError as error:
+            because = f"{because}, and {error}"
+        yield Finding(loops[0].module, loops[0].steps, because, edits)

@@ -92,6 +92,10 @@ def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, .
         return ()  # by position
     edits: list[Edit] = []
     dealt = f"DistributedSampler({data})"
+    options = [word.value for word in loader.call.keywords if word.arg is None]
+    if shuffle is None and any(may_shuffle(module, each) for each in options):
+        several = sampler is not None or len(options) > 1
+        return () if several else shuffle_of_options(module, options[0], data, alone)
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif is_constant(shuffle, True) or (sampler and is_none_test(shuffle, sampler)):
@@ -110,6 +114,26 @@ def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, .
     else:
         edits.append(Rewrite(last, f", sampler={choice}", after=True))
     return tuple(edits)
+
+
+def may_shuffle(module: Module, options: ast.expr) -> bool:
+    """Whether ``**options`` of a loader may hold ``shuffle``."""
+    if any(node.value == "shuffle" for node in module.nodes(ast.Constant)):
+        return True
+    values = module.alternatives(options, options) or [options]
+    return not all(isinstance(value, ast.Dict) and all(value.keys) for value in values)
+
+
+def shuffle_of_options(
+    module: Module, options: ast.expr, data: str, alone: str
+) -> tuple[Edit, ...]:
+    """Edits of ``DataLoader(data, **options)``, whose options tell whether it shuffles."""
+    if not isinstance(options, ast.Name | ast.Attribute):
+        return ()
+    name = module.text(options)
+    dealt = f"DistributedSampler({data}, shuffle={name}.get('shuffle', False))"
+    ranks = f"{{**{name}, 'shuffle': False, 'sampler': {dealt}}}"
+    return (Rewrite(options, f" if {alone} else {ranks}", after=True),)
 
 
 def is_constant(node: ast.expr, value: object) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
+from ..analysis.wrapping import wraps_for_good
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model
@@ -27,7 +28,7 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel")
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.calls_to(*WRAPPERS) or not program.has_ranks:
+    if not wraps_for_good(program, *WRAPPERS) or not program.has_ranks:
         return
     unwrapped: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:

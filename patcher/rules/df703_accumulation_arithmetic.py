@@ -21,6 +21,7 @@ from ..analysis.conditions import asked_value, comparison, plain_test
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
+from ..analysis.wrapping import SHARED
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -359,7 +360,14 @@ def ddp_models(program: Program, loop: TrainLoop) -> list[str]:
                 value = argument_for_parameter(module, function, call, parameter)
                 if value is not None and caller.text(value) in names:
                     models.add(parameter)
+    models |= {
+        module.text(call) for call in within(loop.steps.body, ast.Call) if is_shared(module, call)
+    }
     return sorted(models)
+
+
+def is_shared(module: Module, call: ast.Call) -> bool:
+    return module.last_name(call.func) == SHARED
 
 
 def ddp_names(module: Module, function: Function | None) -> set[str]:

@@ -9,6 +9,27 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         for b in DataLoader(d, batch_size=args.size):
             m(b).backward()
         """),
+    ("DF703", "a schedule that steps every few batches", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        def train(args, loader, model, optimizer, scheduler):
+            for step, batch in enumerate(loader):
+                loss = model(batch)
+                loss.backward()
+                optimizer.step()
+                if (step + 1) % args.every == 0:
+                    scheduler.step()
+        """),
+    ("DF703", "a plateau of another name", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        for step, batch in enumerate(loader):
+            loss = model(batch)
+            loss.backward()
+            if (step + 1) % args.every == 0:
+                plateau.step(loss)
+        """),
     ("DF702", "no accumulation", """
         import torch
         def train(args, data, model):

@@ -1,0 +1,178 @@
+"""Whether a loss is a sum over the examples of a batch or a mean of them, as far as its text tells.
+
+Averaging gradients over ranks is right for means. A sum comes out smaller by the number of ranks.
+"""
+
+from __future__ import annotations
+
+import ast
+from enum import Enum
+
+from ..source.module import Module
+from ..source.tree import everywhere, keyword, within
+from .program import Program
+
+MAX_DEPTH = 8
+FUNCTIONS_OF_LOSS = frozenset(
+    [
+        "cross_entropy",
+        "nll_loss",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "kl_div",
+        "poisson_nll_loss",
+        "gaussian_nll_loss",
+        "hinge_embedding_loss",
+        "margin_ranking_loss",
+        "soft_margin_loss",
+        "multilabel_margin_loss",
+        "multilabel_soft_margin_loss",
+        "cosine_embedding_loss",
+        "triplet_margin_loss",
+        "multi_margin_loss",
+    ]
+)
+CLASSES_OF_LOSS = frozenset(
+    [
+        "CrossEntropyLoss",
+        "NLLLoss",
+        "MSELoss",
+        "L1Loss",
+        "SmoothL1Loss",
+        "HuberLoss",
+        "BCELoss",
+        "BCEWithLogitsLoss",
+        "KLDivLoss",
+        "PoissonNLLLoss",
+        "GaussianNLLLoss",
+        "HingeEmbeddingLoss",
+        "MarginRankingLoss",
+        "SoftMarginLoss",
+        "MultiLabelMarginLoss",
+        "MultiLabelSoftMarginLoss",
+        "CosineEmbeddingLoss",
+        "TripletMarginLoss",
+        "MultiMarginLoss",
+    ]
+)
+SAME_VALUE = ("to", "cuda", "cpu", "float", "double", "half", "squeeze", "contiguous", "clone")
+
+
+class Reduction(Enum):
+    """What a loss does with its examples."""
+
+    SUM = "sum"
+    MEAN = "mean"
+    MIXED = "a sum and a mean"
+    UNKNOWN = "unknown"
+
+
+def reduction_of(
+    program: Program,
+    module: Module,
+    node: ast.expr,
+    accumulation: str = "",
+    depth: int = 0,
+) -> Reduction:
+    """The reduction of a loss; division by ``accumulation``, a text, does not count as one."""
+
+    def of(part: ast.expr) -> Reduction:
+        return reduction_of(program, module, part, accumulation, depth + 1)
+
+    if depth > MAX_DEPTH:
+        return Reduction.UNKNOWN
+    match node:
+        case ast.Name():
+            return together([of(value) for value in module.alternatives(node, node)])
+        case ast.UnaryOp():
+            return of(node.operand)
+        case ast.IfExp():
+            return together([of(node.body), of(node.orelse)])
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            return added(of(node.left), of(node.right))
+        case ast.BinOp(op=ast.Mult()):
+            if is_factor(program, node.left):
+                return of(node.right)
+            return of(node.left) if is_factor(program, node.right) else Reduction.UNKNOWN
+        case ast.BinOp(op=ast.Div()):
+            kind = of(node.left)
+            if is_factor(program, node.right) or module.text(node.right) == accumulation:
+                return kind
+            return Reduction.UNKNOWN if kind is not Reduction.MEAN else kind
+        case ast.Call():
+            return of_call(program, module, node, accumulation, depth)
+    return Reduction.UNKNOWN
+
+
+def of_call(
+    program: Program, module: Module, call: ast.Call, accumulation: str, depth: int
+) -> Reduction:
+    """The reduction of what a call returns."""
+    name = module.last_name(call.func)
+    is_method = isinstance(call.func, ast.Attribute) and not module.dotted(call.func).startswith(
+        "torch."
+    )
+    if name in ("sum", "mean") and len(call.args) + len(call.keywords) == (0 if is_method else 1):
+        return Reduction(name)
+    if name in SAME_VALUE and isinstance(call.func, ast.Attribute):
+        return reduction_of(program, module, call.func.value, accumulation, depth + 1)
+    if name in FUNCTIONS_OF_LOSS:
+        return asked_for(module, call)
+    if isinstance(call.func, ast.Name):
+        made = module.alternatives(call.func, call)
+    elif isinstance(call.func, ast.Attribute):
+        made = module.attribute_values.get(call.func.attr, [])
+    else:
+        made = [call.func]
+    classes = [
+        each
+        for each in made
+        if isinstance(each, ast.Call) and module.last_name(each.func) in CLASSES_OF_LOSS
+    ]
+    if classes and len(classes) == len(made):
+        return together([asked_for(module, each) for each in classes])
+    returned = [
+        reduction_of(program, where, result.value, "", depth + 1)
+        for where, function in program.callees(module, call)
+        for result in within(function.body, ast.Return)
+        if result.value is not None
+    ]
+    return together(returned)
+
+
+def asked_for(module: Module, call: ast.Call) -> Reduction:
+    """The reduction that a loss of torch is asked for; it is a mean where nothing is said."""
+    word = keyword(call, "reduction")
+    if word is not None:
+        text = word.value.value if isinstance(word.value, ast.Constant) else None
+        return Reduction(text) if text in ("sum", "mean") else Reduction.UNKNOWN
+    old = keyword(call, "size_average") or keyword(call, "reduce")
+    if old is None:
+        return Reduction.MEAN
+    is_sum = old.arg == "size_average" and module.text(old.value) == "False"
+    return Reduction.SUM if is_sum else Reduction.UNKNOWN
+
+
+def together(kinds: list[Reduction]) -> Reduction:
+    """What all of several values are."""
+    return kinds[0] if len(set(kinds)) == 1 else Reduction.UNKNOWN
+
+
+def added(first: Reduction, second: Reduction) -> Reduction:
+    """What two losses are that are added."""
+    if first is second:
+        return first
+    if Reduction.UNKNOWN in (first, second):
+        return Reduction.UNKNOWN
+    return Reduction.MIXED
+
+
+def is_factor(program: Program, node: ast.expr) -> bool:
+    """Whether a value is a number of the script's: a constant, an option, a sum of them."""
+    return not any(everywhere(node, ast.Call)) and all(
+        name.id in program.argument_names for name in everywhere(node, ast.Name)
+    )

@@ -1,0 +1,75 @@
+"""Cards that a script for one process chooses, left to the launcher where there is one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..editing.edits import Edit, Guard, Import
+from ..source.module import Module
+from ..source.tree import everywhere
+
+CARD = re.compile(r"(gpu|cuda|device)s?_?(ids?|idx|index|num|number|no)|gpus?|cuda|rank", re.I)
+NOT_IN_LAUNCH = "'LOCAL_RANK' not in os.environ"
+
+
+class NotShareableError(Exception):
+    """Ranks cannot share the training by the helper; the text says why."""
+
+
+def cards_left_to_launcher(program: Program) -> Iterator[Edit]:
+    """Edits that choose a card only without a launcher, which gives each rank its own."""
+    for module in program.modules:
+        for call in module.calls_to("set_device"):
+            if program.is_live(module, call) and module.dotted(call.func).startswith("torch."):
+                stmt = module.statement(call)
+                if not (isinstance(stmt, ast.Expr) and stmt.value is call):
+                    raise NotShareableError(f"line {call.lineno} chooses a card")
+                yield Guard(stmt, NOT_IN_LAUNCH)
+                yield Import("os")
+        yield from card_variables(program, module)
+        refuse_chosen_cards(program, module)
+
+
+def card_variables(program: Program, module: Module) -> Iterator[Edit]:
+    """Edits of ``os.environ["CUDA_VISIBLE_DEVICES"] = …``, by which all ranks saw one card."""
+    for node in module.nodes(ast.Constant):
+        if node.value != "CUDA_VISIBLE_DEVICES" or not program.is_live(module, node):
+            continue
+        stmt, up = module.statement(node), module.parents[node]
+        if isinstance(stmt, ast.Assign) and stmt.targets == [up]:
+            yield Guard(stmt, NOT_IN_LAUNCH)
+        elif isinstance(up, ast.Call) and module.last_name(up.func) in ("setdefault", "putenv"):
+            raise NotShareableError(f"line {node.lineno} chooses a card: {module.text(up)}")
+
+
+def refuse_chosen_cards(program: Program, module: Module) -> None:
+    """Raise where a card's number is computed or an option."""
+    for call in module.calls_to("cuda", "to", "device"):
+        if not program.is_live(module, call):
+            continue
+        is_device = module.last_name(call.func) == "device"
+        if is_device and not module.dotted(call.func).startswith("torch."):
+            continue
+        chosen = [*call.args, *(word.value for word in call.keywords if word.arg == "device")]
+        if any(names_card(module, value) for value in chosen) or (is_device and len(call.args) > 1):
+            raise NotShareableError(f"line {call.lineno} chooses a card: {module.text(call)}")
+
+
+def names_card(module: Module, value: ast.expr) -> bool:
+    """Whether a device's text has a card's number in it, or a variable that sounds of one."""
+    if isinstance(value, ast.IfExp):
+        return names_card(module, value.body) or names_card(module, value.orelse)
+    if isinstance(value, ast.Call) and module.dotted(value.func) == "torch.device":
+        return False  # it is looked at on its own
+    if any(type(each.value) is int for each in everywhere(value, ast.Constant)):
+        return True
+    names = [node.id for node in everywhere(value, ast.Name)]
+    names += [
+        node.attr
+        for node in everywhere(value, ast.Attribute)
+        if not module.dotted(node).startswith("torch.")
+    ]
+    return any(map(CARD.fullmatch, names))

@@ -1,0 +1,186 @@
+"""Edits that create a process group where a script starts, and give each rank a card."""
+
+from __future__ import annotations
+
+import ast
+
+from ..analysis.program import Program
+from ..editing.edits import Edit, Import, Insert, Rewrite
+from ..source.module import Module
+from ..source.tree import is_inside, mentions, position, within
+from .process_group import (
+    READ_RANK,
+    SET_UP,
+    SET_UP_FROM_ENVIRONMENT,
+    one_hour,
+    use_cuda_test,
+)
+from .statements import main_guard
+
+PREPARES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+"""Statements at module level that compute nothing."""
+
+
+def group_setup(program: Program) -> tuple[Edit, ...]:
+    """Edits that create a process group; none where the right place for them is not clear."""
+    return setup_from_arguments(program) or setup_from_environment(program)
+
+
+def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
+    """Edits behind the choice of the device, if the arguments are parsed in the same block."""
+    if len(program.parse_sites) != 1:
+        return ()
+    module, parse, args = program.parse_sites[0]
+    if module is not program.script:
+        return ()
+    block = module.body(parse)
+    below_parse = block[block.index(parse) + 1 :]
+    devices = [stmt for stmt in below_parse if is_device(module, stmt)]
+    counts = [stmt for stmt in below_parse if is_n_gpu_count(module, stmt, args)]
+    if not devices or not counts:
+        return ()
+    names = dict.fromkeys(
+        module.text(target) for stmt in devices for target in assignment_targets(stmt)
+    )
+    last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
+    timeout, needed = one_hour(module)
+    code = SET_UP.format(
+        args=args,
+        use_cuda=use_cuda_test(program, args),
+        device=" = ".join(names),
+        timeout=timeout,
+    )
+    if "local_rank" not in program.options:  # otherwise DF101 adds the code that reads it
+        code = f"{args}.local_rank = -1\n{READ_RANK.format(args=args)}\n{code}"
+    return (Insert(last, code, "after"), Import("os"), Import("torch"), needed)
+
+
+def setup_from_environment(program: Program) -> tuple[Edit, ...]:
+    """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
+    script = program.script
+    timeout, needed = one_hour(script)
+    code = SET_UP_FROM_ENVIRONMENT.format(timeout=timeout)
+    start: Insert | None = None
+    for module, parse, args in program.parse_sites:
+        if module is script and start is None:
+            if program.has_argument("local_rank"):
+                code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
+            start = Insert(parse, code, "after")
+    guard = main_guard(script)
+    if start is None and guard is not None:
+        start = Insert(guard, code, "first")
+    if start is None and (first := first_step(script)) is not None:
+        start = Insert(first, code)
+    counts = [stmt for stmt in script.nodes(ast.Assign) if is_device_count(script, stmt)]
+    counts_elsewhere = any(
+        is_device_count(module, stmt)
+        for module in program.modules[1:]
+        for stmt in module.nodes(ast.Assign)
+    )
+    if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules[1:])):
+        return ()
+    cards = cards_by_number(script)
+    if cards is None:
+        return ()
+    one_card_each = [
+        Insert(stmt, f"if torch.distributed.is_initialized():\n    {names} = 1", "after")
+        for stmt in counts
+        for names in [" = ".join(script.text(target) for target in stmt.targets)]
+    ]
+    return (start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
+
+
+def first_step(module: Module) -> ast.stmt | None:
+    """What a script without a main guard does first, behind its imports; None if one is below."""
+    if main_guard(module) is not None:
+        return None
+    imports: list[ast.AST] = [
+        node
+        for kind in (ast.Import, ast.ImportFrom)
+        for node in module.nodes(kind)
+        if module.function(node) is None
+    ]
+    last = max((position(node) for node in imports), default=(0, 0))
+    steps = [
+        stmt
+        for stmt in module.tree.body
+        if not isinstance(stmt, PREPARES) and not is_text(stmt) and not holds(stmt, imports)
+    ]
+    above = [stmt for stmt in steps if position(stmt) < last]
+    if len(above) == len(steps) or any(mentions(stmt, "torch") for stmt in above):
+        return None
+    return steps[len(above)]
+
+
+def holds(stmt: ast.stmt, imports: list[ast.AST]) -> bool:
+    """Whether one of the imports stands in a statement, such as a ``try``."""
+    return any(is_inside(node, stmt) for node in imports)
+
+
+def is_text(stmt: ast.stmt) -> bool:
+    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
+
+
+def names_card_by_number(module: Module) -> bool:
+    """Whether a literal such as ``"cuda:0"`` names a card."""
+    return any(
+        isinstance(node.value, str) and node.value.startswith("cuda:")
+        for node in module.nodes(ast.Constant)
+    )
+
+
+def cards_by_number(module: Module) -> tuple[Edit, ...] | None:
+    """Edits that give each rank its own card where ``"cuda:0"`` names that of a lone process.
+
+    None where several cards are named, or a name is part of a longer text.
+    """
+    named = [
+        node
+        for node in module.nodes(ast.Constant)
+        if isinstance(node.value, str) and node.value.startswith("cuda:")
+    ]
+    numbers = {node.value for node in named}
+    parents = [module.parents[node] for node in named]
+    if len(numbers) > 1 or any(isinstance(up, ast.JoinedStr | ast.Expr) for up in parents):
+        return None
+    if any(not str(text).removeprefix("cuda:").isdigit() for text in numbers):
+        return None
+    return tuple(
+        Rewrite(node, f"f\"cuda:{{os.environ.get('LOCAL_RANK', {str(node.value)[5:]})}}\"")
+        for node in named
+    )
+
+
+def is_device_count(module: Module, stmt: ast.Assign) -> bool:
+    """``n_gpu = torch.cuda.device_count()``."""
+    return (
+        isinstance(stmt.value, ast.Call)
+        and module.dotted(stmt.value.func) == "torch.cuda.device_count"
+    )
+
+
+def assignment_targets(stmt: ast.stmt) -> list[ast.expr]:
+    return stmt.targets if isinstance(stmt, ast.Assign) else []
+
+
+def is_device(module: Module, stmt: ast.stmt) -> bool:
+    """``device = torch.device("cuda" if … else "cpu")`` or ``args.device = device``."""
+    if not isinstance(stmt, ast.Assign):
+        return False
+    if isinstance(stmt.value, ast.Name):
+        value = module.definition(stmt.value, stmt)
+        return value is not None and makes_device(module, value)
+    return makes_device(module, stmt.value)
+
+
+def makes_device(module: Module, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and module.dotted(value.func) == "torch.device"
+
+
+def is_n_gpu_count(module: Module, stmt: ast.stmt, args: str) -> bool:
+    """``args.n_gpu = torch.cuda.device_count()``."""
+    return [module.text(target) for target in assignment_targets(stmt)] == [
+        f"{args}.n_gpu"
+    ] and any(
+        module.dotted(call.func) == "torch.cuda.device_count" for call in within(stmt, ast.Call)
+    )

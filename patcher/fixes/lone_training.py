@@ -1,0 +1,284 @@
+"""Edits that let ranks share the training of a script that knows one process and one card.
+
+The model stays what it is, and what reads its attributes, saves or evaluates it as well: only its
+call in a training step goes through DistributedDataParallel, by the helper `SHARED`. That is
+right where the gradients of a step come from this one call, which is looked for here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...record import record
+from ..analysis.evaluations import GRADLESS
+from ..analysis.flag_roles import OPTIMIZERS
+from ..analysis.program import Program
+from ..analysis.train_loops import TrainLoop, loop_around
+from ..analysis.trained_models import names_given
+from ..analysis.wrapping import SHARED
+from ..editing.edits import Define, Edit, Import, Rewrite
+from ..source.module import Module
+from ..source.tree import Function, keyword, within
+from .chosen_cards import NotShareableError, cards_left_to_launcher
+from .process_group import are_alternatives
+
+SEES_PARAMETERS = ("parameters", "named_parameters")
+READS = frozenset(
+    [
+        "train",
+        "eval",
+        "zero_grad",
+        "state_dict",
+        "load_state_dict",
+        "named_modules",
+        "modules",
+        "children",
+        "named_children",
+        "save_pretrained",
+        "buffers",
+        "named_buffers",
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "half",
+        "double",
+    ]
+).union(SEES_PARAMETERS)
+"""Methods of a model that compute nothing whose gradient a step could take."""
+TAKES_MODEL = frozenset(["isinstance", "hasattr", "getattr", "type", "id", "len", "print", "save"])
+"""Calls that a model can be passed to, for the same reason."""
+
+
+@record
+class StepCode:
+    """Code that a training step runs: the body of its loop, or of a function that it calls."""
+
+    module: Module
+    body: list[ast.stmt]
+    function: Function | None
+
+
+def edits_to_share(program: Program, loops: list[TrainLoop]) -> tuple[Edit, ...]:
+    """Edits of the one forward pass and of what names a card; those of the group are not here.
+
+    Raises NotShareableError.
+    """
+    if len(loops) != 1:
+        lines = " and ".join(str(loop.steps.lineno) for loop in loops)
+        raise NotShareableError(f"it trains in several places, in lines {lines}")
+    (loop,) = loops
+    if loop.loader is None:
+        raise NotShareableError("its batches come from no DataLoader that could be dealt")
+    for module, call in program.calls_to("Process", "spawn", "Pool"):
+        if program.is_live(module, call) and "multiprocessing" in module.dotted(call.func):
+            raise NotShareableError(f"line {call.lineno} starts processes of its own")
+    refuse_other_gradients(program, loop)
+    models = models_of_optimizers(program)
+    module, calls = forward_calls(program, loop, models)
+    return (
+        *(Rewrite(call.func, f"{SHARED}({module.text(call.func)})") for call in calls),
+        *cards_left_to_launcher(program),
+        Define(SHARED),
+        Import("torch"),
+    )
+
+
+def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
+    """Raise where a step takes gradients in a way that averaging once per backward misses."""
+    first, *others = loop.backwards
+    for other in others:
+        if not are_alternatives(loop.module, loop.module.statement(first), other):
+            raise NotShareableError("a step takes several backward passes")
+    if any(keyword(call, name) for call in loop.backwards for name in ("retain_graph", "inputs")):
+        raise NotShareableError("a step takes several backward passes, or one to some tensors")
+    for module, call in program.calls_to("grad", "compile", "checkpoint_sequential"):
+        if module.dotted(call.func).startswith("torch.") and program.is_live(module, call):
+            raise NotShareableError(f"{module.text(call.func)}() is used")
+    around: ast.AST = loop.epochs or loop.steps
+    for place in places_below(program, StepCode(loop.module, [*within_body(around)], None)):
+        for node in within(place.body, ast.Attribute):
+            if node.attr == "requires_grad_" or (
+                node.attr == "requires_grad" and isinstance(node.ctx, ast.Store)
+            ):
+                raise NotShareableError(
+                    f"line {node.lineno} freezes or thaws parameters while it trains"
+                )
+
+
+def within_body(loop: ast.AST) -> list[ast.stmt]:
+    """The statements that a loop repeats."""
+    assert isinstance(loop, ast.For | ast.While)
+    return loop.body
+
+
+def models_of_optimizers(program: Program) -> set[str]:
+    """What the one model is called whose parameters all optimizers take."""
+    optimizers = [
+        (module, call)
+        for module, call in program.calls_to(*OPTIMIZERS)
+        if program.is_live(module, call)
+    ]
+    if not optimizers:
+        raise NotShareableError("which model its optimizer steps cannot be told")
+    models: set[str] = set()
+    for module, call in optimizers:
+        scope = module.scope_statements(call)
+        owners = [
+            owner_of(module, each.func.value)
+            for each in within(scope, ast.Call)
+            if isinstance(each.func, ast.Attribute) and each.func.attr in SEES_PARAMETERS
+        ]
+        if not owners:
+            raise NotShareableError("whose parameters its optimizer takes cannot be told")
+        for owner in owners:
+            models |= {last(name) for name in names_given(program, module, owner)}
+    if len(models) != 1:
+        raise NotShareableError(f"it trains several models: {', '.join(sorted(models))}")
+    return models
+
+
+def owner_of(module: Module, node: ast.expr) -> ast.expr:
+    """``model`` of ``model.encoder``, and ``self.model`` of ``self.model.encoder``."""
+    while isinstance(node, ast.Attribute) and not is_self(node.value):
+        node = node.value
+    if not isinstance(node, ast.Name | ast.Attribute):
+        raise NotShareableError(f"whose parameters {module.text(node)} has cannot be told")
+    return node
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def last(name: str) -> str:
+    """``model`` of ``self.model``."""
+    return name.rpartition(".")[2]
+
+
+def forward_calls(
+    program: Program, loop: TrainLoop, models: set[str]
+) -> tuple[Module, list[ast.Call]]:
+    """The calls of the model that a training step takes its gradients from: one in each branch."""
+    found: list[tuple[Module, ast.Call]] = []
+    start = StepCode(loop.module, loop.steps.body, loop.module.function(loop.steps))
+    for place in places_below(program, start):
+        for node in uses_of(program, place, models):
+            call = forward_call(place.module, node)
+            if call is None:
+                refuse_other_use(program, place.module, node)
+            elif not is_gradless(place.module, call):
+                found.append((place.module, call))
+    if not found:
+        raise NotShareableError("where a step calls its model cannot be told")
+    (module, first), *others = found
+    for where, other in others:
+        if where is not module or not are_alternatives(module, module.statement(first), other):
+            lines = f"in lines {first.lineno} and {other.lineno}"
+            raise NotShareableError(f"a step calls its model several times, {lines}")
+    for where, call in found:
+        inner = loop_around(where, call)
+        if inner is not None and inner is not loop.steps:
+            raise NotShareableError(f"a step calls its model in a loop, in line {call.lineno}")
+    return module, [call for _, call in found]
+
+
+def places_below(program: Program, start: StepCode) -> Iterator[StepCode]:
+    """A place and the functions that it calls, also through others, where gradients are taken."""
+    seen: set[Function] = set()
+    pending = [start]
+    while pending:
+        place = pending.pop()
+        yield place
+        for call in within(place.body, ast.Call):
+            if is_gradless(place.module, call):
+                continue
+            for module, function in program.callees(place.module, call):
+                owner = module.enclosing_class(function)
+                if function in seen or is_evaluation(function) or is_network(module, owner):
+                    continue
+                seen.add(function)
+                pending.append(StepCode(module, function.body, function))
+
+
+def is_network(module: Module, owner: ast.ClassDef | None) -> bool:
+    """Whether a class is a model's own, whose methods run in its forward pass."""
+    return owner is not None and any(
+        isinstance(each, ast.FunctionDef) and each.name == "forward" for each in owner.body
+    )
+
+
+def is_evaluation(function: Function) -> bool:
+    """Whether a function computes without gradients, or puts a model into eval mode."""
+    return any(
+        isinstance(node, ast.Name | ast.Attribute) and name_of(node) in GRADLESS
+        for each in function.decorator_list
+        for node in ast.walk(each)
+    ) or any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and not call.args
+        for call in within(function.body, ast.Call)
+    )
+
+
+def name_of(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def is_gradless(module: Module, node: ast.AST) -> bool:
+    """Whether code stands under ``with torch.no_grad():``."""
+    return any(
+        isinstance(up, ast.With)
+        and any(
+            isinstance(item.context_expr, ast.Call)
+            and module.last_name(item.context_expr.func) in GRADLESS
+            for item in up.items
+        )
+        for up in module.ancestors(node)
+    )
+
+
+def uses_of(
+    program: Program, place: StepCode, models: set[str]
+) -> Iterator[ast.Name | ast.Attribute]:
+    """Where code reads a model, by what it is called where it was made."""
+    for kind in (ast.Name, ast.Attribute):
+        for node in within(place.body, kind):
+            assert isinstance(node, ast.Name | ast.Attribute)
+            if isinstance(node, ast.Attribute) and not is_self(node.value):
+                continue
+            names = names_given(program, place.module, node)
+            if models & {last(name) for name in names}:
+                yield node
+
+
+def forward_call(module: Module, node: ast.expr) -> ast.Call | None:
+    """``model(batch)`` of ``model``."""
+    up = module.parents[node]
+    return up if isinstance(up, ast.Call) and up.func is node else None
+
+
+def refuse_other_use(program: Program, module: Module, node: ast.expr) -> None:
+    """Raise where a use of the model that is no call may add to the gradients of a step."""
+    up = module.parents[node]
+    read: ast.AST = node
+    while isinstance(up, ast.Attribute):
+        read, up = up, module.parents[up]
+    if isinstance(up, ast.Call) and up.func is read:
+        assert isinstance(read, ast.Attribute)
+        if read.attr not in READS and not is_gradless(module, up):
+            raise NotShareableError(
+                f"a step calls {module.text(read)}(), past the model's forward pass"
+            )
+        return
+    if read is not node:
+        return  # an attribute that is only read, such as model.config
+    call = up if isinstance(up, ast.Call) else module.parents[up]
+    if (
+        isinstance(call, ast.Call)
+        and not is_gradless(module, call)
+        and not (module.last_name(call.func) in TAKES_MODEL or program.callees(module, call))
+    ):
+        raise NotShareableError(f"a step passes its model to {module.text(call.func)}()")
+    if not isinstance(call, ast.Call):
+        raise NotShareableError(f"line {node.lineno} keeps the model under another name")

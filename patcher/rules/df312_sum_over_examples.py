@@ -1,0 +1,54 @@
+"""The loss is a sum over the examples of a batch, and ranks average.
+
+What         A training step goes back through a sum: reduction="sum", size_average=False, .sum().
+At run time  DistributedDataParallel divides the sum of the ranks' gradients by their number. For
+             means that is the mean over all; a sum comes out divided by the number of ranks: N of
+             them train with an N-th of the learning rate, and clip an N-th of the norm. Adam hides
+             it in part. Nothing warns.
+Example      loss = F.binary_cross_entropy(output, data, reduction="sum")
+Fix          The loss that goes back is multiplied by the number of ranks. Where a sum and a mean
+             are added, it is only reported: multiply the sum.
+Fix safety   Safe: a lone process computes what it did before.
+Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.loss_reduction import Reduction, reduction_of
+from ..analysis.program import Program
+from ..analysis.train_loops import TrainLoop
+from ..analysis.wrapping import SHARED, takes_steps
+from ..editing.edits import Define, Edit, Rewrite
+from ..findings import Finding, Safety, Severity
+
+CODE, SEVERITY, SAFETY = "DF312", Severity.DEGRADED, Safety.SAFE
+
+HELPER = "sum_of_ranks"
+TOLD = {Reduction.SUM: "a sum", Reduction.MIXED: "a sum and a mean, added"}
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("DataParallel", SHARED):
+        return  # who wraps in DistributedDataParallel has chosen what the ranks' mean is to be
+    for loop in program.train_loops:
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps):
+            yield from sums(program, loop)
+
+
+def sums(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """The backward passes of a loop that go through a sum."""
+    module = loop.module
+    per_step = "" if loop.accumulation is None else module.text(loop.accumulation)
+    for call in loop.backwards:
+        assert isinstance(call.func, ast.Attribute)
+        loss = call.func.value
+        if isinstance(loss, ast.Call) and loss.args and module.last_name(loss.func) == "scale":
+            loss = loss.args[0]
+        kind = reduction_of(program, module, loss, per_step)
+        edits: tuple[Edit, ...] = ()
+        if kind is Reduction.SUM:
+            edits = (Rewrite(loss, f"{HELPER}({module.text(loss)})"), Define(HELPER))
+        elif kind is not Reduction.MIXED:
+            continue
+        yield Finding(module, call, f"{module.text(loss)} is {TOLD[kind]}", edits)

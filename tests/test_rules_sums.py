@@ -1,0 +1,105 @@
+"""DF312: losses that sum over a batch, of scripts that did not choose DistributedDataParallel."""
+
+from __future__ import annotations
+
+import pytest
+from cases import changes, fixed, found
+
+SCRIPT = """\
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+{head}
+model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data):
+    {loss}
+    {back}
+    optimizer.step()
+"""
+
+
+def script(loss: str, head: str = "", back: str = "loss.backward()") -> str:
+    return SCRIPT.format(head=head, loss=loss, back=back)
+
+
+SUM = 'loss = F.mse_loss(model(x), y, reduction="sum")'
+SUMS = {
+    "of a function": script(SUM),
+    "of a class": script(
+        "loss = loss_of(model(x), y)", 'loss_of = torch.nn.L1Loss(reduction="sum")'
+    ),
+    "as it was asked for of old": script("loss = F.mse_loss(model(x), y, size_average=False)"),
+    "by hand": script("loss = (model(x) - y).pow(2).sum()"),
+    "of torch's function": script("loss = torch.sum((model(x) - y) ** 2)"),
+    "with a factor": script("loss = 0.5 * (model(x) - y).pow(2).sum() / 3"),
+    "of two": script('loss = F.mse_loss(model(x), y, reduction="sum") - torch.sum(model(x))'),
+    "of a function of the script": script(
+        "loss = total(model(x), y)",
+        "def total(a, b):\n    one = (a - b).sum()\n    return one + 0.1 * a.abs().sum()",
+    ),
+    "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
+}
+
+
+@pytest.mark.parametrize("text", SUMS.values(), ids=SUMS)
+def test_a_sum_is_found(text: str) -> None:
+    (finding,) = found("DF312", text)
+    assert finding.because.endswith(" is a sum")
+    assert finding.edits
+    repaired = fixed("DF312", text)
+    assert found("DF312", repaired) == []
+    assert "sum_of_ranks(" in changes(text, repaired)
+
+
+def test_what_goes_back_is_multiplied_and_nothing_else() -> None:
+    text = script(SUM, back="scaler.scale(loss).backward()")
+    assert changes(text, fixed("DF312", text)) == """\
+@@ -3,2 +3,9 @@
+ from torch.utils.data import DataLoader
++
++
++def sum_of_ranks(loss): ...
+
+@@ -8,3 +15,3 @@
+     loss = F.mse_loss(model(x), y, reduction="sum")
+-    scaler.scale(loss).backward()
++    scaler.scale(sum_of_ranks(loss)).backward()
+     optimizer.step()
+"""  # fmt: skip
+
+
+def test_a_sum_and_a_mean_are_told_and_left() -> None:
+    (finding,) = found("DF312", script("loss = F.mse_loss(model(x), y) + model(x).sum()"))
+    assert finding.because == "loss is a sum and a mean, added"
+    assert not finding.edits
+
+
+SILENT = {
+    "a mean": script("loss = F.mse_loss(model(x), y)"),
+    "a mean by hand": script("loss = (model(x) - y).mean()"),
+    "a sum over the classes": script("loss = (model(x) - y).sum(1).mean()"),
+    "a sum over the number of examples": script("loss = (model(x) - y).sum() / len(x)"),
+    "a sum over what nobody knows": script("loss = (model(x) - y).sum() / n"),
+    "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
+    "a function that nobody knows": script("loss = criterion(model(x), y)"),
+    "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),
+    "a reduction of an option": script("loss = F.mse_loss(model(x), y, reduction=args.reduction)"),
+    "ranks from the start": script(SUM).replace(
+        "DataParallel(", "parallel.DistributedDataParallel("
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SILENT.values(), ids=SILENT)
+def test_what_is_no_sum_or_not_known_is_left_alone(text: str) -> None:
+    assert found("DF312", text) == []
+
+
+def test_a_sum_that_accumulates_is_one() -> None:
+    text = (
+        script(SUM, back="(loss / n).backward()")
+        .replace("    optimizer.step()", "    if (step + 1) % n == 0:\n        optimizer.step()")
+        .replace("for x, y in DataLoader(data)", "for step, (x, y) in enumerate(DataLoader(data))")
+    )
+    assert [each.because for each in found("DF312", text)] == ["loss / n is a sum"]
