@@ -124,7 +124,7 @@ UNSHARED = {
         "a step passes its model to losses.contrast()",
     ),
     "another name": (
-        script(forward="net = model\n        model(batch).sum().backward()"),
+        script(forward="net = model\n        (net(batch) - model(batch)).mean().backward()"),
         "line 10 keeps the model under another name",
     ),
     "two backward passes": (
@@ -248,3 +248,43 @@ def test_where_ranks_cannot_share_it_the_rest_is_repaired_and_the_reason_told(
 )
 def test_who_knows_of_ranks_or_trains_nothing_is_left_alone(text: str) -> None:
     assert found("DF204", text) == []
+
+
+LOOP = """\
+import torch
+
+
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).mean().backward()
+            self.optimizer.step()
+            self.save()
+
+    def save(self):
+        to_save = self.model.module if hasattr(self.model, "module") else self.model
+        torch.save(to_save.state_dict(), "x")
+"""
+MAIN = """\
+import torch
+from loop import Trainer
+
+if __name__ == "__main__":
+    Trainer(torch.nn.Linear(2, 2), torch.utils.data.DataLoader([1])).fit()
+"""
+
+
+def test_each_module_gets_what_it_uses_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    (tmp_path / "main.py").write_text(MAIN)
+    result = patch(tmp_path / "main.py")
+    assert result.refusal == ""
+    main, loop = sorted(result.changes, key=lambda each: each.source.name, reverse=True)
+    assert "over_ranks(self.model)(batch)" in loop.text
+    assert "init_process_group" not in loop.text
+    assert "init_process_group" in main.text
+    assert "over_ranks" not in main.text

@@ -261,10 +261,20 @@ def _trace_attribute(
     if owner is None:
         return None
     for stmt in everywhere(owner, ast.Assign):
-        for target in stmt.targets:
+        for target, value in _targets(stmt):
             if isinstance(target, ast.Attribute) and module.text(target) == module.text(node):
-                return trace_loader(graph, module, stmt.value, depth + 1)
+                return trace_loader(graph, module, value, depth + 1)
     return None
+
+
+def _targets(stmt: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a statement assigns to, each with its value: ``self.model, self.loader = a, b``."""
+    for target in stmt.targets:
+        value = stmt.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(target.elts, value.elts, strict=False)
+        else:
+            yield target, value
 
 
 def _trace_unpacked(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
@@ -38,6 +39,7 @@ class Program(CallGraph):
         super().__init__(script, siblings, roots, unread)
         # Roles that may enter each function, filled in by analysis/rank_reach.
         self.roles_entering: dict[Function, frozenset[Any]] = {}
+        self.patched_along: frozenset[Path] = frozenset()  # other scripts, in the same go
 
     @cached_property
     def is_training_program(self) -> bool:

@@ -65,6 +65,13 @@ def is_backward(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
 
 
+def is_step(call: ast.Call) -> bool:
+    """Whether a call may step an optimizer: ``step()``, ``step_and_update_lr()``."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    return call.func.attr == "step" or call.func.attr.startswith("step_")
+
+
 def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
     """The innermost loop around ``node`` in its own function."""
     for up in module.ancestors(node):

@@ -8,7 +8,7 @@ from ..source.module import Module
 from ..source.tree import Function, mentions, within
 from .frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from .program import Program
-from .train_loops import TrainLoop
+from .train_loops import TrainLoop, is_step
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARED = "over_ranks"  # of helper_code.py: a model for one call, which stays what it is otherwise
@@ -36,10 +36,7 @@ def wraps_for_good(program: Program, *wrappers: str) -> bool:
 
 def takes_steps(loop: TrainLoop) -> bool:
     """Whether a loop changes weights: an attack on a model only asks for gradients."""
-    return any(
-        isinstance(call.func, ast.Attribute) and call.func.attr == "step"
-        for call in within(loop.steps.body, ast.Call)
-    )
+    return any(is_step(call) for call in within(loop.steps.body, ast.Call))
 
 
 def is_wrapped(program: Program, loop: TrainLoop) -> bool:

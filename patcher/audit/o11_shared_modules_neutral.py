@@ -7,6 +7,7 @@ At run time       LOCAL_RANK put into a shared set-up function turns every other
 How it is judged  The scripts of the module's folder are read, up to 200 of them. A violation is a
                   changed function or class that newly reads a rank or makes a process group, and
                   that another script uses which trains without a wrapper.
+                  Scripts that are patched in the same go are left out: each of them is judged.
 When unknown      Another script uses a function or class that has changed in another way: patch or
                   check that script too.
 Source            https://docs.python.org/3/reference/import.html
@@ -35,6 +36,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     if original is None:
         return
     own = {str(module.source.path.resolve()) for module in program.modules}
+    own |= set(map(str, original.patched_along))
     for module, old in zip(program.modules[1:], original.modules[1:], strict=True):
         if module.source.text == old.source.text:
             continue
@@ -48,7 +50,8 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
                         module,
                         node,
                         f"{where} uses {name}, which now asks for the rank, and"
-                        " trains without a wrapper",
+                        f" trains without a wrapper: patch {program.script.source.path.name} and"
+                        f" {where} in one go",
                     )
                 else:
                     yield unknown(

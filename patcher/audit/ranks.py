@@ -16,7 +16,7 @@ from ..analysis.rank_reach import (
     roles_reaching,
     value_for_role,
 )
-from ..analysis.train_loops import TrainLoop
+from ..analysis.train_loops import TrainLoop, is_step
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, parameters, within
 
@@ -73,10 +73,7 @@ def ranked_loops(program: Program) -> Iterator[TrainLoop]:
 def takes_steps(loop: TrainLoop) -> bool:
     """Whether an optimizer steps in the loop: a loop that only attacks inputs takes none."""
     around: ast.AST = loop.epochs or loop.steps
-    return any(
-        isinstance(call.func, ast.Attribute) and call.func.attr == "step"
-        for call in everywhere(around, ast.Call)
-    )
+    return any(is_step(call) for call in everywhere(around, ast.Call))
 
 
 def ranks_at(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:

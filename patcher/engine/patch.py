@@ -6,7 +6,7 @@ the audit finds nothing in it that it breaks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
@@ -100,19 +100,23 @@ def patch(
     data: bytes | None = None,
     capabilities: Sequence[Capability] = (),
     look: SourceReader = read_source,
+    along: Collection[Path] = (),
 ) -> Patch:
     """Patch the script ``path`` and the modules of its folder that it imports. Writes nothing.
 
     ``select`` and ``ignore`` are prefixes of rule codes; ``data`` replaces the file's bytes, and
     ``look`` reads the modules.
     ``exact``: ranks train on one process's batches, in its order; refused where the analysis
-    cannot prove how. ``capabilities`` are added after the repairs, each whole or not at all. The
-    whole patch is refused when errors of any rule would be left, or an edit cannot be carried out.
+    cannot prove how. ``along`` are the scripts that are patched in the same go, which may share
+    modules with this one. ``capabilities`` are added after the repairs, each whole or not at all.
+    The whole patch is refused when errors of any rule would be left, or an edit cannot be carried
+    out.
     Raises InputError when the script cannot be read or parsed.
     """
     rules = select_rules(all_rules(), select, ignore)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     original = read_program(str(path), data, look)
+    original.patched_along = frozenset(each.resolve() for each in along)
     request = PatchRequest(
         path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
     )

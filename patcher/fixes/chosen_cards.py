@@ -19,7 +19,7 @@ class NotShareableError(Exception):
     """Ranks cannot share the training by the helper; the text says why."""
 
 
-def cards_left_to_launcher(program: Program) -> Iterator[Edit]:
+def cards_left_to_launcher(program: Program) -> Iterator[tuple[Module, Edit]]:
     """Edits that choose a card only without a launcher, which gives each rank its own."""
     for module in program.modules:
         for call in module.calls_to("set_device"):
@@ -27,9 +27,9 @@ def cards_left_to_launcher(program: Program) -> Iterator[Edit]:
                 stmt = module.statement(call)
                 if not (isinstance(stmt, ast.Expr) and stmt.value is call):
                     raise NotShareableError(f"line {call.lineno} chooses a card")
-                yield Guard(stmt, NOT_IN_LAUNCH)
-                yield Import("os")
-        yield from card_variables(program, module)
+                yield module, Guard(stmt, NOT_IN_LAUNCH)
+                yield module, Import("os")
+        yield from ((module, edit) for edit in card_variables(program, module))
         refuse_chosen_cards(program, module)
 
 

@@ -75,7 +75,9 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     counts_elsewhere = any(
         is_device_count(module, stmt)
         for module in program.modules[1:]
+        for guard in [main_guard(module)]  # of a module that is a script as well
         for stmt in module.nodes(ast.Assign)
+        if guard is None or not is_inside(stmt, guard)
     )
     if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules[1:])):
         return ()

@@ -19,7 +19,7 @@ from ..analysis.trained_models import names_given
 from ..analysis.wrapping import SHARED
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..source.module import Module
-from ..source.tree import Function, keyword, within
+from ..source.tree import Function, keyword, names_within, within
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
 
@@ -60,10 +60,10 @@ class StepCode:
     function: Function | None
 
 
-def edits_to_share(program: Program, loops: list[TrainLoop]) -> tuple[Edit, ...]:
-    """Edits of the one forward pass and of what names a card; those of the group are not here.
+def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
+    """Edits of the one forward pass and of what names a card, each with its module.
 
-    Raises NotShareableError.
+    Those of the group are not here. Raises NotShareableError.
     """
     if len(loops) != 1:
         lines = " and ".join(str(loop.steps.lineno) for loop in loops)
@@ -77,12 +77,11 @@ def edits_to_share(program: Program, loops: list[TrainLoop]) -> tuple[Edit, ...]
     refuse_other_gradients(program, loop)
     models = models_of_optimizers(program)
     module, calls = forward_calls(program, loop, models)
-    return (
-        *(Rewrite(call.func, f"{SHARED}({module.text(call.func)})") for call in calls),
-        *cards_left_to_launcher(program),
-        Define(SHARED),
-        Import("torch"),
-    )
+    edits: list[Edit] = [
+        Rewrite(call.func, f"{SHARED}({module.text(call.func)})") for call in calls
+    ]
+    edits += [Define(SHARED), Import("torch")]
+    return [*((module, edit) for edit in edits), *cards_left_to_launcher(program)]
 
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
@@ -202,6 +201,22 @@ def places_below(program: Program, start: StepCode) -> Iterator[StepCode]:
                 pending.append(StepCode(module, function.body, function))
 
 
+def is_read_only_alias(module: Module, node: ast.expr) -> bool:
+    """``to_save = model.module if hasattr(model, "module") else model``, which is only read."""
+    stmt = module.statement(node)
+    if not (isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name)):
+        return False
+    alias = stmt.targets[0].id
+    if len(stmt.targets) > 1 or module.text(node) == alias:
+        return False
+    for use in names_within(module.scope_statements(stmt), {alias}):
+        up = module.parents[use]
+        called = isinstance(up, ast.Attribute) and up.attr in READS
+        if isinstance(use.ctx, ast.Load) and not (called and forward_call(module, up)):
+            return False
+    return True
+
+
 def is_network(module: Module, owner: ast.ClassDef | None) -> bool:
     """Whether a class is a model's own, whose methods run in its forward pass."""
     return owner is not None and any(
@@ -252,7 +267,7 @@ def uses_of(
                 yield node
 
 
-def forward_call(module: Module, node: ast.expr) -> ast.Call | None:
+def forward_call(module: Module, node: ast.AST) -> ast.Call | None:
     """``model(batch)`` of ``model``."""
     up = module.parents[node]
     return up if isinstance(up, ast.Call) and up.func is node else None
@@ -280,5 +295,5 @@ def refuse_other_use(program: Program, module: Module, node: ast.expr) -> None:
         and not (module.last_name(call.func) in TAKES_MODEL or program.callees(module, call))
     ):
         raise NotShareableError(f"a step passes its model to {module.text(call.func)}()")
-    if not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call) and not is_read_only_alias(module, node):
         raise NotShareableError(f"line {node.lineno} keeps the model under another name")

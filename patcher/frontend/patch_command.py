@@ -124,6 +124,7 @@ def patch_files(paths: Sequence[Path], options: PatchOptions) -> tuple[list[Patc
                 data=texts.get(real_path(path), options.data),
                 capabilities=options.capabilities,
                 look=look,
+                along=paths,
             )
             if one.refusal:
                 raise InputError(f"{path}: {one.refusal}")

@@ -24,9 +24,11 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
 from ..fixes.group_setup import group_setup
 from ..fixes.lone_training import edits_to_share
+from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF204", Severity.NOTE, Safety.SAFE
 
+BECAUSE = "under a launcher each rank trains a model alone"
 GROUP_MAKERS = ("init_process_group", "init_device_mesh", "init_distributed", "initialize")
 SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
@@ -41,15 +43,23 @@ def findings(program: Program) -> Iterator[Finding]:
         for loop in program.train_loops
         if takes_steps(loop) and program.is_live(loop.module, loop.steps)
     ]
-    if loops:
-        because = "under a launcher each rank trains a model alone"
-        edits: tuple[Edit, ...] = ()
-        try:
-            shared = edits_to_share(program, loops)
-            group = group_setup(program)
-            if not group:
-                raise NotShareableError("where it can set up a process group cannot be told")
-            edits = (*group, *shared)
-        except NotShareableError as error:
-            because = f"{because}, and {error}"
-        yield Finding(loops[0].module, loops[0].steps, because, edits)
+    if not loops:
+        return
+    module, steps = loops[0].module, loops[0].steps
+    try:
+        parts = edits_to_share(program, loops)
+        group = group_setup(program)
+        if not group:
+            raise NotShareableError("where it can set up a process group cannot be told")
+    except NotShareableError as error:
+        yield Finding(module, steps, f"{BECAUSE}, and {error}")
+        return
+    edits: dict[Module, list[Edit]] = {module: [], program.script: [*group]}
+    for where, edit in parts:
+        edits.setdefault(where, []).append(edit)
+    for where, own in edits.items():
+        if where is module:
+            yield Finding(module, steps, BECAUSE, tuple(own))
+        elif own:
+            because = f"no process group is made for the training in {module.source.path.name}"
+            yield Finding(where, where.tree.body[0], because, tuple(own))
