@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -201,6 +202,73 @@ def test_numbers_for_prometheus(place: Path) -> None:
     numbers = {one.labels["figure"]: one.value for one in family.samples}
     assert numbers["processes"] == 2
     assert numbers["last eval_acc"] == 0.75
+
+
+def test_curves_for_tensorboard(place: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    done = ddpfix("report", "run1", "run2", "--tensorboard", "board", cwd=place)
+    assert done.returncode == 0, done.stderr
+    for run in data_of(place, "run1", "run2"):
+        events = EventAccumulator(str(place / "board" / run["run"]))
+        events.Reload()
+        assert set(events.Tags()["scalars"]) == run["curves"].keys()
+        for name, curve in run["curves"].items():
+            written = events.Scalars(name)
+            assert [event.step for event in written] == curve["steps"]
+            assert [event.value for event in written] == pytest.approx(curve["values"])
+
+
+def wandb_records(path: Path) -> Iterator[bytes]:
+    """The records of an offline run: a log of LevelDB, in blocks, behind seven bytes of W&B's."""
+    data, place, begun = path.read_bytes(), 7, b""
+    while place < len(data):
+        left = -place % 32768 or 32768
+        if left < 7:
+            place += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, place)
+        begun += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield begun
+            begun = b""
+
+
+def test_runs_for_wandb_without_a_network(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    done = ddpfix("report", "run2", "--wandb", "project", cwd=place)
+    assert done.returncode == 0, done.stderr
+    (path,) = (place / "wandb").glob("offline-run-*/*.wandb")
+    found: dict[str, list[tuple[int, float]]] = {}
+    names = []
+    for data in wandb_records(path):
+        record = Record()
+        record.ParseFromString(data)
+        if record.HasField("run"):
+            names.append((record.run.project, record.run.display_name))
+        items = {item.key or item.nested_key[0]: item for item in record.history.item}
+        if "_step" in items:
+            step = int(items["_step"].value_json)
+            for name, item in items.items():
+                found.setdefault(name, []).append((step, json.loads(item.value_json)))
+    assert names[0] == ("project", "run2")
+    (run,) = data_of(place, "run2")
+    for name, curve in run["curves"].items():
+        assert found[name] == list(zip(curve["steps"], curve["values"], strict=True))
+
+
+def test_without_wandb_one_line_names_it(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "wandb.py").write_text("raise ImportError('gone')\n")
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ddpfix.cli import main; main()"
+    words = [sys.executable, "-c", code, str(tmp_path), "report", "run1", "--wandb", "project"]
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "ddpfix: --wandb needs wandb: pip install it\n")
 
 
 def test_the_samples_of_the_cards(tmp_path: Path) -> None:

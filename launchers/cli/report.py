@@ -34,6 +34,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the curves for TensorBoard into this folder.",
 )
+@click.option(
+    "--wandb",
+    metavar="PROJECT",
+    help="Write the runs to this project of Weights & Biases; WANDB_MODE=offline needs no network.",
+)
 def report(
     runs: tuple[str, ...],
     page_file: Path | None,
@@ -42,6 +47,7 @@ def report(
     as_json: bool,
     prometheus: Path | None,
     tensorboard: Path | None,
+    wandb: str | None,
 ) -> None:
     r"""Show what became of runs, in figures: plan, loss, scores, pace, memory.
 
@@ -57,13 +63,15 @@ def report(
 
     found = [collect(name, _warn) for name in runs or (None,)]
     verdict = read_verdict(verdict_file) if verdict_file else None
-    if prometheus or tensorboard:
+    if prometheus or tensorboard or wandb:
         from ..report import export
 
         if prometheus:
             export.write_prometheus(found, prometheus)
         if tensorboard:
             export.write_tensorboard(found, tensorboard)
+        if wandb:
+            export.write_wandb(found, wandb)
     if page_file:
         from ..report.page import page
 

@@ -1,4 +1,4 @@
-"""Hand the figures of runs to other tools: JSON, a Prometheus text file, TensorBoard."""
+"""Hand the figures of runs to other tools: JSON, a Prometheus text file, TensorBoard, W&B."""
 
 from __future__ import annotations
 
@@ -83,3 +83,34 @@ def write_tensorboard(runs: Sequence[ReportedRun], folder: Path) -> None:
             for name, curve in named_curves(run):
                 for step, value in zip(curve.steps, curve.values, strict=True):
                     writer.add_scalar(name, value, step)
+
+
+def write_wandb(runs: Sequence[ReportedRun], project: str) -> None:
+    """Write each run as one of a project of Weights & Biases, online or not as it is set up there.
+
+    Raises InputError where wandb is not installed, or does not take it.
+    """
+    try:
+        import wandb
+    except ImportError:
+        raise InputError("--wandb needs wandb: pip install it") from None
+    rows = facts(runs)
+    for place, run in enumerate(runs):
+        figures = {row.name: row.values[place] for row in rows if row.values[place] is not None}
+        try:
+            with wandb.init(project=project, name=run.name, job_type="ddpfix report") as written:
+                for step, values in sorted(_by_step(run).items()):
+                    written.log(values, step=step)
+                written.summary.update(figures)
+        except (wandb.Error, OSError) as error:
+            first = str(error).partition("\n")[0]
+            raise InputError(f"--wandb: {first}; WANDB_MODE=offline needs no network") from None
+
+
+def _by_step(run: ReportedRun) -> dict[int, dict[str, float]]:
+    """The values of all curves by their step, as W&B takes a step once."""
+    found: dict[int, dict[str, float]] = {}
+    for name, curve in named_curves(run):
+        for step, value in zip(curve.steps, curve.values, strict=True):
+            found.setdefault(step, {})[name] = value
+    return found
