@@ -97,7 +97,7 @@ def _step(figures: LiveFigures, columns: int) -> ViewRow:
     text = "  ".join(words)
     width = min(40, columns - _INDENT - len(text) - 12)
     drawn = f"{bar_of(share, width)} {share:4.0%}  " if width > 3 else ""
-    return ViewRow("step", f"{drawn}{text}")
+    return ViewRow("step", f"{drawn}{text}", "cyan")
 
 
 def bar_of(share: float, width: int) -> str:
