@@ -114,6 +114,10 @@ def test_a_wide_terminal_without_colours(place: Path) -> None:
     text = run.wait_for(has_step)
     assert BAR.format(24, 2, 2, 7) in rows(text)["output"]
     assert any(120 < len(line) < 160 for line in text.splitlines() if line.startswith("── run"))
+    before = run.raw.count(b"\x1b[?25l")
+    run.type(b"\x1a")  # this group of processes has no shell to stop it: it goes on at once
+    run.wait_for(lambda text: run.raw.count(b"\x1b[?25l") > before and has_step(text))
+    assert run.screen.text.count("── run") == 1
     (place / "on").touch()
     (place / "go").touch()
     assert run.end() == 0

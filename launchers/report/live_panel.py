@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import termios
-import time
+import threading
 from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group
@@ -19,7 +22,6 @@ from rich.text import Text
 from .live_frame import ViewRow
 
 _NAME = 9  # columns
-_GAP = 3.0  # seconds without a drawing after which something else may have been written
 
 
 class _Raw:
@@ -52,13 +54,26 @@ class Panel:
         self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._widths: list[int] = []  # of the rows that stand there
         self._columns = self._console.size.width
-        self._drawn = time.monotonic()
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop"
         )
         self._live.start()
         self._console.show_cursor(True)  # should this process be killed, it stays
         _set_echo(False)
+        self.is_to_stop = False
+        self._handler: Any = None
+        ignored = signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
+        if threading.current_thread() is threading.main_thread() and not ignored:
+            self._handler = signal.signal(signal.SIGTSTP, self._note_stop)
+
+    def _note_stop(self, _: int, __: FrameType | None) -> None:
+        """Have Ctrl-Z wait until nothing is half drawn."""
+        self.is_to_stop = True
+
+    def stop(self) -> None:
+        """Take the rows away and stop, as Ctrl-Z asks for; returns when the process goes on."""
+        self.close([])
+        os.kill(os.getpid(), signal.SIGTSTP)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -75,7 +90,6 @@ class Panel:
         else:
             self._live.refresh()
         self._widths = [cell_len(text.plain) for text in texts]
-        self._drawn = time.monotonic()
 
     def close(self, finished: Sequence[str]) -> None:
         """Take the rows away, and leave the last lines."""
@@ -85,17 +99,16 @@ class Panel:
             self._console.print(_Raw(_joined(finished)), soft_wrap=True, end="")
         self._live.stop()
         _set_echo(True)
+        if self._handler is not None:
+            signal.signal(signal.SIGTSTP, self._handler)
 
     def _adapt(self) -> None:
-        """Reckon with another width of the terminal, and with a time of which nothing is known."""
+        """Reckon with another width of the terminal."""
         columns = self._console.size.width
         if columns < self._columns:  # it has wrapped the rows that stand there
             more = sum(max(0, width - 1) // columns for width in self._widths)
             up = [(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)] * more
             self._console.file.write(Control(*up).segment.text)
-        if time.monotonic() - self._drawn > _GAP:  # stopped by Ctrl-Z: a shell has written below
-            self._console.file.write("\n" * len(self._widths))
-            _set_echo(False)
         self._columns = columns
 
 

@@ -66,6 +66,10 @@ class LiveView:
                 from .live_panel import Panel  # with rich, which the start of the ranks need not
 
                 self._panel, self._early = Panel(), []
+            elif self._panel.is_to_stop:
+                panel, self._panel = self._panel, None
+                panel.stop()
+                return
             self._draw(self._panel, state)
         except (OSError, ValueError):
             self._lose()
