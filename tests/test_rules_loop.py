@@ -6,7 +6,8 @@ import textwrap
 from typing import Any
 
 import pytest
-from cases import changes, fixed, found
+from cases import changes, fixed, found, module
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.findings import Safety, Severity
 
 LOSS = """\
@@ -127,3 +128,29 @@ def test_a_model_left_in_eval_mode_is_noted_and_put_back_on_demand(text: str, di
     new = fixed("DF706", text)
     assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
     assert found("DF706", new) == []
+
+
+EITHER = """\
+for step, batch in enumerate(loader):
+    loss = model(batch)
+    if args.accumulation > 1:
+        (loss / args.accumulation).backward()
+        if (step + 1) % args.accumulation == 0:
+            optimizer.step()
+    else:
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "accumulates"),
+    [
+        pytest.param(EITHER, True, id="one branch of a test accumulates"),
+        pytest.param(EITHER + "    optimizer.step()\n", False, id="it steps with every batch"),
+        pytest.param(EITHER.replace("optimizer", "lr_scheduler"), False, id="a schedule"),
+    ],
+)
+def test_a_loop_accumulates_where_its_optimizer_waits(text: str, accumulates: bool) -> None:
+    (loop,) = Program(module(text)).train_loops
+    assert (loop.accumulation is not None) is accumulates

@@ -112,3 +112,12 @@ def test_one_process_has_one_writer() -> None:
         """
     )
     assert found("DF607", text) == []
+
+
+def test_a_folder_of_each_process_and_code_that_nothing_calls_are_left_alone() -> None:
+    text = script("shutil.rmtree(work.folder)").replace(
+        "def score", "work.folder = tempfile.mkdtemp()\n\ndef score"
+    )
+    assert found("DF607", text) == []
+    uncalled = "class Case:\n    def tear_down(self):\n        shutil.rmtree('x')\n\ndef score"
+    assert found("DF607", script("pass").replace("def score", uncalled)) == []

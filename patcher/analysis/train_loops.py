@@ -157,7 +157,7 @@ def _accumulation(
         if not is_optimizer_step(module, call):
             continue
         test = _test_of_step(module, loop, call)
-        if test is None:
+        if test is None and not _is_tested(module, loop, call):
             return None, None, False  # it steps with every batch, whatever else waits
         found = found or test
     if found is not None:
@@ -178,6 +178,11 @@ def _test_of_step(
             return up, divisor, any(child is item for item in up.orelse)
         child = up
     return None
+
+
+def _is_tested(module: Module, loop: ast.For | ast.While, call: ast.Call) -> bool:
+    """Whether a step stands under any test in its loop, such as one of the precision."""
+    return any(isinstance(up, ast.If) and is_inside(up, loop) for up in module.ancestors(call))
 
 
 def is_optimizer_step(module: Module, call: ast.Call) -> bool:

@@ -65,7 +65,9 @@ def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0)
     if depth > MAX_DEPTH:
         return False
     for node in parts_of_text(module, path):
-        if isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE:
+        attribute = node.attr if isinstance(node, ast.Attribute) else ""
+        assigned = module.attribute_values.get(attribute, ())
+        if any(is_unique(module, value) for value in (node, *assigned)):
             return True
         if not isinstance(node, ast.expr) or isinstance(node, ast.IfExp):
             continue
@@ -83,6 +85,11 @@ def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0)
         ):
             return True
     return False
+
+
+def is_unique(module: Module, node: ast.expr) -> bool:
+    """Whether a value is one that each process has another of, such as ``tempfile.mkdtemp()``."""
+    return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
 
 
 def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:

@@ -19,7 +19,8 @@ from ..editing.edits import RefusedError
 from ..findings import Finding, Safety, Severity
 from ..fixes.exact import share_batches, weight_losses
 from ..rules import Rule, all_rules
-from ..source.files import Source, folder_of
+from ..source.files import Source, decode, folder_of, read_bytes
+from ..source.old_syntax import modernized
 from ..source.replacement import replace_all
 from .audited import judge_result
 from .check import check, select_rules
@@ -115,15 +116,35 @@ def patch(
     """
     rules = select_rules(all_rules(), select, ignore)
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    original = read_program(str(path), data, look)
+    old: dict[str, Source] = {}  # what was read with words that are keywords now
+
+    def read(source: Source) -> Source:
+        text = modernized(source.text)
+        if text == source.text:
+            return source
+        old[source.name] = source
+        return replace(source, text=text)
+
+    def look_again(name: str) -> Source | None:
+        source = look(name)
+        return source and read(source)
+
+    script = read(decode(str(path), read_bytes(str(path)) if data is None else data))
+    original = read_program(str(path), script.encode(script.text), look_again)
     original.patched_along = frozenset(each.resolve() for each in along)
     request = PatchRequest(
         path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
     )
     result = attempt(request)
     if result.refusal and any(is_addition(finding) for finding in result.findings_before):
-        return attempt(request, without=result.refusal)
-    return result
+        result = attempt(request, without=result.refusal)
+    if not old or result.refusal:
+        return result
+    new = {name: modernized(source.text) for name, source in old.items()}
+    new |= {change.source.name: change.text for change in result.changes}
+    sources = {module.source.name: module.source for module in original.modules} | old
+    changes = tuple(FileChange(sources[name], text) for name, text in new.items())
+    return replace(result, changes=changes)
 
 
 @record

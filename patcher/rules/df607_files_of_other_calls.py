@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import BUFFERS, PathKind
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
 from ..analysis.written_paths import names_rank
 from ..editing.edits import Edit, Insert
 from ..findings import Finding, Safety, Severity
@@ -66,6 +66,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
         not forgives
         and not tries
         and program.is_live(module, call)
+        and is_surely_entered(program, module.function(call))
         and Role.OTHER in roles_reaching(program, module, call)
     )
 

@@ -13,6 +13,7 @@ from ...errors import InputError
 from .files import Source
 from .libraries import OTHER_FRAMEWORKS
 from .normal_form import AddedAssign, normalize, value_of
+from .old_syntax import modernized
 from .tree import (
     Function,
     Node,
@@ -97,9 +98,11 @@ class Module:
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
+            way_out = "correct that line first (Python 2 code needs 2to3)"
+            if modernized(source.text) != source.text:
+                way_out = "`async` is a keyword now: `ddpfix patch` writes non_blocking="
             raise InputError(
-                f"{source.name}:{line}: not valid Python ({reason}); "
-                "correct that line first (Python 2 code needs 2to3)"
+                f"{source.name}:{line}: not valid Python ({reason}); {way_out}"
             ) from error
         except (RecursionError, MemoryError) as error:  # the parser raises either
             raise InputError(f"{source.name}: nested too deeply to be read; split it") from error
