@@ -6,6 +6,7 @@ the audit finds nothing in it that it breaks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def patch(
 
     script = read(decode(str(path), read_bytes(str(path)) if data is None else data))
     original = read_program(str(path), script.encode(script.text), look_again)
-    original.patched_along = frozenset(each.resolve() for each in along)
+    original.patched_along = frozenset(Path(os.path.realpath(each)) for each in along)
     request = PatchRequest(
         path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
     )
