@@ -49,8 +49,9 @@ def test_a_section_that_is_no_table_is_one_line_and_exit_2(tmp_path: Path) -> No
     assert result.stderr.startswith(f"ddpfix: {tmp_path / 'pyproject.toml'}:2: ")
 
 
-def test_the_readme_shows_settings_that_can_be_used(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text().partition("```toml\n")[2].partition("```")[0]
+def test_the_page_of_settings_shows_some_that_can_be_used(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    text = page.partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "pyproject.toml").write_text(text)
     config = read_config(str(tmp_path))
     assert (config.select, config.ignore, config.jobs) == (("DF",), ("DF405",), None)
