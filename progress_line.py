@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -84,7 +85,7 @@ def elapsed(what: str) -> Iterator[None]:
 
     def show() -> None:
         while not ended.wait(0.5):
-            line.show(f"  {what}: {line.seconds:.0f} s")
+            line.show(f"  {what}: {math.ceil(line.seconds)} s")
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import select
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
+from ddpfix import progress_line
 from ddpfix.launchers.report.live_figures import LiveFigures
 from ddpfix.launchers.report.live_frame import CardFacts, RunTitle, frame
 from ddpfix.launchers.report.live_lines import StreamLines
 from ddpfix.launchers.running.output_monitor import OutputMonitor
+from ddpfix.launchers.running.step_line import StepLine
 from ddpfix.launchers.running.view import RunState
 from ddpfix.launchers.running.watchdog import SilenceLimits
 from launched import RECIPE
@@ -274,6 +280,55 @@ def test_what_a_stopped_run_waits_for() -> None:
     assert state_with(received=2, seconds_left=29.0).waits_for == (
         "the end of its processes, after SIGINT: they are killed in 29 s, or at a second Ctrl-C"
     )
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """What is written to a terminal by whoever loses patience at once."""
+    leader, follower = pty.openpty()
+    monkeypatch.setattr(progress_line, "PATIENCE", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=terminal))
+        yield lambda: os.read(leader, 4096).decode() if select([leader], [], [], 60)[0] else ""
+    os.close(leader)
+
+
+def test_a_quiet_run_has_a_line_of_its_own(told: Callable[[], str]) -> None:
+    state, line = state_with(), StepLine()
+    line.look(state)
+    assert told() == "\r\x1b[K  0 s"
+    state.monitor.take(2, f"{BAR.format(24, 2, 2, 7)}\r".encode())
+    line.look(state)  # drawn half a second after the first
+    line.look(evolve(state, monitor=aged(state.monitor)))
+    assert told() == "\r\x1b[K  60 s, step 2 of 8, loss 0.7"
+    line.close()
+    assert told() == "\r\x1b[K"
+
+
+def aged(monitor: OutputMonitor) -> OutputMonitor:
+    """A monitor of a run that began a minute ago."""
+    monitor.began -= 60
+    return monitor
+
+
+def test_work_that_takes_long_says_for_how_long(told: Callable[[], str]) -> None:
+    with progress_line.elapsed("tracing a step"):
+        assert told() == "\r\x1b[K  tracing a step: 1 s"
+    assert told() == "\r\x1b[K"
+
+
+@pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("CI", "1")])
+def test_a_terminal_that_cannot_redraw_gets_nothing(
+    told: Callable[[], str], name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    line = StepLine()
+    line.look(state_with())
+    line.close()
+    print("end", end="", file=progress_line.sys.stderr, flush=True)
+    assert told() == "end"
 
 
 def test_a_terminal_that_goes_away_ends_no_run(place: Path) -> None:

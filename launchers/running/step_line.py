@@ -29,9 +29,8 @@ class StepLine:
             words.append(f"step {monitor.step} of {monitor.steps}")
         if monitor.loss is not None:
             words.append(f"loss {monitor.loss:.4g}")
-        waits = state.waits_for
-        if waits:
-            words.append(f"waits for {waits}")
+        if monitor.last_output > monitor.began and state.waits_for:
+            words.append(f"waits for {state.waits_for}")
         self._line.show(f"  {', '.join(words)}")
 
     def close(self) -> None:
