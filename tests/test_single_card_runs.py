@@ -44,6 +44,26 @@ SUMMED = FLAT.replace("lr=0.1", "lr=0.01").replace(
 OPTIONS = FLAT.replace("batch_size=size", "**options").replace(
     "for epoch", 'options = {"batch_size": size}\noptions["shuffle"] = False\nfor epoch'
 )
+STEP = """
+
+def train_step(model, batch, optimizer):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(batch[0].to(device)), batch[1].to(device))
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(2):
+        for batch in DataLoader(data, batch_size=size):
+            train_step(model, batch, optimizer)
+
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+train(net)
+"""
 CLASS = """
 
 class Trainer:
@@ -76,7 +96,7 @@ net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, momentum=0.0).eval(), nn.
 net[1].train = lambda mode=True: net[1]
 Trainer(net).fit(DataLoader(data, batch_size=size))
 """
-SCRIPTS = {"flat": FLAT, "a sum": SUMMED, "options": OPTIONS, "a class": CLASS}
+SCRIPTS = {"flat": FLAT, "a sum": SUMMED, "options": OPTIONS, "a step": STEP, "a class": CLASS}
 
 
 @pytest.mark.parametrize("body", SCRIPTS.values(), ids=SCRIPTS)

@@ -23,6 +23,8 @@ def dealt_by_hand(program: Program) -> str:
     """What deals examples by rank, as a line of the program; "" where nothing is seen to."""
     for module in program.modules:
         for node in (*manual_shards(program, module), *shard_arguments(program, module)):
+            if not program.is_live(module, node):
+                continue  # a library's, for other scripts
             return f"{module.text(node)} in line {node.lineno} of {module.source.name}"
     return ""
 

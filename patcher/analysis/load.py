@@ -20,6 +20,8 @@ ABOUT_TRAINING = re.compile(
     r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
+    r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
+    r"|Loss\(|cross_entropy|async *="
 )
 
 DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)

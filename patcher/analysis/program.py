@@ -50,7 +50,7 @@ class Program(CallGraph):
         if not self.script.is_program:
             return self._trains_at_import
         return (
-            bool(self.train_loops)
+            any(self.is_live(loop.module, loop.steps) for loop in self.train_loops)
             or bool(self.evaluations)
             or any(module.calls_to("init_process_group") for module in self.modules)
         )
@@ -159,7 +159,7 @@ class Program(CallGraph):
     @cached_property
     def train_loops(self) -> list[TrainLoop]:
         """Every loop over batches that back-propagates."""
-        return [loop for module in self.modules for loop in train_loops(self, module)]
+        return train_loops(self)
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
@@ -198,7 +198,7 @@ class Program(CallGraph):
         return bool(self.live_functions) and (
             known <= self.live_functions
             # Other scripts that this one imports have loops of their own, which it does not run.
-            or (bool(known & self.live_functions) and known <= spelled_functions(self))
+            or known <= spelled_functions(self)
         )
 
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:

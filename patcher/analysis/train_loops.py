@@ -16,12 +16,16 @@ from .loaders import SOURCE_NAMES, Loader, loader_of, next_loader
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
 PASSED_THROUGH = ("tqdm", "enumerate", "epochs", "steps")
+MAX_CALLERS = 3  # functions between a step and its loop
 CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 
 
 @record
 class TrainLoop:
-    """A loop with a backward pass, in the function (or module) around it."""
+    """A loop with a backward pass, in the function (or module) around it.
+
+    ``backwards`` are its calls of ``backward()``, and of functions that go back and step.
+    """
 
     module: Module
     steps: ast.For | ast.While
@@ -39,6 +43,11 @@ class TrainLoop:
     def scope(self) -> list[ast.stmt]:
         """The body of the function (or module) around the loop."""
         return self.module.scope_statements(self.steps)
+
+    @property
+    def goes_back_elsewhere(self) -> bool:
+        """Whether a function that the loop calls goes back and steps."""
+        return not all(map(is_backward, self.backwards))
 
     @property
     def step_block(self) -> list[ast.stmt]:
@@ -80,35 +89,93 @@ def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
     return None
 
 
-def train_loops(graph: CallGraph, module: Module) -> Iterator[TrainLoop]:
-    """The training loops of a module: the innermost loops around each backward pass."""
-    owners: dict[ast.For | ast.While, list[ast.Call]] = defaultdict(list)
-    for call in module.calls_to("backward"):
-        loop = loop_around(module, call)
-        if loop is not None and is_backward(call):
-            owners[loop].append(call)
-    for loop, backwards in owners.items():
-        test, modulo, in_else = _accumulation(module, loop)
-        outer = loop_around(module, loop)
-        loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
-        name, start = _step_number(module, loop)
-        yield TrainLoop(
-            module,
-            loop,
-            outer if isinstance(outer, ast.For) else None,
-            loader or next_loader(graph, module, loop.body),
-            tuple(backwards),
-            tuple(
-                module.statement(call)
-                for call in within(loop.body, ast.Call)
-                if module.last_name(call.func) in CLIPPING
-            ),
-            test,
-            modulo,
-            name,
-            start,
-            in_else,
-        )
+def train_loops(graph: CallGraph) -> list[TrainLoop]:
+    """The training loops of a program: the innermost loops around each backward pass.
+
+    Where a function goes back and steps, those around its calls are.
+    """
+    owners: dict[tuple[Module, ast.For | ast.While], list[ast.Call]] = defaultdict(list)
+    once: dict[Function, None] = {}  # functions that go back, not in a loop of their own
+    for module in graph.modules:
+        for call in module.calls_to("backward"):
+            loop, function = loop_around(module, call), module.function(call)
+            if is_backward(call) and loop is not None:
+                owners[module, loop].append(call)
+            elif is_backward(call) and function is not None:
+                once[function] = None
+    for function in once:
+        for where, loop, call in _loops_around_calls(graph, function, frozenset()):
+            if call not in owners[where, loop]:
+                owners[where, loop].append(call)
+            for inside in [key for key in owners if key[0].function(key[1]) is function]:
+                del owners[inside]  # a part of the step, such as that of an attack
+    order = {module: index for index, module in enumerate(graph.modules)}
+    return [
+        _train_loop(graph, module, loop, backwards)
+        for (module, loop), backwards in sorted(owners.items(), key=lambda item: order[item[0][0]])
+    ]
+
+
+def _loops_around_calls(
+    graph: CallGraph, function: Function, seen: frozenset[Function]
+) -> Iterator[tuple[Module, ast.For | ast.While, ast.Call]]:
+    """The loops around the calls of a function that steps, also through functions without one."""
+    if function in seen or len(seen) > MAX_CALLERS:
+        return
+    below = {*seen, function}
+    steps = any(is_step(call) for each in below for call in within(each.body, ast.Call))
+    for where, call in graph.callers(function):
+        loop, caller = loop_around(where, call), where.function(call)
+        if loop is not None:
+            if steps or any(is_step(each) for each in within(loop.body, ast.Call)):
+                yield where, loop, call
+        elif caller is not None:
+            yield from _loops_around_calls(graph, caller, seen | {function})
+
+
+def backward_calls(graph: CallGraph, loop: TrainLoop) -> list[tuple[Module, ast.Call]]:
+    """The calls of ``backward()`` in a loop, and in the functions by which it goes back."""
+    found: list[tuple[Module, ast.Call]] = []
+    seen: set[Function] = set()
+    pending = [(loop.module, call) for call in loop.backwards]
+    while pending:
+        module, call = pending.pop(0)
+        if is_backward(call):
+            found.append((module, call))
+            continue
+        for where, function in graph.callees(module, call):
+            if function not in seen:
+                seen.add(function)
+                pending += [(where, each) for each in within(function.body, ast.Call)]
+    return found
+
+
+def _train_loop(
+    graph: CallGraph, module: Module, loop: ast.For | ast.While, backwards: list[ast.Call]
+) -> TrainLoop:
+    test, modulo, in_else = _accumulation(module, loop)
+    if not all(map(is_backward, backwards)):
+        test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
+    outer = loop_around(module, loop)
+    loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    name, start = _step_number(module, loop)
+    return TrainLoop(
+        module,
+        loop,
+        outer if isinstance(outer, ast.For) else None,
+        loader or next_loader(graph, module, loop.body),
+        tuple(backwards),
+        tuple(
+            module.statement(call)
+            for call in within(loop.body, ast.Call)
+            if module.last_name(call.func) in CLIPPING
+        ),
+        test,
+        modulo,
+        name,
+        start,
+        in_else,
+    )
 
 
 def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:

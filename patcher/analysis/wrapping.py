@@ -36,7 +36,9 @@ def wraps_for_good(program: Program, *wrappers: str) -> bool:
 
 def takes_steps(loop: TrainLoop) -> bool:
     """Whether a loop changes weights: an attack on a model only asks for gradients."""
-    return any(is_step(call) for call in within(loop.steps.body, ast.Call))
+    return loop.goes_back_elsewhere or any(
+        is_step(call) for call in within(loop.steps.body, ast.Call)
+    )
 
 
 def is_wrapped(program: Program, loop: TrainLoop) -> bool:

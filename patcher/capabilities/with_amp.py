@@ -265,7 +265,8 @@ def _scaled_backwards(loop: TrainLoop) -> Iterator[Edit]:
     """Edits that scale the loss of every backward pass in the loop."""
     module = loop.module
     for call in loop.backwards:
-        assert isinstance(call.func, ast.Attribute)
+        if loop.goes_back_elsewhere or not isinstance(call.func, ast.Attribute):
+            raise CannotError(module, call, "a function of its own goes back")
         if call.args or call.keywords:
             raise CannotError(module, call, "this backward pass takes no scaled loss")
         loss = call.func.value

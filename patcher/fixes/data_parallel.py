@@ -147,6 +147,8 @@ def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
     True where that cannot be told: the function returns it, or it is an object's attribute.
     """
     function = module.function(wrap.stmt)
+    if leaves_before_training(program, module, wrap.stmt):
+        return False
     if not isinstance(wrap.stmt.targets[0], ast.Name):
         return True
     body = module.scope_statements(wrap.stmt)
@@ -182,6 +184,30 @@ def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
         or (outermost is not None and is_inside(call, outermost))
     }
     return bool(reachable_functions(program, names) & training)
+
+
+def leaves_before_training(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a branch around a statement ends the program or function, and trains nothing."""
+    child: ast.AST = stmt
+    for up in module.ancestors(stmt):
+        if isinstance(up, ast.If):
+            block = up.body if any(item is child for item in up.body) else up.orelse
+            end = block[-1] if block else None
+            leaves = isinstance(end, ast.Return | ast.Raise) or (
+                isinstance(end, ast.Expr)
+                and isinstance(end.value, ast.Call)
+                and module.last_name(end.value.func) in ("exit", "_exit", "quit")
+            )
+            if leaves and not any(
+                loop.module is module and is_inside(loop.steps, up) for loop in program.train_loops
+            ):
+                names = {module.last_name(call.func) for call in within(block, ast.Call)}
+                training = {loop.module.function(loop.steps) for loop in program.train_loops}
+                return not reachable_functions(program, names) & training
+        if isinstance(up, Function):
+            return False
+        child = up
+    return False
 
 
 def is_part(target: str) -> bool:

@@ -49,6 +49,8 @@ def share_batches(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
         loader = training_loader(program, loop)
         for call in loop.backwards:
+            if loop.goes_back_elsewhere:
+                raise refusal(loop.module, call, "a function of its own goes back and steps")
             if call.args or call.keywords:
                 raise refusal(loop.module, call, "backward() is given something but the loss")
             if any(has_modulo(up) for up in loop.module.ancestors(call)):

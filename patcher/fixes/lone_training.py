@@ -14,7 +14,7 @@ from ...record import record
 from ..analysis.evaluations import GRADLESS
 from ..analysis.flag_roles import OPTIMIZERS
 from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop, loop_around
+from ..analysis.train_loops import TrainLoop, backward_calls, loop_around
 from ..analysis.trained_models import names_given
 from ..analysis.wrapping import SHARED
 from ..editing.edits import Define, Edit, Import, Rewrite
@@ -86,11 +86,11 @@ def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Modul
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
     """Raise where a step takes gradients in a way that averaging once per backward misses."""
-    first, *others = loop.backwards
-    for other in others:
-        if not are_alternatives(loop.module, loop.module.statement(first), other):
+    (module, first), *others = backward_calls(program, loop)
+    for where, other in others:
+        if where is not module or not are_alternatives(module, module.statement(first), other):
             raise NotShareableError("a step takes several backward passes")
-    if any(keyword(call, name) for call in loop.backwards for name in ("retain_graph", "inputs")):
+    if any(keyword(first, name) for name in ("retain_graph", "inputs")):
         raise NotShareableError("a step takes several backward passes, or one to some tensors")
     for module, call in program.calls_to("grad", "compile", "checkpoint_sequential"):
         if module.dotted(call.func).startswith("torch.") and program.is_live(module, call):

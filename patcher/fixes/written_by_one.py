@@ -49,10 +49,24 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     the same on every rank.
     """
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
+    if asks_for_files(module, stmt):
+        return False
     return roles_reaching(program, module, stmt) >= RANKS and all(
         up in training or (isinstance(up, ast.For) and is_same_on_all_ranks(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)
+    )
+
+
+def asks_for_files(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a test around a statement asks for a file, which rank 0 may have made by then."""
+    return any(
+        isinstance(up, ast.If | ast.While)
+        and any(
+            module.last_name(call.func) in ("exists", "isfile", "isdir", "is_file", "is_dir")
+            for call in everywhere(up.test, ast.Call)
+        )
+        for up in module.ancestors(stmt)
     )
 
 

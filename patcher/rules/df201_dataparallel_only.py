@@ -15,6 +15,7 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.train_loops import is_backward
 from ..findings import Finding, Safety, Severity
 from ..fixes.group_setup import group_setup
 
@@ -22,9 +23,22 @@ CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.train_loops or program.calls_to("init_process_group"):
+    if program.calls_to("init_process_group"):
+        return
+    if not program.train_loops:
+        yield from unseen_training(program)
         return
     edits = group_setup(program)
     for module, call in program.calls_to("DataParallel"):
         yield Finding(module, call, "this script never makes a process group", edits)
         edits = ()  # one finding carries them
+
+
+def unseen_training(program: Program) -> Iterator[Finding]:
+    """What goes back in a program that wraps a model, where no loop can be seen to train it."""
+    wraps = [place for place in program.calls_to("DataParallel") if program.is_live(*place)]
+    for module, call in program.calls_to("backward"):
+        if wraps and is_backward(call) and program.is_live(module, call):
+            because = "no loop around this backward pass can be seen: which one trains is not known"
+            yield Finding(module, call, because)
+            return

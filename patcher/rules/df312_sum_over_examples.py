@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from ..analysis.loss_reduction import Reduction, reduction_of
 from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.train_loops import TrainLoop, backward_calls
 from ..analysis.wrapping import SHARED, takes_steps
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -38,9 +38,8 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def sums(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """The backward passes of a loop that go through a sum."""
-    module = loop.module
-    per_step = "" if loop.accumulation is None else module.text(loop.accumulation)
-    for call in loop.backwards:
+    per_step = "" if loop.accumulation is None else loop.module.text(loop.accumulation)
+    for module, call in backward_calls(program, loop):
         assert isinstance(call.func, ast.Attribute)
         loss = call.func.value
         if isinstance(loss, ast.Call) and loss.args and module.last_name(loss.func) == "scale":
