@@ -160,5 +160,9 @@ class OnTerminal:
         while self.read(1.0):
             pass
         self.echoes = bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
+        return self.hang_up()
+
+    def hang_up(self) -> int:
+        """Take the terminal away; the exit status."""
         os.close(self._terminal)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
