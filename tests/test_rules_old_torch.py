@@ -68,6 +68,7 @@ def test_the_repaired_accuracy_runs_and_the_old_one_does_not() -> None:
     "text",
     [
         SCRIPT.replace("loss.data[0]", "loss.item()").replace("[:k].view", "[:k].reshape"),
+        SCRIPT.replace("loss.data[0]", "loss.item()").replace("(1, 5)", "(1,)"),
         "first = batch.data[0]\n",
         "loss.data[1]\n",
         "def f(x):\n    return x[:3].view(-1).sum(0)\n",

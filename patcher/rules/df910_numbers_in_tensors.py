@@ -19,6 +19,7 @@ from ..analysis.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
+from ..source.tree import argument_values, everywhere
 
 CODE, SEVERITY, SAFETY = "DF910", Severity.ERROR, Safety.SAFE
 
@@ -36,7 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     edit = Rewrite(node, f"{loss.id}.item()")
                     yield Finding(module, node, f"{loss.id} has no dimension", (edit,))
         for call in module.calls_to("view"):
-            if is_of_sliced_hits(module, call):
+            if is_of_sliced_hits(module, call) and takes_several(program, module, call):
                 yield Finding(
                     module,
                     call,
@@ -77,6 +78,21 @@ def is_of_sliced_hits(module: Module, call: ast.Call) -> bool:
                 module.function(each) is module.function(call) for each in module.calls_to("t")
             )
     return False
+
+
+def takes_several(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether the function is asked for more than the first of its hits, as by ``topk=(1, 5)``."""
+    function = module.function(call)
+    if function is None:
+        return False
+    asked: list[ast.expr] = [*function.args.defaults]
+    for _, use in program.callers(function):
+        asked += argument_values(use)
+    return any(
+        type(number.value) is int and number.value > 1
+        for value in asked
+        for number in everywhere(value, ast.Constant)
+    )
 
 
 def flattening(program: Program, module: Module, call: ast.Call) -> Iterator[Edit]:
