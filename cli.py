@@ -11,13 +11,18 @@ import importlib
 import os
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from . import __version__
+from .command_help import HelpfulGroup
+from .completion import matching
 from .errors import InputError, missing_package
 from .standard_streams import open_closed_streams
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "check": ("patcher.frontend.cli", "report what goes wrong on several GPUs, and why"),
@@ -44,7 +49,20 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+MEANT = {
+    "fix": "patch",
+    "format": "patch",
+    "kill": "stop",
+    "lint": "check",
+    "logs": "attach",
+    "lsp": "server",
+    "ps": "status",
+    "run": "launch",
+    "train": "launch",
+}  # what other programs call it
+
+
+class LazyGroup(HelpfulGroup):
     """A group that knows its commands' names and one-line helps without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -57,6 +75,21 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"{__package__}.{module}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named first, or an error that names the likely one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = [MEANT[args[0]]] if args[0] in MEANT else closest(args[0])
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, and this group's own options."""
+        found = matching({name: text for name, (_, text) in COMMANDS.items()}, incomplete)
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -76,6 +109,13 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             last_word("Aborted!")
             ctx.exit(128 + signal.SIGINT)
+
+
+def closest(name: str) -> list[str]:
+    """The command whose name is most like another one."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, COMMANDS, n=1)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

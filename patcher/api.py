@@ -19,6 +19,7 @@ from .frontend.diagnostics import Diagnostic, diagnose
 from .frontend.discover import is_left_out
 from .frontend.manuals import manual
 from .frontend.output import concise
+from .frontend.word_completion import manual_names
 from .rules import all_rules
 from .source.files import decode
 
@@ -50,6 +51,7 @@ __all__ = [
     "is_left_out",
     "joins_processes",
     "manual",
+    "manual_names",
     "patch",
     "pretrained_model",
     "read_config",

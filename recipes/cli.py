@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from pathlib import Path
 
 import click
 
+from ..command_help import HelpfulCommand, HelpfulGroup
 from ..errors import InputError
 from ..record import as_dict
 from . import model
-from .load import load, recipe_toml
+from .load import complete_recipes, load, recipe_toml
 from .parse import parse
 from .show import figures, print_table, recipe_overview
 
+MARGIN = 22  # where the text of a field begins, in the manual of the fields
 DEFAULT_NAME = "recipe"
-FIELDS = "\b\nFields of a recipe:\n" + (model.__doc__ or "").partition("::\n\n")[2]
 
 
-@click.group(invoke_without_command=True, epilog=FIELDS)
+def fields() -> str:
+    """What the fields of a recipe mean, at the width of the help."""
+    names, texts = [], []
+    for line in (model.__doc__ or "").partition("::\n\n")[2].splitlines():
+        name, text = line[:MARGIN].strip(), line[MARGIN:].strip()
+        if name:
+            names.append(name)
+            texts.append(text)
+        elif text:
+            texts[-1] += f" {text}"
+    return "".join(
+        textwrap.fill(text, 76, initial_indent=f"{name:22}", subsequent_indent=22 * " ") + "\n"
+        for name, text in zip(names, texts, strict=True)
+    )
+
+
+@click.group(
+    cls=HelpfulGroup, invoke_without_command=True, epilog="\b\nFields of a recipe:\n" + fields()
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recipes(ctx: click.Context, as_json: bool) -> None:
@@ -37,8 +57,8 @@ def recipes(ctx: click.Context, as_json: bool) -> None:
     print_table(("recipe", "script", "what it is"), rows)
 
 
-@recipes.command()
-@click.argument("name")
+@recipes.command(cls=HelpfulCommand)
+@click.argument("name", shell_complete=complete_recipes)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print the TOML file, as a template.")
 def show(name: str, as_json: bool, as_toml: bool) -> None:
@@ -54,7 +74,7 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
         print_table(("figure", "value", "source"), figures(recipe))
 
 
-@recipes.command()
+@recipes.command(cls=HelpfulCommand)
 @click.option(
     "--from",
     "shell_file",

@@ -5,10 +5,15 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..completion import matching
 from ..errors import InputError
 from .model import OPTIONAL_TABLES, SUBTABLES, Recipe
+
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
 
 SHIPPED = Path(__file__).parent
 
@@ -16,6 +21,14 @@ SHIPPED = Path(__file__).parent
 def recipe_names() -> list[str]:
     """The names of the recipes that come with ddpfix, sorted."""
     return sorted(file.stem for file in SHIPPED.glob("*.toml"))
+
+
+def complete_recipes(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The shipped recipes' names for a shell, with what they train."""
+    names = [name for name in recipe_names() if name.startswith(incomplete)]
+    return matching({name: _shipped(name).description for name in names}, incomplete)
 
 
 def load(name_or_path: str) -> Recipe:

@@ -14,6 +14,7 @@ import attrs
 import click
 from attrs import frozen
 
+from ...command_help import HelpfulCommand
 from ...fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ...patcher.api import Patch, concise, diagnose
 from ...patcher.api import patch as patch_script
@@ -55,7 +56,7 @@ class ClosingRow:
     holds: bool
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.option(
     "--variant",
     type=click.Choice(list(VARIANTS)),

@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...command_help import HelpfulCommand
 from ...errors import InputError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ..running.known_errors import Sighting
 
 
-@click.command()
-@click.argument("code", required=False)
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from ...patcher.api import manual_names  # reads all rules
+
+    return manual_names(ctx, param, incomplete)
+
+
+@click.command(cls=HelpfulCommand)
+@click.argument("code", required=False, shell_complete=_names)
 @click.option(
     "--log",
     "log_file",
@@ -27,14 +36,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (--log).")
 @click.pass_context
 def explain(ctx: click.Context, code: str | None, log_file: Path | None, as_json: bool) -> None:
-    r"""Print the manual of a rule (DF402), an obligation (O7) or a capability (amp).
+    """Print the manual of a rule (DF402), an obligation (O7) or a capability (amp).
 
     With --log, tell what the errors in the output of a training mean, and what mends them.
-
-    \b
-    ddpfix explain DF402
-    ddpfix explain --log train.log
-    python run.py 2>&1 | ddpfix explain --log -
 
     Exit status with --log: 1 if there is an error, 0 if none.
     """

@@ -10,6 +10,7 @@ import click
 
 from ...errors import InputError
 from ..gpus.select import GpuRequest
+from .word_completion import cards
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -41,6 +42,7 @@ OPTIONS = (
     click.option(
         "--gpus",
         callback=read_names,
+        shell_complete=cards,
         metavar="CARD,CARD...",
         help="Use only these cards, in this order: indices or UUID prefixes. To plan for cards "
         "that are not here, name their kinds: '2x RTX 6000 Ada' (default: all usable cards).",

@@ -6,12 +6,13 @@ import json
 
 import click
 
+from ...command_help import HelpfulCommand
 from ...record import as_dict
 from ..gpus.select import GpuRequest
 from .gpu_options import with_gpu_options
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; one line each with --watch.")
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ...command_help import HelpfulCommand
 from ...progress_line import have_one_terminal
 from ...standard_streams import say
 from ..backends.export import FILE_FORMATS
@@ -31,7 +32,7 @@ from .slurm_options import SlurmJob, with_slurm_options
 from .supervision_options import with_supervision
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @with_plan_options
 @click.option(
     "--output",

@@ -7,6 +7,7 @@ from functools import partial
 
 import click
 
+from ...command_help import HelpfulCommand
 from ..planning.options import PlanOptions
 from ..planning.planner import make_plan
 from ..script.source import shares_batches
@@ -14,7 +15,7 @@ from .plan_options import with_plan_options
 from .python_option import with_python
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @with_plan_options
 @with_python
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

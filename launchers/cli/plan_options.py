@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from ...completion import files
 from ...errors import InputError
-from ...recipes.load import load
+from ...recipes.load import complete_recipes, load
 from ...record import fields_of
 from ..gpus.select import GpuRequest
 from ..planning.options import PlanOptions
@@ -26,10 +27,12 @@ def _refuse_flags(batch_flag: str | None, accumulation_flag: str | None) -> None
 def with_plan_options(function: Any) -> Any:
     """Add these options to a command, and EXTRA, as one argument `plan_options`."""
     options = [
-        click.argument("extra", nargs=-1, type=click.UNPROCESSED),
+        click.argument("extra", nargs=-1, type=click.UNPROCESSED, shell_complete=files),
         click.option(
             "--recipe",
             "recipe_name",
+            metavar="NAME",
+            shell_complete=complete_recipes,
             help="Recipe name or file (default: none, the script and its arguments tell).",
         ),
         click.option(

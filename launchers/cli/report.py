@@ -8,13 +8,15 @@ from pathlib import Path
 
 import click
 
+from ...command_help import HelpfulCommand
 from ...errors import InputError
+from .word_completion import runs as complete_runs
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.command(cls=HelpfulCommand)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
 @click.option("--html", "page_file", type=_FILE, help="Write a page; - is standard output.")
 @click.option(
     "--verdict",
@@ -49,14 +51,10 @@ def report(
     tensorboard: Path | None,
     wandb: str | None,
 ) -> None:
-    r"""Show what became of runs, in figures: plan, loss, scores, pace, memory.
+    """Show what became of runs, in figures: plan, loss, scores, pace, memory.
 
     RUN is as in `ddpfix attach`, or the log of a training that ddpfix did not launch. Several are
     shown side by side, the first one being what the others are compared with.
-
-    \b
-    ddpfix report                                 the latest run, here
-    ddpfix report before.log RUN --html new.html  before and after, as a page
     """
     from ..report.reported_run import collect, patch_diff
     from ..report.verdict import read_verdict

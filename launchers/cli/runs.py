@@ -6,12 +6,14 @@ import json
 
 import click
 
+from ...command_help import HelpfulCommand
 from ..running import history as runs
+from .word_completion import runs as complete_runs
 
-_which = click.argument("run", required=False, metavar="[RUN]")
+_which = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_runs)
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @_which
 @click.pass_context
 def attach(ctx: click.Context, run: str | None) -> None:
@@ -29,7 +31,7 @@ def attach(ctx: click.Context, run: str | None) -> None:
         click.echo(f"\nIt runs on: {found.folder}", err=True)
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @_which
 @click.option("--now", is_flag=True, help="Kill it at once, without --grace.")
 def stop(run: str | None, now: bool) -> None:
@@ -38,7 +40,7 @@ def stop(run: str | None, now: bool) -> None:
     click.echo(next(runs.status_lines([runs.stop(found, now)])))
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @_which
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(run: str | None, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.workspace import TextDocument
 
 from ... import __version__
+from ...command_help import HelpfulCommand
 from ...errors import InputError
 from ...patcher.api import (
     Config,
@@ -49,7 +50,7 @@ checker = ThreadPoolExecutor(1, "check")  # one: a check is computation, and sha
 Result = TypeVar("Result")
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 def server() -> None:
     """Serve an editor over standard input and output (Language Server Protocol).
 

@@ -11,7 +11,9 @@ from typing import Any
 import attrs
 import click
 
+from ...command_help import HelpfulCommand
 from ...errors import InputError
+from ...recipes.load import complete_recipes
 from ..stop_signals import unwinding
 from ..verify.report import as_json, show
 from .python_option import with_python
@@ -33,7 +35,7 @@ class _Counts(click.ParamType[tuple[int, ...]]):
 _AT_LEAST_1 = click.IntRange(min=1)
 
 
-@click.command("verify", context_settings={"ignore_unknown_options": False})
+@click.command("verify", cls=HelpfulCommand, context_settings={"ignore_unknown_options": False})
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT ARGS...")
 @click.option("--original", type=click.Path(path_type=Path), help="Script before patching.")
@@ -112,6 +114,8 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option("--keep-dropout", is_flag=True, help="Leave dropout on in the process groups.")
 @click.option(
     "--recipe",
+    metavar="NAME",
+    shell_complete=complete_recipes,
     help="Recipe that names the script's output and batch flags (default: common names).",
 )
 @click.option(

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from ...command_help import HelpfulCommand
+from ...completion import files
 from ...errors import InputError
 from ...record import record
 from ..analysis.load import read_program
@@ -67,8 +69,8 @@ def as_object(item: AuditLine) -> dict[str, Any]:
     }
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True)
+@click.command(cls=HelpfulCommand)
+@click.argument("paths", nargs=-1, required=True, shell_complete=files)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def audit(ctx: click.Context, paths: Sequence[str], as_json: bool) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import click
 
+from ...command_help import HelpfulCommand
+from ...completion import files
 from ...errors import InputError
 from ..codes import split_codes
 from .check_command import check as check_paths
 from .output import FORMATS
 from .request import Request
 from .watch import modules_beside, watch
+from .word_completion import capability_names, rule_codes
 
 
 def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
@@ -29,11 +32,26 @@ def read_jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def common_options(function: Any) -> Any:
     """Add the arguments and options that check and patch share."""
     options = [
-        click.argument("paths", nargs=-1, required=True),
-        click.option("--select", multiple=True, help="Codes or prefixes to use (default: all)."),
-        click.option("--ignore", multiple=True, help="Codes or prefixes to skip (default: none)."),
+        click.argument("paths", nargs=-1, required=True, shell_complete=files),
         click.option(
-            "--exclude", multiple=True, help="Names or paths in folders to skip (default: none)."
+            "--select",
+            multiple=True,
+            metavar="CODES",
+            shell_complete=rule_codes,
+            help="Codes or prefixes to use (default: all).",
+        ),
+        click.option(
+            "--ignore",
+            multiple=True,
+            metavar="CODES",
+            shell_complete=rule_codes,
+            help="Codes or prefixes to skip (default: none).",
+        ),
+        click.option(
+            "--exclude",
+            multiple=True,
+            metavar="NAMES",
+            help="Names or paths in folders to skip (default: none).",
         ),
         click.option(
             "--stdin-filename",
@@ -47,7 +65,7 @@ def common_options(function: Any) -> Any:
     return function
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @common_options
 @click.option(
     "--notes/--no-notes",
@@ -112,7 +130,7 @@ def check(
     ctx.exit(run())
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @common_options
 @click.option("--dry-run", is_flag=True, help="Print the diff; write nothing.")
 @click.option("--diff", is_flag=True, help="Print the diff; write nothing, as --dry-run.")
@@ -133,6 +151,7 @@ def check(
     "wanted",
     multiple=True,
     metavar="NAMES",
+    shell_complete=capability_names,
     help="Add capabilities as script flags that are off by default: all, or a list of amp, "
     "flags, checkpointing, lora, compile, loader, resume (default: none).",
 )
@@ -141,6 +160,7 @@ def check(
     "unwanted",
     multiple=True,
     metavar="NAMES",
+    shell_complete=capability_names,
     help="Add all capabilities except these (default: none).",
 )
 @click.option(
@@ -198,7 +218,7 @@ def patch(
     )
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.option("--markdown", is_flag=True, help="Print all manuals: docs/rules.md.")
 def rules(markdown: bool) -> None:
     """List all rules: code, severity, safety of the fix, title."""
@@ -212,7 +232,7 @@ def rules(markdown: bool) -> None:
         click.echo(f"{rule.code}  {rule.severity.value}  {rule.safety.value:7}{rule.title}")
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.option("--markdown", is_flag=True, help="Print all manuals: docs/capabilities.md.")
 def capabilities(markdown: bool) -> None:
     """List the capabilities that `patch --with` can add to a script."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from ...command_help import HelpfulCommand
 from ...errors import InputError
 from ...record import as_dict, record
 from ..analysis.constant_meanings import ConstantSetting
@@ -175,7 +176,7 @@ class ProgramFacts:
     unreached: tuple[Place, ...]  # functions that nothing in the program calls
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.argument("script")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def facts(script: str, as_json: bool) -> None:
