@@ -150,6 +150,14 @@ UNSHARED = {
         script(setup='device = torch.device(f"cuda:{args.gpu}")'),
         "line 7 chooses a card: torch.device(",
     ),
+    "several cards": (
+        script(setup='names = ["cuda:0", "cuda:1"]'),
+        "several cards are named by their numbers, or one in another module",
+    ),
+    "nowhere to start": (
+        script(run="import sys\nmain()\nimport os"),
+        "it has no command line, no main guard and nothing behind its imports to start from",
+    ),
     "a default card": (
         script(setup='os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
         "line 7 chooses a card: os.environ.setdefault(",

@@ -92,6 +92,16 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     return (start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
 
 
+def why_no_group(program: Program) -> str:
+    """Why a program gets no set-up of a process group."""
+    script, *others = program.modules
+    if cards_by_number(script) is None or any(map(names_card_by_number, others)):
+        return "several cards are named by their numbers, or one in another module"
+    if any(is_device_count(each, stmt) for each in others for stmt in each.nodes(ast.Assign)):
+        return "another module counts the cards"
+    return "it has no command line, no main guard and nothing behind its imports to start from"
+
+
 def first_step(module: Module) -> ast.stmt | None:
     """What a script without a main guard does first, behind its imports; None if one is below."""
     if main_guard(module) is not None:

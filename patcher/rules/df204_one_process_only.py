@@ -22,7 +22,7 @@ from ..analysis.wrapping import averages_otherwise, takes_steps
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
-from ..fixes.group_setup import group_setup
+from ..fixes.group_setup import group_setup, why_no_group
 from ..fixes.lone_training import edits_to_share
 from ..source.module import Module
 
@@ -50,7 +50,7 @@ def findings(program: Program) -> Iterator[Finding]:
         parts = edits_to_share(program, loops)
         group = group_setup(program)
         if not group:
-            raise NotShareableError("where it can set up a process group cannot be told")
+            raise NotShareableError(why_no_group(program))
     except NotShareableError as error:
         yield Finding(module, steps, f"{BECAUSE}, and {error}")
         return
