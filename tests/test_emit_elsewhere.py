@@ -100,6 +100,22 @@ def test_it_runs_where_the_data_is(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("cores", [2, 128])
+def test_threads_and_cores_are_not_those_of_this_machine(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr("ddpfix.launchers.backends.command.available_cores", lambda: cores)
+    words = ("--", *shlex.split(COMMAND))
+    assert "export OMP_NUM_THREADS=4\n" in emit("bash", "8x T4", *words)
+    job = emit("sbatch", "8x T4", *words)
+    assert "#SBATCH --cpus-per-task=32\n" in job
+    assert "srun --kill-on-bad-exit=1 --cpus-per-task=32 " in job
+    monkeypatch.setenv("OMP_NUM_THREADS", "6")
+    assert "#SBATCH --cpus-per-task=48\n" in emit("sbatch", "8x T4", *words)
+
+
+@pytest.mark.usefixtures("here")
 def test_the_interpreter_of_the_command_is_not_looked_for_here() -> None:
     command = COMMAND.replace("python", "/shared/env/bin/python")
     text = emit("bash", "2x T4", "--", *shlex.split(command))

@@ -48,6 +48,9 @@ STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "ACCELERATE_")
 MOST_THREADS = 8
 """Threads per process beyond which the matrix products of a training step on CPU gain little."""
 
+ELSEWHERE_THREADS = 4
+"""Threads of a process of another machine, of which hardly one has fewer cores for each card."""
+
 
 @attrs.frozen
 class Command:
@@ -165,7 +168,7 @@ def build(
     if not script.is_file():
         raise InputError(f"{script}: no such script; pass the right one with --script")
     arguments, overridden = call.arguments()
-    threads = threads_per_process(here, environ)
+    threads = threads_per_process(here, environ, call.elsewhere)
     name = choose_backend(nodes.backend_for(processes.backend), call.plan.world, processes.python)
     launcher = launcher_command(
         name,
@@ -204,11 +207,16 @@ def stale_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def threads_per_process(world: int, environ: Mapping[str, str]) -> int:
-    """OMP_NUM_THREADS if the user has set it, else an equal share of the cores, at most 8."""
+def threads_per_process(world: int, environ: Mapping[str, str], elsewhere: bool = False) -> int:
+    """OMP_NUM_THREADS if the user has set it, else an equal share of the cores, at most 8.
+
+    `elsewhere`: the cores are those of another machine, whose number is not known.
+    """
     requested = environ.get("OMP_NUM_THREADS", "")
     if requested.isdigit() and int(requested) > 0:
         return int(requested)
+    if elsewhere:
+        return ELSEWHERE_THREADS
     return max(1, min(MOST_THREADS, available_cores() // world))
 
 
