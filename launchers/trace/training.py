@@ -162,7 +162,7 @@ class TrainingObserver:
         @functools.wraps(original)
         def cross_entropy(values: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
             counted = torch.is_grad_enabled() and not target.is_floating_point()
-            if counted and not _is_compiling(torch):
+            if counted and not is_compiling(torch):
                 # cross_entropy(input, target, weight, size_average, ignore_index, …)
                 ignored = args[2] if len(args) > 2 else kwargs.get("ignore_index", -100)
                 self._targets = (self._targets or 0) + int((target != ignored).sum())
@@ -344,6 +344,9 @@ class TrainingObserver:
             numpy.savez(self._recorder.folder / name, **arrays)
 
 
-def _is_compiling(torch: Any) -> bool:
+def is_compiling(torch: Any) -> bool:
+    """Whether torch.compile is tracing, as each version of torch tells it; older ones never are."""
     compiler = getattr(torch, "compiler", None)  # since torch 2.1
-    return compiler is not None and bool(compiler.is_compiling())
+    asks = getattr(compiler, "is_compiling", None)  # since torch 2.3
+    asks = asks or getattr(getattr(torch, "_utils", None), "is_compiling", None)
+    return asks is not None and bool(asks())
