@@ -296,3 +296,14 @@ def test_each_module_gets_what_it_uses_itself(tmp_path: Path) -> None:
     assert "init_process_group" not in loop.text
     assert "init_process_group" in main.text
     assert "over_ranks" not in main.text
+
+
+def test_a_variable_of_the_script_is_not_bound_anew(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    imports = "use_cuda = torch.cuda.is_available()\nexamples = [1]"
+    path.write_text(script(imports, setup="if use_cuda:\n        model.cuda()"))
+    result = patch(path)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert change.text.count("use_cuda = ") == 1
+    assert "        has_card = torch.cuda.is_available()\n        if has_card:\n" in change.text

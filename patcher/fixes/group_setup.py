@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
@@ -44,7 +45,7 @@ def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     )
     last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
     timeout, needed = one_hour(module)
-    code = SET_UP.format(
+    code = with_free_name(module, SET_UP).format(
         args=args,
         use_cuda=use_cuda_test(program, args),
         device=" = ".join(names),
@@ -59,7 +60,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
     script = program.script
     timeout, needed = one_hour(script)
-    code = SET_UP_FROM_ENVIRONMENT.format(timeout=timeout)
+    code = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
     start: Insert | None = None
     for module, parse, args in program.parse_sites:
         if module is script and start is None:
@@ -90,6 +91,13 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
     return (start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
+
+
+def with_free_name(module: Module, template: str) -> str:
+    """The template with another name for its variable where the script has one of that name."""
+    if not module.spells("use_cuda"):
+        return template
+    return re.sub(r"(?<!\{)\buse_cuda\b", "has_card", template)
 
 
 def why_no_group(program: Program) -> str:
