@@ -1,4 +1,4 @@
-"""docs/first-hour.md: its commands, in a scratch repository, and the lines that it shows."""
+"""docs/first-hour.md: its script and commands, followed in an empty folder, and what it shows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from ddpfix.fixtures.tiny import build_clone_data, build_model, copy_family
 
 PAGE = (ROOT / "docs" / "first-hour.md").read_text()
+README = (ROOT / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("old")
-    copy_family("bigclonebench", folder)
-    build_model(folder / "model", "roberta")
-    build_clone_data(folder / "data", train=48, valid=13, test=11)
+    folder = tmp_path_factory.mktemp("digits")
+    [script] = re.findall(r"<!-- the script -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    (folder / "train.py").write_text(script)
     for words in (
         ["init", "-q", "."],
         ["add", "-A"],
@@ -29,14 +28,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         subprocess.run(["git", *words], cwd=folder, check=True)
     return folder
-
-
-def todays_arguments() -> list[str]:
-    """The arguments of the command in the page's first block."""
-    [block] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    words = shlex.split(block.replace("\\\n", " "))
-    assert words[:2] == ["python", "run.py"]
-    return words[2:]
 
 
 def shown() -> Iterator[tuple[str, list[str]]]:
@@ -47,39 +38,44 @@ def shown() -> Iterator[tuple[str, list[str]]]:
             yield command, [piece.strip() for piece in re.split(r"…|\n", output) if piece.strip()]
 
 
-def run(folder: Path, command: str, *more: str) -> str:
+def run(folder: Path, command: str) -> str:
     words = shlex.split(command)
-    place = words.index("ARGUMENTS") if "ARGUMENTS" in words else len(words)
-    words[place : place + 1] = todays_arguments() if place < len(words) else []
     if words[0] == "ddpfix":
-        words = [sys.executable, "-m", *words[:2], *more, *words[2:]]
+        words = [sys.executable, "-m", *words]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert done.returncode in ((0, 1, 2) if "verify" in words else (0, 1)), done.stderr
+    assert done.returncode == int(words[3:4] in (["check"], ["patch"])), done.stdout + done.stderr
     return " ".join((done.stdout + done.stderr).split())
 
 
 def is_steady(line: str) -> bool:
     """Whether a line holds no times, paths or roundings of one run."""
-    return not re.search(r"\d\.\de-\d\d|2026-|^The run finished after|log:|F1|^\)\);|^1 file", line)
+    return not re.search(r"\d\.\de-\d\d|^epoch|^The run finished after|^train.py \| ", line)
 
 
-def test_four_commands_lead_from_the_old_script_to_a_verified_run(
+def test_its_commands_lead_from_the_old_script_to_a_verified_run(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(repository.parent / "state"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     commands = list(shown())
-    ours = [command.split()[1] for command, _ in commands if command.startswith("ddpfix")]
-    assert ours == ["check", "patch", "verify", "launch"]
     for command, lines in commands:
-        is_proof = " verify " in command
-        # A second accumulation proves C7 alone, and takes a fifth of the time.
-        output = run(repository, command, *["--accumulation", "1"] * is_proof)
-        if is_proof:
-            assert "C2 one process computes what the original did holds" in output
-            assert "C3 every world size and accumulation trains the same holds" in output
-            assert "broken" not in output
-            lines = [line for line in lines if line.startswith(("✓ C5", "✓ C8"))]
-        for line in filter(is_steady, lines):
+        output = run(repository, command)
+        if " verify " in command:
+            assert output.count(" holds ") == 9
+            assert (
+                "C3 every world size and accumulation trains the same holds 1 run of 40" in output
+            )
+        if " launch " in command:
+            assert len(re.findall(r"epoch \d: loss \S+ accuracy \S+", output)) == 3
+        steady = [line for line in lines if is_steady(line)]
+        assert steady or "stat" in command
+        for line in steady:
             assert " ".join(line.split()) in output, line
-    assert (repository / "saved" / "checkpoint-best-f1" / "model.bin").exists()
+    assert (repository / "saved" / "model.pt").exists()
+
+
+def test_the_readme_tells_of_the_same_commands_in_the_same_order() -> None:
+    ours = [command.split()[1] for command, _ in shown() if command.startswith("ddpfix")]
+    [block] = re.findall(r"## Use\n.*?```sh\n(.*?)```", README, re.DOTALL)
+    assert ours == [line.split()[1] for line in block.splitlines()]
+    assert ours == ["check", "patch", "verify", "launch", "report"]
