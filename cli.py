@@ -111,6 +111,11 @@ class LazyGroup(HelpfulGroup):
             ctx.exit(128 + signal.SIGINT)
 
 
+def with_dashes(name: str) -> str:
+    """An option or a choice as it is spelled here."""
+    return name.replace("_", "-")
+
+
 def closest(name: str) -> list[str]:
     """The command whose name is most like another one."""
     from difflib import get_close_matches
@@ -118,7 +123,13 @@ def closest(name: str) -> list[str]:
     return get_close_matches(name, COMMANDS, n=1)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": with_dashes,  # torchrun takes --nproc_per_node, too
+    },
+)
 @click.version_option(__version__, prog_name="ddpfix")
 def ddpfix() -> None:
     """Make legacy PyTorch training scripts train correctly on every GPU the machine has."""

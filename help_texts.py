@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "launch": {
         **BATCH,
         "Instead of running it here": ("--dry-run", "--emit", "--detach", "--submit", "--sbatch"),
-        "The run": ("--output", "--runs", "--backend", "--wait", "--unchecked", "--no-live"),
+        "The run": ("--output", "--runs", "--launcher", "--wait", "--unchecked", "--no-live"),
         "When something goes wrong": (
             "--grace",
             "--hang-after",

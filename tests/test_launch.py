@@ -396,7 +396,7 @@ def test_mistakes_are_one_line_each_and_leave_nothing_behind(place: Path) -> Non
     assert "is no folder" in one_line(launch(place, "--output", str(script)))
     assert "whole number" in one_line(launch(place, "--", "--batch", "x"))
     again = one_line(launch(place, "--emit", "bash", "--max-restarts", "1"))
-    assert "accelerate starts no rank again; use --backend torchrun" in again
+    assert "accelerate starts no rank again; use --launcher torchrun" in again
     assert not (place / "state").exists()
     assert list(Path.cwd().iterdir()) == []
 

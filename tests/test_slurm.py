@@ -140,7 +140,10 @@ def options(script: Path, *more: str) -> list[str]:
     [
         (["--submit", "--emit", "bash"], "--submit queues a job of --emit sbatch: leave out --emi"),
         (["--sbatch=--time=60"], "--sbatch --time=60: it is for --submit"),
-        (["--submit", "--backend", "direct"], "--emit sbatch is for torchrun: leave out --backend"),
+        (
+            ["--submit", "--backend", "direct"],
+            "--emit sbatch is for torchrun: leave out --launcher",
+        ),
         (["--submit", "--nnodes", "2", "--node-rank", "0"], "--node-rank 0: leave it out, the ba"),
     ],
 )

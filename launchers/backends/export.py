@@ -69,7 +69,7 @@ def backend_for(form: str | None, requested: str | None) -> str | None:
     needed = FILE_FORMATS[form].backend if form else None
     shown = "torchrun" if needed == "slurm" else needed
     if shown and requested not in (None, shown):
-        raise InputError(f"--emit {form} is for {shown}: leave out --backend {requested}")
+        raise InputError(f"--emit {form} is for {shown}: leave out --launcher {requested}")
     return needed or requested
 
 

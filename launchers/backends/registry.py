@@ -79,14 +79,16 @@ def choose_backend(name: str | None, world: int, other: Interpreter | None = Non
     if name is None:
         return "python" if world == 1 else other.backend if other else "accelerate"
     if name not in BACKENDS:
-        raise InputError(f"--backend {name}: choose one of {', '.join(BACKENDS)}")
+        raise InputError(f"--launcher {name}: choose one of {', '.join(BACKENDS)}")
     return name
 
 
 def require_packages(backend: str, other: Interpreter | None = None) -> None:
     """Raise InputError if a package that the back end needs is missing, before every rank fails."""
     if other is not None and backend == "accelerate" and not other.accelerate:
-        raise InputError(f"accelerate is not installed for {other.program}: use --backend torchrun")
+        raise InputError(
+            f"accelerate is not installed for {other.program}: use --launcher torchrun"
+        )
     if other is not None:
         return
     for package in ["torch"] + ["accelerate"] * (backend == "accelerate"):
@@ -121,7 +123,7 @@ def launcher_command(
     if backend.restarts:
         words += ["--max-restarts", str(restarts)]
     elif restarts:
-        raise InputError(f"--max-restarts: {name} starts no rank again; use --backend torchrun")
+        raise InputError(f"--max-restarts: {name} starts no rank again; use --launcher torchrun")
     if other is not None and not other.can_drop_logs:
         for flag in ("--log-dir", "--log_dir"):
             words = remove_flag(words, flag, takes_value=True)
@@ -164,7 +166,7 @@ def _is_altered(word: str) -> bool:
 
 def _python(world: int, threads: int, python: str) -> list[str]:
     if world > 1:
-        raise InputError(f"{world} processes: plain Python starts one; choose another --backend")
+        raise InputError(f"{world} processes: plain Python starts one; choose another --launcher")
     return [python or find_program("python")]
 
 
@@ -248,4 +250,4 @@ BACKENDS = {
     "direct": Backend(_direct),
 }
 BACKEND_CHOICES = ("accelerate", "torchrun", "direct")
-"""The values of --backend: `slurm` is for job scripts only, `python` for one process only."""
+"""The values of --launcher: `slurm` is for job scripts only, `python` for one process only."""

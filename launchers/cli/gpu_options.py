@@ -41,6 +41,7 @@ def read_names(ctx: click.Context, param: click.Parameter, value: str | None) ->
 OPTIONS = (
     click.option(
         "--gpus",
+        "--gpu-ids",
         callback=read_names,
         shell_complete=cards,
         metavar="CARD,CARD...",

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ...command_help import HelpfulCommand
+from ...errors import InputError
 from ...progress_line import have_one_terminal
 from ...standard_streams import say
 from ..backends.export import FILE_FORMATS
@@ -32,6 +33,16 @@ from .slurm_options import SlurmJob, with_slurm_options
 from .supervision_options import with_supervision
 
 
+def _read_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What --launcher was called; elsewhere a backend is what the ranks talk through."""
+    if value is not None and value not in BACKEND_CHOICES:
+        raise InputError(
+            f"--backend {value}: what starts the processes is --launcher, one of "
+            f"{', '.join(BACKEND_CHOICES)}; nccl or gloo is chosen by the cards"
+        )
+    return value
+
+
 @click.command(cls=HelpfulCommand)
 @with_plan_options
 @click.option(
@@ -46,11 +57,12 @@ from .supervision_options import with_supervision
     "~/.local/state/ddpfix/runs).",
 )
 @click.option(
-    "--backend",
+    "--launcher",
     type=click.Choice(BACKEND_CHOICES),
     help="What starts the processes (default: accelerate; Python itself for one process; torchrun "
     "for several machines).",
 )
+@click.option("--backend", hidden=True, callback=_read_backend, help="The old name of --launcher.")
 @click.option("--dry-run", is_flag=True, help="Print the command; run and write nothing.")
 @click.option(
     "--emit",
@@ -77,6 +89,7 @@ def launch(
     plan_options: PlanOptions,
     output: Path | None,
     runs: Path | None,
+    launcher: str | None,
     backend: str | None,
     dry_run: bool,
     emit: str | None,
@@ -104,7 +117,7 @@ def launch(
         policy,
         nodes,
         output,
-        backend,
+        launcher or backend,
         dry_run,
         emit,
         detach,

@@ -13,14 +13,21 @@ from ..backends.nodes import PORT, nodes_from_options
 OPTIONS = (
     click.option(
         "--nnodes",
+        "--num-machines",
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
         help="Number of machines; --processes then counts per machine.",
     ),
-    click.option("--node-rank", type=click.IntRange(min=0), help="This machine's number, from 0."),
+    click.option(
+        "--node-rank",
+        "--machine-rank",
+        type=click.IntRange(min=0),
+        help="This machine's number, from 0.",
+    ),
     click.option(
         "--rdzv",
+        "--rdzv-endpoint",
         metavar="HOST[:PORT]",
         help=f"Address of machine 0 and a free port on it (default: port {PORT}).",
     ),

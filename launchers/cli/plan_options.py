@@ -18,6 +18,11 @@ from ..planning.precision import CHOICES
 from .gpu_options import with_gpu_options
 
 
+def read_precision(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The precision; `no` is accelerate's word for fp32."""
+    return "fp32" if value == "no" else value
+
+
 def _refuse_flags(batch_flag: str | None, accumulation_flag: str | None) -> None:
     for option, flag in (("--batch-flag", batch_flag), ("--accumulation-flag", accumulation_flag)):
         if flag is not None:
@@ -57,6 +62,8 @@ def with_plan_options(function: Any) -> Any:
         ),
         click.option(
             "--processes",
+            "--nproc-per-node",
+            "--num-processes",
             type=int,
             help="Number of processes (default: one per usable card, 2 on the CPU).",
         ),
@@ -74,10 +81,12 @@ def with_plan_options(function: Any) -> Any:
         ),
         click.option(
             "--precision",
-            type=click.Choice(CHOICES),
+            "--mixed-precision",
+            type=click.Choice((*CHOICES, "no")),
+            callback=read_precision,
             default="auto",
-            help="Precision of a script that has --amp; auto: the best all cards support (default: "
-            "auto).",
+            help="Precision of a script that has --amp; auto: the best all cards support, no: fp32 "
+            "(default: auto).",
         ),
         click.option(
             "--probe",
