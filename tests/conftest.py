@@ -20,15 +20,19 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # Runs of verify write to a test's own files, except where a test is about what keeps them.
 os.environ["DDPFIX_ISOLATION"] = "none"
 
-# Minutes of processes each: what is begun last leaves a worker idle if it takes long.
+# Half a minute and more each, by seconds, the longest first: what is begun last leaves a worker
+# idle if it takes long.
 LONG = (
-    *("test_main_job", "test_trace", "test_verify", "test_exact", "test_capability_resume"),
-    *("test_nodes", "test_faults_family", "test_verify_sabotage", "test_capability_loader"),
-    *("test_capability_amp", "test_capability_compile", "test_capability_lora"),
-    *("test_detector_compiled", "test_capability_checkpointing", "test_fixtures", "test_shapes"),
-    *("test_faults", "test_launch", "test_emit", "test_packaging", "test_slurm", "test_pre_commit"),
-    *("test_verify_isolation", "test_verify_verdicts", "test_stop", "test_guardian"),
-    *("test_first_hour", "test_data_parallel_runs", "test_interpreter", "test_card_locks"),
+    *("test_verify", "test_trace", "test_probe_memory", "test_interpreter", "test_faults_family"),
+    *("test_main_job", "test_first_hour", "test_verify_working_folder", "test_fixtures"),
+    *("test_verify_sabotage", "test_exact", "test_verify_isolation", "test_capability_compile"),
+    *("test_memory_config", "test_nodes", "test_shapes", "test_capability_resume", "test_report"),
+    *("test_memory_cpu", "test_guardian", "test_patch", "test_capability_amp", "test_spellings"),
+    *("test_probe", "test_faults", "test_any_script", "test_launch", "test_stop", "test_slurm"),
+    *("test_memory_card", "test_capability_flags", "test_detector_compiled", "test_emit"),
+    *("test_capability_lora", "test_capability_checkpointing", "test_direct"),
+    *("test_emit_elsewhere", "test_capability_loader", "test_packaging"),
+    *("test_data_parallel_runs", "test_pre_commit", "test_verify_verdicts", "test_card_locks"),
 )
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 
