@@ -17,7 +17,7 @@ NOTHING = SimpleNamespace()
         pytest.param(SimpleNamespace(), False, id="1.13: no compiler"),
         pytest.param(SimpleNamespace(compiler=NOTHING, _utils=YES), True, id="2.1: elsewhere"),
         pytest.param(SimpleNamespace(compiler=NOTHING, _utils=NOTHING), False, id="nowhere"),
-        pytest.param(SimpleNamespace(compiler=YES, _utils=NOTHING), True, id="2.3 and newer"),
+        pytest.param(SimpleNamespace(compiler=YES, _utils=NOTHING), True, id="newer"),
     ],
 )
 def test_a_torch_without_the_question_is_not_asked_it(torch: object, answer: bool) -> None:

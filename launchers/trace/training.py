@@ -347,6 +347,6 @@ class TrainingObserver:
 def is_compiling(torch: Any) -> bool:
     """Whether torch.compile is tracing, as each version of torch tells it; older ones never are."""
     compiler = getattr(torch, "compiler", None)  # since torch 2.1
-    asks = getattr(compiler, "is_compiling", None)  # since torch 2.3
+    asks = getattr(compiler, "is_compiling", None)  # not yet in torch 2.1
     asks = asks or getattr(getattr(torch, "_utils", None), "is_compiling", None)
     return asks is not None and bool(asks())
