@@ -64,6 +64,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "How long": ("--max-steps", "--max-epochs", "--max-eval-batches", "--timeout"),
         "Your files": ("--isolation", "--in-place", "--keep"),
+        "Output": ("--verdict", "--json"),
     },
     "report": {
         "What is shown": ("--verdict", "--original"),

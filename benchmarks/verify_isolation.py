@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from sabotage import write
 
 WAYS = ("none", "overlay", "copy")
-OPTIONS = ("--world-sizes", "1,2", "--accumulation", "1", "--json", "-")
+OPTIONS = ("--world-sizes", "1,2", "--accumulation", "1", "--json")
 
 
 def verify(way: str, folder: Path) -> tuple[float, float] | str:

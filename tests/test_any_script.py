@@ -218,7 +218,7 @@ def test_verify_knows_the_batch_and_accumulation_by_what_they_do(here: Path) -> 
     done = subprocess.run(
         [
             *(sys.executable, "-m", "ddpfix", "verify", "train.py", "--as-is"),
-            *("--world-sizes", "1,2", "--accumulation", "1", "--json", "verdict.json"),
+            *("--world-sizes", "1,2", "--accumulation", "1", "--verdict", "verdict.json"),
             *("--", "DATA", "--save_dir", "out"),
         ],
         capture_output=True,

@@ -188,6 +188,12 @@ def test_a_script_keeps_its_underscores() -> None:
         assert context.params["extra"] == ("train_it.py", "--batch_size", "8_0")
 
 
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: path or "ddpfix")
+def test_json_is_a_switch(path: str) -> None:
+    found = [param for param in EVERY[path].params if "--json" in param.opts]
+    assert all(isinstance(param, click.Option) and param.is_flag for param in found)
+
+
 def test_nccl_is_no_launcher() -> None:
     result = CliRunner().invoke(ddpfix, ["launch", "--backend", "nccl", "train.py"])
     assert (result.exit_code, "what starts the processes is --launcher" in result.stderr) == (2, 1)

@@ -333,7 +333,7 @@ def test_an_original_that_does_not_import_leaves_c2_unproven_and_exits_2(tmp_pat
     file = tmp_path / "verdict.json"
     options = ["--original", str(original), "--world-sizes", "1", "--accumulation", "1,2"]
     result = CliRunner().invoke(
-        ddpfix, ["verify", str(script), *options, "--json", str(file), "--", *arguments]
+        ddpfix, ["verify", str(script), *options, "--verdict", str(file), "--", *arguments]
     )
     assert result.exit_code == 2, result.output
     found = json.loads(file.read_text())

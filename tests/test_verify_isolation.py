@@ -344,7 +344,7 @@ def test_a_verification_leaves_every_file_as_it_was(mode: str, project: Path) ->
     keep = project.parents[1] / "kept"
     worlds = "1,2" if mode == "overlay" else "1"
     options = ("--isolation", mode, "--world-sizes", worlds, "--accumulation", "1", "--keep", keep)
-    done = run("verify", script, *options, "--json", "-", "--", *arguments)
+    done = run("verify", script, *options, "--json", "--", *arguments)
     assert done.exit_code in (0, 2), done.output
     rows = {row["code"]: row for row in json.loads(done.stdout)["rows"]}
     proven = {code for code, row in rows.items() if row["status"] == "holds"}

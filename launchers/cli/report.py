@@ -22,7 +22,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--verdict",
     "verdict_file",
     type=_FILE,
-    help="Show this verdict of `ddpfix verify --json` (default: none).",
+    help="Show this verdict of `ddpfix verify --verdict` (default: none).",
 )
 @click.option(
     "--original",

@@ -15,7 +15,8 @@ from ...command_help import HelpfulCommand
 from ...errors import InputError
 from ...recipes.load import complete_recipes
 from ..stop_signals import unwinding
-from ..verify.report import as_json, show
+from ..verify.report import as_json as verdict_as_json
+from ..verify.report import show
 from .python_option import with_python
 
 
@@ -139,8 +140,13 @@ _AT_LEAST_1 = click.IntRange(min=1)
     help="New folder to keep all runs in (default: temporary).",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(), help="File for the verdict; - is standard output."
+    "--verdict",
+    "verdict_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write the verdict as JSON, for `ddpfix report --verdict` (default: none).",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -156,7 +162,8 @@ def verify(
     in_place: bool,
     keep: Path | None,
     python: str | None,
-    json_file: str | None,
+    verdict_file: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Prove by running that a patched SCRIPT trains the same in 1, 2, 4 ... processes.
@@ -194,26 +201,26 @@ def verify(
     if request.python is not None:
         say(request.python.summary)
     found = judge(request, folder=keep, say=say)
-    document = as_json(found)
-    if json_file != "-":
+    document = verdict_as_json(found)
+    if not as_json:
         show(found, text)
     if against_naive:
         naive = judge(
             attrs.evolve(request, against_naive=True), folder=keep and keep / "naive", say=say
         )
-        document["naive"] = as_json(naive)
-        if json_file != "-":
+        document["naive"] = verdict_as_json(naive)
+        if not as_json:
             show(naive, text)
-    if json_file is not None:
-        _write(json_file, json.dumps(document, indent=1) + "\n")
+    text_of_verdict = json.dumps(document, indent=1) + "\n"
+    if verdict_file is not None:
+        _write(verdict_file, text_of_verdict)
+    if as_json:
+        click.echo(text_of_verdict, nl=False)
     ctx.exit(found.exit_status)
 
 
 def _write(where: str, text: str) -> None:
-    if where == "-":
-        click.echo(text, nl=False)
-        return
     try:
         Path(where).write_text(text, "utf-8")
     except OSError as error:
-        raise InputError(f"{where}: {error.strerror}; give --json another file") from None
+        raise InputError(f"{where}: {error.strerror}; give --verdict another file") from None

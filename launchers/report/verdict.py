@@ -1,4 +1,4 @@
-"""Read the verdict that `ddpfix verify --json` has written."""
+"""Read the verdict that `ddpfix verify --verdict` has written."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ def read_verdict(path: Path) -> StoredVerdict:
     try:
         return read(path, StoredVerdict)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path}: there is no such file: `ddpfix verify --json FILE`") from None
+        raise InputError(f"{path}: there is no such file: `ddpfix verify --verdict FILE`") from None
