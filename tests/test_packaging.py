@@ -94,6 +94,7 @@ def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "torch",
             "train",
         ),
+        (["verify", "run.py", "--", "--train_batch_size=8"], "torch", "train"),
         (["report", "a.log", "--html", "p.html"], "jinja2", "report"),
         (["recipes", "new", "mine", "--from", "a.sh"], "tree-sitter", "shell"),
     ],

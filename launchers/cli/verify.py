@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import attrs
 import click
 
 from ...command_help import HelpfulCommand
-from ...errors import InputError
+from ...errors import InputError, missing_package
 from ...recipes.load import complete_recipes
 from ..stop_signals import unwinding
 from ..verify.report import as_json as verdict_as_json
@@ -184,6 +185,9 @@ def verify(
 
     if (original is not None) + (rev is not None) + options["as_is"] > 1:
         raise InputError("--original, --rev and --as-is exclude each other: give one of them")
+    interpreter = choose_interpreter(python or "")
+    if interpreter is None and find_spec("torch") is None:
+        raise InputError(str(missing_package("torch")))
     talk = Console(stderr=True, highlight=False)
     text = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     say = partial(talk.print, style="dim", soft_wrap=True, markup=False)
@@ -195,7 +199,7 @@ def verify(
         capabilities=split_codes(wanted),
         accumulations=accumulation,
         isolation="none" if in_place else isolation,
-        python=choose_interpreter(python or ""),
+        python=interpreter,
         **options,
     )
     if request.python is not None:
