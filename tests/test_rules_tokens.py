@@ -121,6 +121,8 @@ NOOP = [
     ("the first of each row", inline("loss = loss_fct(logits[0], labels[0])")),
     ("a sum", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduction='sum')")),
     ("classes that weigh otherwise", inline(PICKED, made="torch.nn.CrossEntropyLoss(weight=w)")),
+    ("classes that weigh otherwise, by place", inline(
+        "loss = torch.nn.functional.cross_entropy(logits, labels, w, ignore_index=0)")),
     ("another loss", inline(PICKED, made="torch.nn.MSELoss()")),
     ("no ranks", inline(PICKED).replace("nn.parallel.DistributedDataParallel", "compile")),
     ("batches that ranks share", inline(PICKED) + "class SharedBatchSampler: pass\n"),
@@ -261,3 +263,10 @@ def test_a_mean_of_the_library_without_a_name_is_reported() -> None:
     text = tagging(TAGGER, "losses.append(model(batch[0], labels=batch[1])[0])")
     (finding,) = found("DF310", text)
     assert finding.edits == ()
+
+
+def test_a_loss_of_its_own_class_is_reported_and_not_weighed() -> None:
+    text = forward(WHOLE).replace("class Model", "class FocalLoss")
+    assert "class FocalLoss" in text
+    (finding,) = found("DF310", text)
+    assert not finding.edits

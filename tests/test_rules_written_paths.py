@@ -325,3 +325,17 @@ REPORTED = [
 def test_it_is_reported_and_not_touched(code: str, text: str) -> None:
     (finding,) = found(code, text)
     assert finding.edits == ()
+
+
+@pytest.mark.parametrize(("what", "edited"), [("model", False), ("tokenizer", True)])
+def test_a_model_whose_weights_may_be_dealt_is_left_to_all_ranks(what: str, edited: bool) -> None:
+    text = (
+        "from accelerate import Accelerator\n"
+        "accelerator = Accelerator()\n"
+        "for batch in loader:\n"
+        "    accelerator.backward(model(batch))\n"
+        f"{what}.save_pretrained(folder)\n"
+    )
+    (finding,) = found("DF601", text)
+    assert bool(finding.edits) is edited
+    assert ("dealt among ranks" in finding.because) is not edited

@@ -19,6 +19,7 @@ Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.Distribute
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
@@ -93,7 +94,11 @@ def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | No
     """The labels of a mean that leaves some of them out, and the text of the ignored label."""
     labels = argument(call, 1, "target")
     loss = loss_definition(module, call) if labels is not None else None
-    if loss is None or labels is None or keyword(loss, "weight") is not None:
+    if loss is None or labels is None:
+        return None
+    place = 2 if module.last_name(loss.func) in LOSS_FUNCTIONS else 0
+    weight = argument(loss, place, "weight")
+    if weight is not None and module.text(weight) != "None":
         return None
     reduction = keyword(loss, "reduction")
     if reduction is not None and module.text(reduction.value).strip("\"'") != "mean":
@@ -133,9 +138,15 @@ def weight_by_tokens(
         return Insert(stmt, code, "after"), Define(WEIGHT_HELPER)
     # ``mode`` is the loop itself where nothing calls ``model.eval()``.
     sets_mode = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)
-    if sets_mode and is_forward_method(module.function(stmt)):
+    if sets_mode and is_forward_method(module.function(stmt)) and not is_of_loss(module, stmt):
         return Insert(stmt, f"if self.training:\n    {code}", "after"), Define(WEIGHT_HELPER)
     return ()
+
+
+def is_of_loss(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement is of a loss's own class, which trains for ever: none calls eval()."""
+    owner = module.enclosing_class(stmt)
+    return owner is not None and re.search("loss|criterion", owner.name, re.IGNORECASE) is not None
 
 
 def is_forward_method(function: Function | None) -> bool:

@@ -14,8 +14,10 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
+from ..analysis.wrapping import OTHER_WAYS
 from ..analysis.written_paths import is_memory, is_open_file, names_rank
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
@@ -110,7 +112,16 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
             because += f"; {module.text(gather)} may need all of them"
             edits = ()
         surely = is_surely_entered(program, module.function(call))
+        if holds_weights(module, call) and calls_one_of(program, OTHER_WAYS | OWNS_LOOP):
+            because += "; where its weights are dealt among ranks, all of them have to come"
+            edits, surely = (), False
         yield Finding(module, call, because, edits, severity=None if surely else Severity.DEGRADED)
+
+
+def holds_weights(module: Module, call: ast.Call) -> bool:
+    """Whether what is saved may be a model, and not a tokenizer or the like, by its name."""
+    text = module.text(call.func).lower()
+    return not any(word in text for word in ("token", "process", "config", "extractor"))
 
 
 def call_that_may_gather(module: Module, save: ast.Call) -> ast.Call | None:
