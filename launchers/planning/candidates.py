@@ -63,8 +63,9 @@ class Candidate:
     @property
     def usage(self) -> str:
         """The peak and its limit."""
-        limit = f"{format_gib(self.limit)}, {format_percent(MARGIN)} of what is free on a card"
-        return f"{format_gib(self.peak.total)} GiB of {limit}"
+        limit = f"{format_gib(self.limit)} GiB may be used"
+        share = f"{format_percent(MARGIN)} of what is free on a card"
+        return f"{format_gib(self.peak.total)} GiB; {limit}, {share}"
 
     @property
     def summary(self) -> str:
