@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..record import fields_of, is_record
 from .load import load, recipe_names
 from .model import Recipe
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 NOT_FIGURES = ("name", "description", "aliases", "task", "family", "script", "sources")
 
@@ -57,17 +60,25 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     cells = [[_text(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
-        from rich.table import Table
 
-        table = Table(*header)
-        for row in cells:
-            table.add_row(*row)
-        Console().print(table)
+        Console().print(terminal_table(header, cells))
         return
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     for row in (list(header), *cells):
         parts = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(parts).rstrip())
+
+
+def terminal_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+    """The rows for a terminal; what is to be typed, in the first column, stays on one line."""
+    from rich.table import Table
+
+    table = Table()
+    for position, title in enumerate(header):
+        table.add_column(title, overflow="fold", no_wrap=not position)
+    for row in cells:
+        table.add_row(*row)
+    return table
 
 
 def _text(value: Any) -> str:

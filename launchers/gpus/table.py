@@ -39,7 +39,9 @@ def rich_table(inventory: Inventory, *, bars: bool) -> Table:
     """The cards as a table for a terminal; `bars` adds bars for memory and load."""
     from rich.table import Table
 
-    table = Table(*HEADER)
+    table = Table()
+    for title in HEADER:
+        table.add_column(title, overflow="fold")  # nothing of a card's name or state is cut
     for gpu in inventory.gpus:
         row = list(_row(gpu))
         if bars:

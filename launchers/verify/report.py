@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import trace_compare as compare
 from .check_evaluation import evaluation_scores
@@ -56,7 +56,8 @@ def _table(title: str, *columns: str, numbers: bool = False) -> Table:
 
     table = Table(title=title, title_justify="left", pad_edge=False)
     for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if numbers and position else "left")
+        justify: Literal["left", "right"] = "right" if numbers and position else "left"
+        table.add_column(column, justify=justify, overflow="fold")
     return table
 
 
