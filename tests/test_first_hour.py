@@ -16,9 +16,10 @@ PAGE = (ROOT / "docs" / "first-hour.md").read_text()
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits")
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "digits"
+    folder.mkdir()
     [script] = re.findall(r"<!-- the script -->\n```python\n(.*?)```", PAGE, re.DOTALL)
     (folder / "train.py").write_text(script)
     for words in (
@@ -61,12 +62,12 @@ def test_its_commands_lead_from_the_old_script_to_a_verified_run(
     for command, lines in commands:
         output = run(repository, command)
         if " verify " in command:
-            assert output.count(" holds ") == 9
+            assert output.count(" holds ") == 9, output
             assert (
                 "C3 every world size and accumulation trains the same holds 1 run of 40" in output
             )
         if " launch " in command:
-            assert len(re.findall(r"epoch \d: loss \S+ accuracy \S+", output)) == 3
+            assert len(re.findall(r"epoch \d: loss \S+ accuracy \S+", output)) == 3, output
         steady = [line for line in lines if is_steady(line)]
         assert steady or "stat" in command
         for line in steady:
