@@ -24,6 +24,7 @@ LAUNCHING_MODULES = (
     "accelerate.commands.launch",
 )
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus")
+ONE_PER_CARD = ("gpu", "auto")
 MACHINES = ("nnodes", "num_machines")
 BEFORE_PROGRAMS = ("env", "nohup", "time", "exec", "sudo", "stdbuf", "nice", "ionice")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -143,7 +144,7 @@ def _python_script(words: list[str], environment: dict[str, str]) -> PastedComma
         "",
     )
     options = _options(head)
-    processes = _number(options, PROCESSES)
+    processes = _number(options, PROCESSES) or _processes_per_card(options, environment)
     if launcher and processes is not None:
         processes *= _number(options, MACHINES) or 1
     elif launcher and launcher not in ("accelerate", "deepspeed", "accelerate.commands.launch"):
@@ -189,6 +190,24 @@ def _number(options: dict[str, str], names: Sequence[str]) -> int | None:
         value = options.get(name, "")
         if value.isdigit() and len(value) < 7 and int(value) > 0:
             return int(value)
+    return None
+
+
+def _processes_per_card(options: dict[str, str], environment: dict[str, str]) -> int | None:
+    """How many processes torchrun's words for "one per card" make; None without such a word.
+
+    Raises InputError where the command does not tell how many cards there were: a guess would
+    change the global batch.
+    """
+    for name in PROCESSES:
+        if (word := options.get(name, "")) in ONE_PER_CARD:
+            visible = environment.get("CUDA_VISIBLE_DEVICES", "")
+            if cards := [card for card in visible.split(",") if card.strip()]:
+                return len(cards)
+            raise InputError(
+                f"--{name}={word}: how many cards that was is not told, and the global batch "
+                f"depends on it: write their number, such as --{name}=4"
+            )
     return None
 
 

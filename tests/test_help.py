@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -134,6 +134,23 @@ def test_tab_offers_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert offered("ddpfix attach 2") == ["2"]  # claimed, and not begun: any folder
 
 
+def test_tab_offers_the_cards_with_their_names(
+    machine: Callable[..., dict[str, str]],
+) -> None:
+    environment = machine("count = 2\n1.name = NVIDIA L40S\n1.used_mib = 9000\n") | {
+        "_DDPFIX_COMPLETE": "zsh_complete",
+        "COMP_WORDS": "ddpfix launch --gpus ",
+        "COMP_CWORD": "3",
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", START], env=environment, capture_output=True, text=True
+    )
+    kind, word, card, *second = done.stdout.splitlines()
+    assert (kind, word, card) == ("plain", "0", "NVIDIA Test Card")
+    assert second[:2] == ["plain", "1"]
+    assert second[2].startswith("NVIDIA L40S: ")
+
+
 def test_bash_completes(tmp_path: Path) -> None:
     program = tmp_path / "ddpfix"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "{START}" "$@"\n')
@@ -161,6 +178,8 @@ START = "import sys; sys.argv[0] = 'ddpfix'; from ddpfix.cli import main; main()
         (["--nproc-per-node", "4"], "processes", 4),
         (["--nproc_per_node=4"], "processes", 4),
         (["--num_processes", "4"], "processes", 4),
+        (["--nproc-per-node", "gpu"], "processes", None),
+        (["--nproc-per-node", "auto"], "processes", None),
         (["--mixed-precision", "no"], "precision", "fp32"),
         (["--mixed_precision", "bf16"], "precision", "bf16"),
         (["--rdzv-endpoint", "a:1"], "rdzv", "a:1"),

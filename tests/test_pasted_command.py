@@ -23,6 +23,10 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     (f"torchrun {TAIL}", {"launcher": "torchrun", "processes": 1}),
     (f"torchrun --nproc_per_node=4 {TAIL}", {"launcher": "torchrun", "processes": 4}),
     (
+        f"CUDA_VISIBLE_DEVICES=1,3 torchrun --nproc-per-node gpu {TAIL}",
+        {"launcher": "torchrun", "processes": 2, "environment": {"CUDA_VISIBLE_DEVICES": "1,3"}},
+    ),
+    (
         f"torchrun --nnodes 2 --nproc-per-node 4 {TAIL}",
         {"launcher": "torchrun", "processes": 8},
     ),
@@ -89,6 +93,7 @@ def test_a_variable_exported_before_a_quoted_command_is_its_own() -> None:
         (["python train.py --data $DATA"], r"\$DATA: a variable that only your shell knows"),
         (["torchrun --nproc_per_node $N train.py"], r"\$N: a variable that only your shell knows"),
         (["python train.py 'open"], "no closing quotation"),
+        (["torchrun", "--nproc_per_node=gpu", "train.py"], "how many cards that was is not told"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_line(words: list[str], message: str) -> None:

@@ -23,6 +23,16 @@ def read_precision(ctx: click.Context, param: click.Parameter, value: str) -> st
     return "fp32" if value == "no" else value
 
 
+def read_processes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The number of processes; None for torchrun's words for one per card."""
+    if value is None or value in ("gpu", "auto"):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no number, nor gpu or auto") from None
+
+
 def _refuse_flags(batch_flag: str | None, accumulation_flag: str | None) -> None:
     for option, flag in (("--batch-flag", batch_flag), ("--accumulation-flag", accumulation_flag)):
         if flag is not None:
@@ -64,8 +74,10 @@ def with_plan_options(function: Any) -> Any:
             "--processes",
             "--nproc-per-node",
             "--num-processes",
-            type=int,
-            help="Number of processes (default: one per usable card, 2 on the CPU).",
+            callback=read_processes,
+            metavar="N|gpu|auto",
+            help="Number of processes; gpu and auto are torchrun's words for the default (default: "
+            "one per usable card, 2 on the CPU).",
         ),
         click.option("--cpu", is_flag=True, help="Use the CPU even if there are GPUs."),
         click.option(
