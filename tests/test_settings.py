@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -280,6 +282,20 @@ def test_plan_and_launch_say_and_pass_the_same(able: Path) -> None:
     assert planned[1] in launched.stderr
     own = run("launch", *words, "--dry-run", "--", "--amp", "no")
     assert own.stdout.count("--amp") == 1
+
+
+def test_the_workers_of_simulated_cards_are_not_counted_from_the_cores_here(
+    able: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = set()
+    for cores in (2, 64):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: {*range(cores)})
+        words = ("--recipe", "codegpt-bigclonebench", "--script", able, "--gpus", "4x A100 80GB")
+        emitted = run("launch", *words, "--emit", "sbatch")
+        assert emitted.exit_code == 0, emitted.output
+        told |= {*re.findall(r"--dataloader_num_workers \d+|cpus-per-task=\d+", emitted.stdout)}
+    # 4 cores for each of 4 processes, which runs on one of them itself.
+    assert told == {"--dataloader_num_workers 3", "cpus-per-task=16"}
 
 
 def test_exact_is_for_a_script_that_is_patched_so(able: Path) -> None:

@@ -16,7 +16,7 @@ import attrs
 
 from ...errors import InputError
 from ...recipes.model import Recipe
-from ..cpu import available_cores
+from ..cpu import CORES_ELSEWHERE, available_cores
 from ..planning.plan import Plan
 from ..script.arguments import parse_flags
 from ..script.secret_flags import masked_variables, masked_words
@@ -47,9 +47,6 @@ STALE_PREFIXES = ("PET_", "TORCHELASTIC_", "ACCELERATE_")
 
 MOST_THREADS = 8
 """Threads per process beyond which the matrix products of a training step on CPU gain little."""
-
-ELSEWHERE_THREADS = 4
-"""Threads of a process of another machine, of which hardly one has fewer cores for each card."""
 
 
 @attrs.frozen
@@ -216,7 +213,7 @@ def threads_per_process(world: int, environ: Mapping[str, str], elsewhere: bool 
     if requested.isdigit() and int(requested) > 0:
         return int(requested)
     if elsewhere:
-        return ELSEWHERE_THREADS
+        return CORES_ELSEWHERE
     return max(1, min(MOST_THREADS, available_cores() // world))
 
 

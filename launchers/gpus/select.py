@@ -77,6 +77,7 @@ class Devices:
     summary: str
     assigned: bool = False  # a batch system will assign the cards
     links: tuple[Link, ...] = ()
+    simulated: bool = False  # the cards are those of another machine
 
     @property
     def indices(self) -> tuple[int, ...] | None:
@@ -139,7 +140,9 @@ def choose_devices(
     rest = [] if named else [f"Left out {reason}." for reason in left_out]
     sentences = [f"Using card{'s'[: len(chosen) > 1]} {names}.", *rest]
     summary = " ".join([*filter(None, [inventory.note]), *sentences])
-    return Devices(len(chosen), chosen, summary, links=inventory.links)
+    return Devices(
+        len(chosen), chosen, summary, links=inventory.links, simulated=inventory.simulated
+    )
 
 
 def choose_for_job(

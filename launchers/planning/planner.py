@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...recipes.model import Recipe
 from ...record import as_dict, record, replace
-from ..cpu import available_cores
+from ..cpu import CORES_ELSEWHERE, available_cores
 from ..gpus.select import Devices
 from ..script.arguments import parse_flags, requested_batch
 from ..script.flags import remove_flag
@@ -221,7 +221,7 @@ def make_plan(request: PlanRequest, devices: Devices) -> FullPlan:
         request.script,
         first,
         devices.cards,
-        cores=available_cores() * request.machines,
+        cores=_cores(devices) * request.machines,
         precision=request.precision,
         user_arguments=user_arguments,
     )
@@ -243,6 +243,11 @@ def make_plan(request: PlanRequest, devices: Devices) -> FullPlan:
     source = _memory_source(request, found, pace)
     full = FullPlan(plan, chosen, found, throughput=pace, memory_source=source)
     return _with_time(full, devices)
+
+
+def _cores(devices: Devices) -> int:
+    """The CPU cores of one machine; those of this one say nothing of one with simulated cards."""
+    return CORES_ELSEWHERE * devices.world if devices.simulated else available_cores()
 
 
 def _main_memory(plan: Plan, pace: Throughput | None) -> MainMemory | None:
