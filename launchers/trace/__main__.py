@@ -202,7 +202,7 @@ class TracedProcess:
         if self._watchdog is not None:
             self._watchdog.hold()
         self._loaders.close()
-        self._training.close()
+        self._training.close(failed=error is not None)
         self._gradients.close()
         failure = None
         if error is not None:

@@ -62,6 +62,8 @@ class Collectives:
         self._sites = sites
         self._depth = 0
         self._accounted = 0
+        self._traced = 0  # collectives of the tracer's own
+        self.before_destroy: Callable[[], None] = lambda: None
         self._begins: dict[Any, int] = {}
         self._torch: Any = None
         self._dist: Any = None
@@ -114,7 +116,18 @@ class Collectives:
             with contextlib.suppress(RuntimeError, AttributeError):
                 number = group._get_sequence_number_for_group()
                 count += number if from_zero else number - self._begins.setdefault(group, number)
-        return count
+        return count - self._traced
+
+    @contextlib.contextmanager
+    def of_the_tracer(self) -> Iterator[None]:
+        """Leave out what the tracer itself gathers from all ranks."""
+        begin = self.total()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self._traced += self.total() - begin
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[UncountedCollectives]:
@@ -190,6 +203,7 @@ class Collectives:
         @functools.wraps(original)
         def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
             site = self._sites.here()
+            self.before_destroy()
             with self._recorder.doing("destroy_process_group"):
                 result = original(*args, **kwargs)
             self._recorder.emit(

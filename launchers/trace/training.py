@@ -23,6 +23,7 @@ from .events import Backward, Checksum, Clip, Parameters, StepEvent
 from .limits import Limits
 from .loaders import Loaders
 from .recorder import Recorder
+from .sharded import any_sharded, whole
 from .sites import Sites
 from .step_hooks import register_step_hooks
 
@@ -45,6 +46,8 @@ class _Optimizer:
     grad_norm: float = math.nan
     lrs: list[float] = field(default_factory=list)
     collectives: int = 0
+    is_sharded: bool = False  # parameters are read by all ranks together, while there is a group
+    is_over: bool = False  # the last parameters are recorded
 
 
 class TrainingObserver:
@@ -92,14 +95,24 @@ class TrainingObserver:
         scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
         scaler.scale = self._wrap_scale(scaler.scale)
         register_step_hooks(torch, self._before_step, self._after_step)
+        self._collectives.before_destroy = self._before_destroy
 
-    def close(self) -> None:
+    def _before_destroy(self) -> None:
+        """Record sharded parameters for the last time, while ranks can gather them."""
+        for known in self._all:
+            if known.steps and known.is_sharded and not known.is_over:
+                self._write_parameters(known, "exit")
+                known.is_over = True
+
+    def close(self, *, failed: bool) -> None:
         """Record the final parameters, and drop the references to them.
 
         Without the tracer the end of the script would free them before the interpreter shuts down.
         """
+        reachable = self._collectives.group_alive() and not failed
         for known in self._all:
-            if known.steps:
+            # The other ranks of one that failed do not come.
+            if known.steps and not known.is_over and (not known.is_sharded or reachable):
                 self._write_parameters(known, "exit")
         self._all.clear()
         self._known.clear()
@@ -242,6 +255,7 @@ class TrainingObserver:
             losses=list(self._pending_losses),
             clips=list(self._pending_clips),
             clipped=self._pending_clipped.copy(),
+            is_sharded=any_sharded(parameters),
         )
         self._known[optimizer] = known
         self._all.append(known)
@@ -287,7 +301,8 @@ class TrainingObserver:
     def _grad_norm(self, parameters: list[Any]) -> float:
         torch = self._torch
         grads = [p.grad.detach() for p in parameters if p.grad is not None]
-        values = [g.coalesce().values() if g.is_sparse else g for g in grads]
+        with self._collectives.of_the_tracer():
+            values = [g.coalesce().values() if g.is_sparse else whole(g) for g in grads]
         if not values:
             return 0.0
         with torch.no_grad():
@@ -299,9 +314,9 @@ class TrainingObserver:
         torch = self._torch
         digest = hashlib.sha256()
         tensors: dict[str, tuple[float, float]] = {}
-        with torch.no_grad():
+        with torch.no_grad(), self._collectives.of_the_tracer():
             for name, parameter in known.parameters:
-                values = parameter.detach().cpu().contiguous().reshape(-1)
+                values = whole(parameter.detach()).cpu().contiguous().reshape(-1)
                 digest.update(values.view(torch.uint8).numpy())
                 total = float(values.sum(dtype=torch.float64))
                 norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
@@ -320,9 +335,10 @@ class TrainingObserver:
         checksum, tensors = self._summary(known)
         name = None
         # One rank's are enough: the checksums show whether the ranks' parameters are equal.
-        if self._keep_parameters and self._recorder.rank == 0:
+        if self._keep_parameters and (self._recorder.rank == 0 or known.is_sharded):
             name = f"rank0.optimizer{known.number}.step{known.steps}.{reason}.npz"
             self._save(known, name)
+            name = name if self._recorder.rank == 0 else None
         self._recorder.emit(
             Parameters(
                 optimizer=known.number,
@@ -337,11 +353,14 @@ class TrainingObserver:
     def _save(self, known: _Optimizer, name: str) -> None:
         import numpy
 
-        arrays = {
-            each: parameter.detach().cpu().float().numpy() for each, parameter in known.parameters
-        }
-        with self._recorder.quiet():
-            numpy.savez(self._recorder.folder / name, **arrays)
+        with self._torch.no_grad(), self._collectives.of_the_tracer():
+            arrays = {
+                each: whole(parameter.detach()).cpu().float().numpy()
+                for each, parameter in known.parameters
+            }
+        if self._recorder.rank == 0:
+            with self._recorder.quiet():
+                numpy.savez(self._recorder.folder / name, **arrays)
 
 
 def is_compiling(torch: Any) -> bool:

@@ -313,9 +313,10 @@ class Resumable:
         if torch.distributed.is_initialized():
             ranks = [own] * torch.distributed.get_world_size()
             torch.distributed.all_gather_object(ranks, own)
+        parts = {name: without_wrappers(part) for name, part in self.parts.items()}
+        states = {name: part.state_dict() for name, part in parts.items()}  # gathered under --fsdp
         if not is_main_process():
             return
-        parts = {name: without_wrappers(part) for name, part in self.parts.items()}
         state = {
             "step": self.step,
             "epoch": self.epoch,
@@ -323,7 +324,7 @@ class Resumable:
             "finished": finished,
             "values": as_plain(tuple(values), "what is carried from step to step"),
             "epoch_values": as_plain(tuple(epoch_values), "what is carried within an epoch"),
-            "parts": {name: as_plain(part.state_dict(), name) for name, part in parts.items()},
+            "parts": {name: as_plain(state, name) for name, state in states.items()},
             "modes": {
                 name: [module.training for module in part.modules()]
                 for name, part in parts.items()

@@ -44,6 +44,12 @@ class DdpWrap:
     stmt: ast.Assign
     name: str
 
+    @property
+    def call(self) -> ast.Call:
+        """The construction of the wrapper."""
+        assert isinstance(self.stmt.value, ast.Call)
+        return self.stmt.value
+
 
 def ddp_wraps(program: Program) -> list[DdpWrap]:
     """The statements that wrap a model in DistributedDataParallel."""

@@ -40,7 +40,7 @@ FLAGS = (
 
 def findings(program: Program) -> Iterator[Finding]:
     where, first = program.script, program.script.tree.body[0]
-    found = [one for one in ddp_wraps(program) if _is_for_training(program, one)]
+    found = [one for one in ddp_wraps(program) if is_for_training(program, one)]
     if not found:
         yield Finding(where, first, "no assignment wraps the trained model")
         return
@@ -63,7 +63,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
 
 
-def _is_for_training(program: Program, one: DdpWrap) -> bool:
+def is_for_training(program: Program, one: DdpWrap) -> bool:
     """Whether a model is wrapped for training, and not only for an evaluation."""
     function = one.module.function(one.stmt)
     return program.evaluation_of(one.module, one.stmt) is None or any(

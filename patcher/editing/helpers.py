@@ -1,4 +1,4 @@
-"""The helpers that patched scripts carry, read as text from the ``helper_code.py`` files."""
+"""The helpers that patched scripts carry, read as text from the ``*helper_code.py`` files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from functools import cache
 from ..source.files import decode, read_bytes
 
 PATCHER = os.path.dirname(os.path.dirname(__file__))
-FILES = tuple(
-    os.path.join(PATCHER, folder, "helper_code.py") for folder in ("editing", "capabilities")
+FILES = (
+    os.path.join(PATCHER, "editing", "helper_code.py"),
+    os.path.join(PATCHER, "capabilities", "helper_code.py"),
+    os.path.join(PATCHER, "capabilities", "fsdp_helper_code.py"),
 )
-STANDARD = ("csv", "functools", "importlib", "json", "math", "os", "random", "shutil", "sys")
+STANDARD = (
+    *("contextlib", "csv", "functools", "importlib", "json", "math", "os"),
+    *("random", "shutil", "sys"),
+)
 MODULES = (*STANDARD, "torch", "tree_sitter")  # that helpers may import
 
 

@@ -153,7 +153,7 @@ def check(
     metavar="NAMES",
     shell_complete=capability_names,
     help="Add capabilities as script flags that are off by default: all, or a list of amp, "
-    "flags, checkpointing, lora, compile, loader, resume (default: none).",
+    "flags, checkpointing, lora, compile, loader, fsdp, resume (default: none).",
 )
 @click.option(
     "--without",

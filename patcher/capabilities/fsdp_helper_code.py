@@ -1,0 +1,241 @@
+"""Functions and classes that a script patched with the capability fsdp carries.
+
+See ``patcher/editing/helper_code.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from ..editing.helper_code import is_main_process
+
+
+def whole_tensor(tensor):
+    """All of a tensor that is dealt among the ranks, for rank 0; the others get no memory for it.
+
+    A collective. Theirs is full of NaN, so that nobody takes it for the values.
+    """
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    tensor = tensor.detach().full_tensor()
+    if is_main_process():
+        return tensor.cpu()
+    return torch.full((), float("nan"), dtype=tensor.dtype).expand(tensor.shape)
+
+
+def sharded_like(tensor, value):
+    """Rank 0's value, dealt among the ranks as a tensor is. A collective."""
+    if not hasattr(tensor, "full_tensor") or hasattr(value, "full_tensor"):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    value = value.detach().to(tensor.device, tensor.dtype).contiguous()
+    return distribute_tensor(value, tensor.device_mesh, tensor.placements)
+
+
+def sharding_blocks(model):
+    """The layers of a model that are gathered one at a time: the members of its lists of alike.
+
+    What is tied to something outside of its layer stays with the rest of the model.
+    """
+    total = sum(weight.numel() for weight in model.parameters())
+    blocks, inside = [], set()
+    for part in model.modules():
+        members = list(dict.fromkeys(part.children()))
+        if (
+            part not in inside
+            and isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential))
+            and len(members) > 1
+            and len({type(member) for member in members}) == 1
+            and 10 * sum(weight.numel() for weight in part.parameters()) >= total
+        ):
+            blocks += members
+            inside.update(part.modules())
+    users = {}
+    for part in model.modules():
+        for weight in part._parameters.values():
+            users.setdefault(weight, set()).add(part)
+    for block in blocks:
+        own = set(block.modules())
+        if all(users[weight] <= own for weight in block.parameters()):
+            yield block
+
+
+class ShardedModel:
+    """What makes a model of fully_shard do what one in DistributedDataParallel does.
+
+    In eval mode every rank holds all weights, so that ranks may call it as often as they like.
+    """
+
+    module = property(lambda self: self)
+    require_backward_grad_sync = property(
+        lambda self: True, lambda self, last: self.set_requires_gradient_sync(last)
+    )
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        self.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.set_requires_gradient_sync(True)
+
+    def gather_or_deal(self):
+        """Hold all weights in eval mode, and this rank's part of them in training."""
+        for part in self.modules():
+            if hasattr(part, "set_reshard_after_forward"):
+                # All but the last to be used are needed again much later.
+                part.set_reshard_after_forward(self.training and part is not self, recurse=False)
+                with torch.inference_mode(False):
+                    part.reshard() if self.training else part.unshard()
+
+    def train(self, mode=True):
+        evaluated = not self.training
+        super().train(mode)
+        if evaluated or not mode:
+            self.gather_or_deal()
+        return self
+
+    def _apply(self, *args, **options):
+        super()._apply(*args, **options)
+        self.gather_or_deal()
+        return self
+
+    def state_dict(self, *args, **options):
+        """The names and values of a model that is not dealt among ranks. A collective."""
+        state = super().state_dict(*args, **{**options, "keep_vars": True})
+        found = {}  # what is tied stays so
+        for name, value in state.items():
+            if torch.is_tensor(value):
+                if value not in found:
+                    found[value] = whole_tensor(value.detach())
+                state[name] = found[value]
+        if not self.training:
+            self.gather_or_deal()
+        return state
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Take rank 0's values. A collective."""
+        for part in self.modules():
+            if hasattr(part, "reshard"):
+                part.reshard()
+        result = super().load_state_dict(state_dict, strict)
+        self.gather_or_deal()
+        return result
+
+    def compile(self, *args, **options):
+        raise SystemExit("--fsdp and --compile do not go together: leave one of them out")
+
+
+def shard_over_ranks(model, optimizer=None):
+    """Deal a model's weights, gradients and optimizer states among the ranks by FSDP2.
+
+    Each layer is whole only while it computes. An optimizer that was made before goes on with it.
+    """
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        raise SystemExit("--fsdp needs torch 2.6 or newer") from None
+    check_sharding(model, optimizer)
+    with torch.no_grad():
+        for value in dict.fromkeys([*model.parameters(), *model.buffers()]):
+            torch.distributed.broadcast(value, 0)
+    before, kind = dict(model.named_parameters()), type(model)
+    device = next(iter(before.values())).device.type
+    mesh = torch.distributed.init_device_mesh(device, (torch.distributed.get_world_size(),))
+    for block in [*sharding_blocks(model), model]:
+        fully_shard(block, mesh=mesh)
+    names = {"__module__": kind.__module__}
+    model.__class__ = type(kind.__name__, (ShardedModel, type(model)), names)
+    for part in model.modules():
+        part.register_load_state_dict_pre_hook(deal_loaded_weights)
+    after = dict(model.named_parameters())
+    dealt = {weight: after[name] for name, weight in before.items()}
+    if optimizer is not None:
+        state = optimizer.state_dict()
+        for group in optimizer.param_groups:
+            group["params"] = [dealt.get(weight, weight) for weight in group["params"]]
+        optimizer.state.clear()
+        deal_optimizer_state(optimizer)
+        optimizer.load_state_dict(state)
+    watch_gradients(dealt)
+    return model
+
+
+def check_sharding(model, optimizer):
+    """End the run where FSDP would not train as DistributedDataParallel does."""
+    because = ""
+    for part in model.modules():
+        counts = getattr(part, "running_mean", None) is not None
+        if counts and not isinstance(part, torch.nn.SyncBatchNorm):
+            because = "batch norm would come to differ between ranks"
+        if getattr(part, "layerdrop", 0):
+            because = "each rank would leave out other layers (layerdrop)"
+    if hasattr(model, "module") or hasattr(model, "_orig_mod"):
+        because = "the model is wrapped already, or has a part that is called module"
+    elementwise = ("Adam", "AdamW", "SGD", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad")
+    if optimizer is not None and type(optimizer).__name__ not in elementwise:
+        because = f"{type(optimizer).__name__} may need more than a part of each weight"
+    if because:
+        raise SystemExit(f"--fsdp: {because}; train without it")
+
+
+def deal_loaded_weights(part, state, prefix, *rest):
+    """Deal among the ranks what load_state_dict gives a part of a model."""
+    for name, weight in part.named_parameters(recurse=False):
+        if prefix + name in state:
+            state[prefix + name] = sharded_like(weight, state[prefix + name])
+
+
+def deal_optimizer_state(optimizer):
+    """Let an optimizer's state_dict and load_state_dict mean what they do without FSDP."""
+
+    def saved(optimizer, state):
+        values = {
+            key: {name: whole_tensor(value) for name, value in own.items()}
+            for key, own in state["state"].items()
+        }
+        return {**state, "state": values}
+
+    def loaded(optimizer, state):
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        dealt = {key: dict(own) for key, own in state["state"].items()}
+        for key, own in dealt.items():
+            for name, value in own.items():
+                if torch.is_tensor(value) and value.shape == weights[key].shape:
+                    own[name] = sharded_like(weights[key], value)
+        return {**state, "state": dealt}
+
+    optimizer.register_state_dict_post_hook(saved)
+    optimizer.register_load_state_dict_pre_hook(loaded)
+
+
+def watch_gradients(dealt):
+    """End the run before a step whose gradients are not those that all ranks share.
+
+    dealt has the weights that FSDP has replaced by parts. Ranks that use different weights would
+    average gradients of different ones.
+    """
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    expected = []
+
+    def before_step(optimizer, args, options):
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        if any(weight in dealt for weight in weights):
+            raise SystemExit("--fsdp: an optimizer holds weights from before they were dealt out")
+        ours = set(dealt.values())
+        with_gradient = [n for n, x in enumerate(weights) if x in ours and x.grad is not None]
+        if not expected:
+            shares = [None] * torch.distributed.get_world_size()
+            torch.distributed.all_gather_object(shares, with_gradient)
+            expected.extend(shares)
+        if any(share != with_gradient for share in expected):
+            raise SystemExit(
+                "--fsdp: which weights have gradients differs between ranks or steps;"
+                " train without it"
+            )
+
+    register_optimizer_step_pre_hook(before_step)

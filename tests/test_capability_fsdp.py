@@ -1,0 +1,269 @@
+"""``patch --with fsdp``: weights are dealt among the ranks, and training is what it was."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from capable import added, assert_alike, made, outputs, plain_and_capable, reasons
+from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments
+from ddpfix.launchers.verify import trace_compare as compare
+from ddpfix.patcher.capabilities import fsdp_helper_code as helpers
+from ddpfix.patcher.capabilities import select_capabilities
+from ddpfix.patcher.engine.patch import patch
+from forked import Forge, Job, Run
+
+PRELUDE = Path(__file__).parent / "preludes" / "dealt.py"
+NAMES = ["amp", "lora", "checkpointing", "fsdp", "resume"]
+(CAPABILITY,) = select_capabilities(["fsdp"])
+SAVING = "--save_total_limit=9 --save_steps=2"
+TOGETHER = "--amp=bf16 --lora_r=2 --gradient_checkpointing"
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return plain_and_capable(tmp_path_factory.mktemp("scripts"), NAMES)
+
+
+def out_of(folder: Path) -> Path:
+    """Where a run writes; one that goes on finds a checkpoint there."""
+    return folder.with_suffix(".out") if "goes on" in folder.name else folder / "out"
+
+
+@pytest.fixture(scope="module")
+def runs(
+    forge: Forge, scripts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
+    plain, capable = scripts
+    folder = tmp_path_factory.mktemp("fsdp")
+    data = build_clone_data(folder / "data", train=28, valid=7, test=5)  # ranks evaluate 2 and 1
+    model = build_model(folder / "model", "roberta")
+
+    def job(name: str, script: Path, world: int | None, accumulation: int, words: str = "") -> Job:
+        here = folder / name
+        given = clone_arguments(
+            model, data, out_of(here), "roberta", batch=3, accumulation=accumulation, epochs=1
+        )
+        options = ("--no-dropout", "--keep-parameters")
+        return Job(here, script, [*given, *words.split()], world, options, PRELUDE)
+
+    found = made(
+        forge,
+        [
+            job("alone", plain, None, 1),
+            job("alone, off", capable, None, 1),
+            job("ddp", capable, 2, 2),
+            job("fsdp", capable, 2, 2, f"--fsdp {SAVING}"),
+            job("ddp, together", capable, 2, 1, TOGETHER),
+            job("fsdp, together", capable, 2, 1, f"--fsdp {TOGETHER}"),
+        ],
+    )
+    for name in ("fsdp goes on, 4", "ddp goes on, 1"):
+        middle = folder / "fsdp" / "out" / "resumable" / "step-000002.pt"
+        place = out_of(folder / name) / "resumable" / middle.name
+        place.parent.mkdir(parents=True)
+        shutil.copy(middle, place)
+    on = f"{SAVING} --resume"
+    jobs = [job("fsdp goes on, 4", capable, 4, 1, f"--fsdp {on}")]
+    jobs.append(job("ddp goes on, 1", capable, 1, 4, on))
+    return found | made(forge, jobs)
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    path = out_of(run.folder) / "checkpoint-best-f1" / "model.bin"
+    found: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
+    return found
+
+
+def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], by: float) -> None:
+    assert list(one) == list(other)
+    for name, values in one.items():
+        assert values.dtype == other[name].dtype
+        torch.testing.assert_close(values, other[name], rtol=0, atol=by)
+
+
+def test_without_its_flag_nothing_is_computed_otherwise(runs: dict[str, Run]) -> None:
+    assert_alike(runs["alone"], runs["alone, off"])
+
+
+def test_each_rank_holds_its_part(runs: dict[str, Run]) -> None:
+    for what in ("weights", "gradients", "states"):
+        whole = runs["ddp"].seen[0][what]
+        parts = [seen[what] for seen in runs["fsdp"].seen]
+        assert sum(parts) == whole > 0
+        assert max(parts) < 0.6 * whole
+
+
+def test_ranks_take_the_steps_of_ddp(runs: dict[str, Run]) -> None:
+    for name, step_count, by in (("", 3, 1e-6), (", together", 5, 1e-3)):
+        ddp, fsdp = runs[f"ddp{name}"], runs[f"fsdp{name}"]
+        before, after = compare.steps(ddp.ranks), compare.steps(fsdp.ranks)
+        assert len(before) == len(after) == step_count
+        assert compare.deviation(before, after, "loss").largest < by
+        assert compare.deviation(before, after, "norm").largest < 10 * by
+        assert compare.first_divergent_step(fsdp.ranks) == 0
+        assert_close(weights(ddp), weights(fsdp), by)
+        assert outputs(ddp)["predictions.txt"] == outputs(fsdp)["predictions.txt"]
+
+
+def test_gradients_are_scattered_once_per_step(runs: dict[str, Run]) -> None:
+    layers = 2
+    assert {seen["scatters"] for seen in runs["fsdp"].seen} == {3 * (layers + 1)}
+
+
+def test_training_goes_on_with_other_ranks_and_without_the_flag(runs: dict[str, Run]) -> None:
+    for name in ("fsdp goes on, 4", "ddp goes on, 1"):
+        assert len(compare.steps(runs[name].ranks)) == 1
+        assert_close(weights(runs["ddp"]), weights(runs[name]), 1e-6)
+
+
+def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
+    again = patch(scripts[1], capabilities=[CAPABILITY])
+    assert (again.refusal, again.changes, again.capability_failures) == ("", (), ())
+
+
+HEAD = """\
+import argparse
+import copy
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int)
+{flag}args = parser.parse_args()
+torch.distributed.init_process_group("gloo")
+"""
+FLAG = (
+    'parser.add_argument("--fsdp", action="store_true",\n'
+    '                    help="Deal weights, gradients and optimizer states among the ranks '
+    '(FSDP2).")\n'
+)
+WRAP = "model = DistributedDataParallel(model)\n"
+SHARD = "if not args.fsdp:\n    " + WRAP + "else:\n    model = shard_over_ranks({})\n"
+OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters())\n"
+LOOP = """\
+for batch in batches:
+    model.train()
+    model(batch).backward()
+    {first}
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+{last}
+"""
+PLAIN = LOOP.format(first="pass", last="")
+PLACES = {
+    "the optimizer is made before": (
+        OPTIMIZER + WRAP + PLAIN,
+        OPTIMIZER + SHARD.format("model, optimizer") + PLAIN,
+    ),
+    "the optimizer is made behind it": (
+        WRAP + OPTIMIZER + PLAIN,
+        SHARD.format("model")
+        + OPTIMIZER
+        + "if args.fsdp:\n    deal_optimizer_state(optimizer)\n"
+        + PLAIN,
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_model_is_sharded_where_it_is_wrapped(place: str) -> None:
+    before, after = PLACES[place]
+    text = added(CAPABILITY, HEAD.format(flag="") + before)
+    assert text.endswith(after)
+    assert text.count(FLAG) == 1
+    compile(text, place, "exec")
+
+
+def trained(first: str = "pass", last: str = "", above: str = "", wrap: str = WRAP) -> str:
+    loop = LOOP.format(first=first, last=last)
+    return HEAD.format(flag="") + above + OPTIMIZER + wrap + loop
+
+
+GATED = "if torch.distributed.get_rank() == 0:\n    "
+REASONS = {
+    "another model is wrapped": (trained(above="x = DistributedDataParallel(x)\n"), "several"),
+    "two optimizers step": (trained("other.step()"), "it steps 2 optimizers"),
+    "nobody knows the optimizer": (trained().replace(OPTIMIZER, ""), "made in 0 places"),
+    "rank 0 alone takes the weights": (
+        trained(last=GATED + "torch.save(model.module.state_dict(), 'x')"),
+        "only rank 0 can come to state_dict()",
+    ),
+    "rank 0 alone evaluates": (trained(last=GATED + "model.eval()"), "come to eval()"),
+    "the whole module is saved": (trained(last="torch.save(model.module, 'x')"), "whole module"),
+    "a copy": (trained(last="copy.deepcopy(model)"), "a copy of its parts"),
+    "an average of weights": (trained(above="a = EMA(model)\n"), "a copy of its parts"),
+    "a gradient is read": (trained("print(model.head.weight.grad)"), "part of a gradient"),
+    "weights are changed": (
+        trained("[p.mul_(2) for p in model.parameters()]"),
+        "model.parameters() is looked at between steps",
+    ),
+    "a method trains": (trained("model.penalty().backward()"), "used between steps"),
+    "weights are thawed": (trained("layer.requires_grad = True"), "changes between steps"),
+    "a normed weight": (trained(above="weight_norm(layer)\n"), "needs weights that are whole"),
+    "a hook": (trained(above="weight.register_hook(f)\n"), "needs weights that are whole"),
+    "the script compiles": (trained(above="model = torch.compile(model)\n"), "torch.compile"),
+    "wrappers are taken off in a loop": (
+        trained(last="while hasattr(model, 'module'):\n    model = model.module"),
+        "until there is none",
+    ),
+    "a name of ours": (trained(above="whole_tensor = 1\n"), "whole_tensor is another thing"),
+    "one call at a time": (
+        trained(wrap="def over_ranks(m):\n    ddp = DistributedDataParallel(m)\n    return ddp\n"),
+        "wrapped for one call at a time",
+    ),
+    "no wrapping": (trained(wrap=""), "no assignment wraps the trained model"),
+}
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_what_it_cannot_do_is_refused_with_the_reason(case: str) -> None:
+    text, because = REASONS[case]
+    (reason,) = reasons(CAPABILITY, text)
+    assert because in reason
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, weight: torch.nn.Parameter | None = None) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(5, 5)
+        if weight is not None:
+            self.linear.weight = weight
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer() for _ in range(3)])
+        self.heads = torch.nn.ModuleList([torch.nn.Linear(1, 1) for _ in range(2)])
+
+
+def test_layers_are_the_members_of_large_lists_of_alike() -> None:
+    model = Layers()
+    assert list(helpers.sharding_blocks(model)) == list(model.layers)
+    model.tied = torch.nn.Linear(5, 5)
+    model.tied.weight = model.layers[1].linear.weight
+    model.layers.append(model.layers[0])
+    assert list(helpers.sharding_blocks(model)) == [model.layers[0], model.layers[2]]
+    towers = torch.nn.ModuleList([Layers(), Layers()])
+    assert list(helpers.sharding_blocks(towers)) == list(towers)
+    assert list(helpers.sharding_blocks(torch.nn.Linear(2, 2))) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "because"),
+    [
+        (torch.nn.Sequential(torch.nn.BatchNorm1d(2)), None, "batch norm"),
+        (torch.nn.Linear(2, 2), torch.optim.LBFGS, "LBFGS may need more than a part"),
+        (torch.nn.DataParallel(torch.nn.Linear(2, 2)), None, "wrapped already"),
+    ],
+)
+def test_a_run_ends_where_it_would_train_otherwise(
+    model: torch.nn.Module, optimizer: type[torch.optim.Optimizer] | None, because: str
+) -> None:
+    made_of = None if optimizer is None else optimizer(model.parameters(), lr=0.1)
+    with pytest.raises(SystemExit, match=f"^--fsdp: .*{because}"):
+        helpers.check_sharding(model, made_of)
+    helpers.check_sharding(Layers(), torch.optim.AdamW(Layers().parameters()))
