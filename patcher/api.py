@@ -1,5 +1,6 @@
 """The patcher's public interface, and the only one that the rest of ddpfix uses."""
 
+from .analysis.added_lengths import added_lengths
 from .analysis.constant_settings import constant_batch
 from .analysis.flag_roles import FlagRole, divides_batch, flag_roles
 from .analysis.joined_processes import joins_processes
@@ -39,6 +40,7 @@ __all__ = [
     "Severity",
     "TextEdit",
     "UnknownModel",
+    "added_lengths",
     "all_capabilities",
     "all_rules",
     "check",

@@ -20,6 +20,7 @@ none           no weights; the loss is of the encoder's states
 classification one vector of each sequence is classified
 tokens         every token is classified
 language       every token is a choice from the vocabulary
+read           what the script's own class does, by its source
 ============== =================================================================================
 """
 
@@ -32,7 +33,7 @@ from ..record import fields_of, record
 
 ARCHITECTURES = ("gpt2", "roberta", "xlm-roberta", "xlm-roberta-xl")
 HEADS = ("pair", "graph-pair", "anchor", "detector")
-GENERIC_HEADS = ("own", "none", "classification", "tokens", "language")
+GENERIC_HEADS = ("own", "none", "classification", "tokens", "language", "read")
 OPTIMIZERS = ("adamw", "momentum", "sgd")
 """By what is kept for each weight: two numbers, one, or none."""
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -51,7 +52,9 @@ class Network:
     are true and the LoRA rank where the script always uses them. `projection` is the width of a
     projection. With a `config` the sizes are those in it, and `layers` is 0 unless fewer layers
     need nothing but a smaller number there; an example is one row of `sequences` of that length,
-    and a decoder of its own learns `targets` tokens.
+    and a decoder of its own learns `targets` tokens. `source` is JSON of
+    `patcher.analysis.model_source`; `lora_targets` are the names of the modules that LoRA adapts,
+    between spaces, where the script says which.
     """
 
     architecture: str
@@ -74,6 +77,9 @@ class Network:
     optimizer: str = "adamw"
     sequences: int = 1
     targets: int = 0
+    source: str = ""
+    lora_targets: str = ""
+    lora_dropout: float = 0.0
 
 
 def figure_value(figure: Figure, arguments: Mapping[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -215,13 +216,6 @@ UNKNOWN = {
         ADAMW,
         "Around reads several sequences of an example, it is not known how many",
     ),
-    "sequences of several inputs": (
-        around(f"ids = torch.cat([ids, others])\n{ENCODE}\nreturn self.out(states[:, 0])"),
-        PASSED,
-        STEP,
-        ADAMW,
-        "Around.forward changes ids before its encoder gets it",
-    ),
     "groups of several sizes": (
         around(
             f"ids = ids.view(-1, 64)\n{ENCODE}\nx = states[:, 0]\n"
@@ -231,20 +225,6 @@ UNKNOWN = {
         STEP,
         ADAMW,
         "Around reads several sequences of an example, it is not known how many",
-    ),
-    "two passes in a forward": (
-        around(f"{ENCODE}\nmore = self.encoder(others)[0]\nreturn self.out(states + more)"),
-        PASSED,
-        STEP,
-        ADAMW,
-        "Around.forward calls its encoder several times",
-    ),
-    "an input of its own making": (
-        around("states = self.encoder(torch.cat([ids, others]))[0]\nreturn self.out(states)"),
-        PASSED,
-        STEP,
-        ADAMW,
-        "Around.forward makes its encoder's input from other values",
     ),
     "a recurrent layer": (
         around(f"{ENCODE}\nreturn self.out(states)", "self.out = nn.LSTM(9, 9)"),
@@ -277,11 +257,94 @@ UNKNOWN = {
     "half precision": (
         "",
         BERT,
-        "with torch.autocast('cuda', enabled=args.half):\n                " + STEP,
+        "if args.half:\n                model.half()\n            " + STEP,
         ADAMW,
         "computes in half precision",
     ),
 }
+
+
+# What stands in the forward of a class whose source has to be read.
+READ = {
+    "sequences of several inputs": (
+        f"ids = torch.cat([ids, others])\n{ENCODE}\nreturn self.out(states[:, 0])"
+    ),
+    "two passes": f"{ENCODE}\nmore = self.encoder(others)[0]\nreturn self.out(states + more)",
+    "an input of its own making": (
+        "states = self.encoder(torch.cat([ids, others]))[0]\nreturn self.out(states)"
+    ),
+}
+
+
+@pytest.mark.parametrize("forward", READ.values(), ids=READ)
+def test_a_class_that_does_more_than_encode_is_read(forward: str, tmp_path: Path) -> None:
+    model = found(tmp_path, around(forward), PASSED, width="9")
+    assert isinstance(model, PretrainedModel), model
+    assert (model.head, model.model_class) == ("read", "AutoModel")
+    told = json.loads(model.source)
+    assert (told["call"], told["encoder"]) == ("Around(encoder, args)", ["encoder"])
+    assert "torch.nn.Linear(args.width, 2)" in told["text"]
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "weights", "precision"),
+    [
+        ("args.start_from", {}, "fp32", ""),
+        ("args.start_from, torch_dtype=torch.bfloat16", {"half": "True"}, "bf16", "fp16"),
+        ("args.start_from, dtype=torch.float16 if args.half else torch.float32", {}, "fp32", ""),
+    ],
+)
+def test_the_precision_is_that_of_the_options(
+    make: str, options: dict[str, str], weights: str, precision: str, tmp_path: Path
+) -> None:
+    step = "with torch.autocast('cuda', enabled=args.half):\n                " + STEP
+    model = found(tmp_path, "", f"model = BertModel.from_pretrained({make})", step, **options)
+    assert isinstance(model, PretrainedModel), model
+    assert (model.settings.weights, model.settings.precision) == (weights, precision)
+
+
+LORA = """
+from peft import LoraConfig, get_peft_model
+    if args.batch_size > 4:
+        model.gradient_checkpointing_enable()
+        adapted = LoraConfig(r=args.batch_size * 1, lora_dropout=0.1, target_modules=["query"])
+        model = get_peft_model(model, adapted)"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "expected"),
+    [
+        ("args.batch_size", "16", ("always", 16, ("query",), 0.1)),
+        ("args.batch_size", "2", ("never", None, (), 0.0)),
+        ("args.batch_size * 2", "16", "adapts cannot be told"),
+    ],
+)
+def test_adapters_and_checkpointing_are_those_of_the_options(
+    rank: str, size: str, expected: object, tmp_path: Path
+) -> None:
+    lora = LORA.partition("\n    if")[2].replace("args.batch_size * 1", rank)
+    model = found(tmp_path, LORA.partition("\n    if")[0], f"{BERT}\n    if{lora}", batch_size=size)
+    if isinstance(expected, str):
+        assert isinstance(model, UnknownModel)
+        assert expected in model.because
+    else:
+        assert isinstance(model, PretrainedModel), model
+        told = model.settings
+        assert expected == (
+            *(told.checkpointing, told.lora_rank, told.lora_targets, told.lora_dropout),
+        )
+
+
+@pytest.mark.parametrize(("last", "is_known"), [("True", True), ("args.half", False)])
+def test_weights_that_are_trained_later_are_all_trained(
+    last: str, is_known: bool, tmp_path: Path
+) -> None:
+    classes = (
+        "def freeze(model, on):\n    for w in model.parameters():\n        w.requires_grad = on\n"
+    )
+    step = f"freeze(model, {last})\n            {STEP}"
+    model = found(tmp_path, classes, f"{BERT}\n    freeze(model, False)", step)
+    assert isinstance(model, PretrainedModel) is is_known
 
 
 @pytest.mark.parametrize(

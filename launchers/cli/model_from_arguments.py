@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from ...patcher.api import FlagRole, Program, UnknownModel, pretrained_model
+from ...patcher.api import FlagRole, Program, UnknownModel, added_lengths, pretrained_model
 from ...recipes.from_command import values_of
 from ...recipes.network import Network
 from ...record import record
@@ -18,6 +18,12 @@ from ..script.model_folder import find_config
 PROBE = "--probe N measures it"
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 LONGEST = 1 << 20
+BEHIND = {"own": "", "none": "", "read": " in the script's own class"}
+SWITCHES: dict[str, str | bool] = {
+    "always": True,
+    "never": False,
+    "": "--gradient_checkpointing",  # that of `ddpfix patch --with checkpointing`
+}
 
 
 @record
@@ -60,6 +66,7 @@ def model_from_arguments(
         if not targets:
             because = "which option is the length of a target cannot be told"
             return ModelFromArguments(None, f"{because}; {PROBE}")
+    settings = found.settings
     network = Network(
         architecture=str(sizes.get("model_type", "")),
         head=found.head,
@@ -75,8 +82,15 @@ def model_from_arguments(
         optimizer=found.optimizer,
         sequences=found.sequences,
         targets=targets,
+        source=found.source,
+        weights=settings.weights,
+        precision=settings.precision,
+        checkpointing=SWITCHES.get(settings.checkpointing, settings.checkpointing),
+        lora="--lora_r" if settings.lora_rank is None else settings.lora_rank,
+        lora_targets=" ".join(settings.lora_targets),
+        lora_dropout=settings.lora_dropout,
     )
-    behind = {"own": "", "none": ""}.get(found.head, f" with a head for {found.head}")
+    behind = BEHIND.get(found.head, f" with a head for {found.head}")
     learned = f" and {targets} of the target" if targets else ""
     times = f"{found.sequences} x " if found.sequences > 1 else ""
     words = (
@@ -95,10 +109,21 @@ def _length(
     dest = next(
         name for name, option in program.options.items() if option.spellings == role.spellings
     )
-    value = values.get(dest, role.default)
-    if str(value).isdigit() and 0 < int(str(value)) <= LONGEST:
-        return int(str(value))
-    return f"the length of a sequence is not known: pass {role.flag}"
+    sums = added_lengths(program, dest) or {frozenset([dest])}
+    if len(sums) > 1:
+        return f"to which sum of {role.flag} and others sequences are padded cannot be told"
+    lengths = {each: _number(program, each, values) for each in sorted(*sums)}
+    unknown = next((each for each, value in lengths.items() if not value), "")
+    if unknown:
+        flag = role.flag if unknown == dest else program.options[unknown].spellings[0]
+        return f"the length of a sequence is not known: pass {flag}"
+    return sum(lengths.values())
+
+
+def _number(program: Program, dest: str, values: Mapping[str, str]) -> int:
+    """The length that an option gives; 0 where it is none."""
+    value = str(values.get(dest, program.options[dest].default))
+    return int(value) if value.isdigit() and int(value) <= LONGEST else 0
 
 
 def _targets(program: Program, values: Mapping[str, str]) -> int:
@@ -107,8 +132,7 @@ def _targets(program: Program, values: Mapping[str, str]) -> int:
     training = [one for one in named if "val" not in one and "test" not in one]
     if len(training) != 1:
         return 0
-    value = str(values.get(training[0], program.options[training[0]].default))
-    return int(value) if value.isdigit() and int(value) <= LONGEST else 0
+    return _number(program, training[0], values)
 
 
 def _layers(sizes: Mapping[str, object]) -> int:

@@ -15,8 +15,10 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
+from .read_network import read_network
 from .step import TrainingStep
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PADDING = 1
 CLASSES = 2  # of a head of the script's own, whose number is not known
 SPANS = ("QuestionAnswering",)
@@ -77,27 +79,46 @@ class Headed(nn.Module):
 def with_head(step: TrainingStep, prepare: Prepare) -> nn.Module:
     """The network of a step with a config, on the device that is set.
 
-    Raises ValueError where transformers has no such model or class, or the class no such head.
+    Raises ValueError where transformers has no such model or class, the class no such head, or its
+    source is not followed.
     """
     network = step.network
-    config = config_of(network.config, network.model_class)
-    if network.layers:
-        config.num_hidden_layers = network.layers
-    kind = getattr(transformers, network.model_class, None)
+
+    def build(class_name: str, layers: int, named: dict[str, Any]) -> PreTrainedModel:
+        return prepare(_make_model(step, class_name, layers, named), step)
+
+    if network.head == "read":
+        return read_network(step, build, config_of(network.config, network.model_class))
+    model = build(network.model_class, 0, {})
+    if network.head == "own":
+        label_names(type(model).__name__)
+    return Headed(model, step)
+
+
+def _make_model(
+    step: TrainingStep, class_name: str, layers: int, named: dict[str, Any]
+) -> PreTrainedModel:
+    """A model of transformers, with keywords as from_pretrained takes them."""
+    network = step.network
+    config = config_of(network.config, class_name)
+    if layers or network.layers:
+        config.num_hidden_layers = layers or network.layers
+    kind = getattr(transformers, class_name, None)
     if kind is None:
-        raise ValueError(f"transformers has no {network.model_class}")
+        raise ValueError(f"transformers has no {class_name}")
     if getattr(config, "is_encoder_decoder", False) and not network.targets:
         raise ValueError(f"a {config.model_type} reads two sequences, and only one length is known")
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = PADDING  # as scripts set it, without which no batch is classified
+    for name in [name for name in named if hasattr(config, name)]:
+        setattr(config, name, named.pop(name))
     make = kind._from_config if issubclass(kind, PreTrainedModel) else kind.from_config
     try:
-        model = make(config, attn_implementation=step.attention)
+        model = make(config, attn_implementation=step.attention, **named)
     except ValueError:  # some have no attention but their own, which transformers then takes
-        model = make(config, attn_implementation="eager")
-    if network.head == "own":
-        label_names(type(model).__name__)
-    return Headed(prepare(model, step), step)
+        model = make(config, attn_implementation="eager", **named)
+    weights: PreTrainedModel = model.to(DTYPES[network.weights])
+    return weights
 
 
 def config_of(text: str, model_class: str) -> Any:
@@ -125,7 +146,7 @@ def make_labels(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
     """The labels of a batch, which is a class or a place of each sequence, or of each token."""
     network = step.network
     one = torch.zeros(batch, dtype=torch.long)
-    if network.head == "none":
+    if network.head in ("none", "read"):
         return ()
     if network.head == "own":
         names = label_names(network.model_class)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ...recipes.network import Network
-from .configured import make_labels, with_head
+from .configured import DTYPES, make_labels, with_head
 from .step import TrainingStep
 
 GPT2 = {
@@ -32,7 +32,6 @@ BERT = {
     "positions": "max_position_embeddings",
     "token_types": "type_vocab_size",
 }
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PADDING = 1
 NO_DECAY = ("bias", "LayerNorm.weight")  # the parameter groups of the families' scripts
 
@@ -192,6 +191,8 @@ def make_batch(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
             return *function, *(tensor.clone() for tensor in function), labels
         case "anchor":
             return one, one.clone()
+        case "read":
+            return (torch.zeros(batch),)
         case _ if step.network.config:
             ids = torch.zeros(batch, length * step.network.sequences, dtype=torch.long)
             return ids, *make_labels(step, batch)
@@ -221,9 +222,13 @@ def _config(network: Network) -> Any:
 
 
 def _adapt(encoder: PreTrainedModel, step: TrainingStep) -> None:
-    """Freeze the encoder and add LoRA adapters, as ``ddpfix patch --with lora`` does."""
+    """Freeze the encoder and add LoRA adapters, as ``patch --with lora`` or the script does."""
     import peft
 
     known = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-    targets: Any = known.get(encoder.config.model_type, "all-linear")
-    peft.inject_adapter_in_model(peft.LoraConfig(r=step.lora_rank, target_modules=targets), encoder)
+    own = step.network.lora_targets.split()
+    targets: Any = own or known.get(encoder.config.model_type, "all-linear")
+    lora = peft.LoraConfig(
+        r=step.lora_rank, target_modules=targets, lora_dropout=step.network.lora_dropout
+    )
+    peft.inject_adapter_in_model(lora, encoder)

@@ -10,8 +10,13 @@ from ...recipes.network import PRECISIONS, Network, figure_value
 from ...record import as_dict, record, replace
 
 ATTENTION_FLAG = "--attn_implementation"
-CONTRASTIVE_HEADS = ("anchor", "detector")  # heads with a contrastive loss over the whole batch
-FOR_CONFIG = ("config", "model_class", "optimizer", "sequences", "targets")  # fields of Network
+CONTRASTIVE_HEADS = ("anchor", "detector", "read")
+"""Heads that hold or may hold the examples of a batch against each other."""
+FOR_CONFIG = (
+    *("config", "model_class", "optimizer", "sequences", "targets"),
+    *("source", "lora_targets", "lora_dropout"),
+)
+"""Fields of Network."""
 FLASH_FROM = (8, 0)
 """The compute capability from which torch has flash attention for half precision
 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_flash_attention_hardware_support)."""

@@ -11,8 +11,9 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from .configured import DTYPES
 from .cuda import KERNEL_WORKSPACES, as_on_card
-from .networks import DTYPES, build, make_batch, make_optimizer, materialize
+from .networks import build, make_batch, make_optimizer, materialize
 from .step import TrainingStep
 from .storages import Block, StorageTracker
 

@@ -273,11 +273,13 @@ def _reaching(program: Program, module: Module, expr: ast.expr) -> Iterator[ast.
         seen.add(value)
         for node in below(value):
             yield node
-            for source_module, source in _sources(program, where, node):
+            for source_module, source in sources_of(program, where, node):
                 pending.append((source_module, source, depth + 1))
 
 
-def _sources(program: Program, module: Module, node: ast.AST) -> Iterator[tuple[Module, ast.expr]]:
+def sources_of(
+    program: Program, module: Module, node: ast.AST
+) -> Iterator[tuple[Module, ast.expr]]:
     """The values that a name, an attribute or a dict's key may stand for."""
     yield from members(program, module, node)
     if isinstance(node, ast.Attribute) and node.attr not in program.options:

@@ -32,12 +32,14 @@ class Surroundings:
     """What is put behind an encoder: a head, and the encoder's class; or why it is not known.
 
     A head is one of `recipes.network.GENERIC_HEADS`. `sequences` are those of one example.
+    `is_readable`: what it does is not known for want of a name, and its source may be followed.
     """
 
     head: str = ""
     encoder: str = ""
     because: str = ""
     sequences: int = 1
+    is_readable: bool = False
 
 
 def read_encoder(program: Program, module: Module, owner: ast.ClassDef) -> Surroundings:
@@ -67,7 +69,7 @@ def surroundings(
     reshaped = reshaped_parameters(module, forward)
     because = _unlike_one_pass(module, forward, attribute, reshaped)
     if because:
-        return Surroundings(because=f"{owner.name}.forward {because}")
+        return Surroundings(because=f"{owner.name}.forward {because}", is_readable=not reshaped)
     if reshaped:
         return _grouped(program, module, owner, encoder)
     if has_own_head(encoder):

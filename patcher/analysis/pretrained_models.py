@@ -14,8 +14,10 @@ from ..source.module import Module
 from ..source.tree import argument, parameters
 from .flag_roles import flag_roles, options_in
 from .local_models import Surroundings, has_own_head, read_encoder, surroundings
+from .model_source import ModelSource, model_source
 from .program import Program
-from .step_state import frozen_weights, half_precision, optimizer_kind, repeated_passes
+from .step_settings import StepSettings, step_settings
+from .step_state import frozen_weights, optimizer_kind, repeated_passes
 
 NO_MODELS = ("config", "tokenize", "processor", "featureextractor")  # others with from_pretrained
 NO_MODEL = "the script makes no model by from_pretrained"
@@ -29,8 +31,9 @@ class PretrainedModel:
     `value` is that folder or name and `flag` the option that gives it, "" where it stands in the
     script. `config` is the same for its configuration, where another option names that.
     `model_class` is a class of transformers; `head` is what the script puts behind it
-    (`recipes.network.GENERIC_HEADS`), `sequences` how many it reads of one example, and `optimizer`
-    what it trains it with. `path` and `line` are where it is made.
+    (`recipes.network.GENERIC_HEADS`), `source` the script's own class where that has to be read,
+    `sequences` how many it reads of one example, and `optimizer` what it trains it with. `path` and
+    `line` are where it is made.
     """
 
     value: str
@@ -41,7 +44,9 @@ class PretrainedModel:
     optimizer: str
     path: str
     line: int
+    settings: StepSettings
     sequences: int = 1
+    source: str = ""
 
 
 @record
@@ -86,26 +91,26 @@ def pretrained_model(
     optimizer = optimizer_kind(program)
     if optimizer.startswith("?"):
         return UnknownModel(optimizer[1:])
-    around = _around(program, made)
-    because = (
-        around.because
-        or frozen_weights(program)
-        or half_precision(program, given)
-        or repeated_passes(program)
-    )
-    if because:
-        return UnknownModel(because)
+    settings = step_settings(program, made.module, made.call, given)
+    because = frozen_weights(program) or settings.because or repeated_passes(program)
+    around, source = _around(program, made), ModelSource()
+    if around.is_readable and not because:
+        source = _source(program, made, given)
+    if because or (around.because and not source.text):
+        return UnknownModel(around.because or because)
     flag = program.options[made.options[0]].flags if made.options else []
     return PretrainedModel(
         value=made.value,
         flag=flag[0] if flag else "",
         config=_config_value(program, made, given),
         model_class=around.encoder or made.class_name,
-        head=around.head,
+        head="read" if source.text else around.head,
         optimizer=optimizer,
         path=made.module.source.name,
         line=made.call.lineno,
+        settings=settings,
         sequences=around.sequences,
+        source=source.text,
     )
 
 
@@ -231,8 +236,33 @@ def _around(program: Program, made: Construction) -> Surroundings:
         attribute = _attribute_of(resolved[0], resolved[1], where, call, made.target)
         if attribute:
             return surroundings(program, resolved[0], resolved[1], attribute, made.class_name)
+        if any(getattr(each, "name", "") == "forward" for each in resolved[1].body):
+            because = f"where {resolved[1].name} keeps its encoder is not seen"
+            return Surroundings(because=because, is_readable=True)
     head = "own" if has_own_head(made.class_name) else "none"
     return Surroundings(head, made.class_name)
+
+
+def _source(program: Program, made: Construction, given: Mapping[str, str]) -> ModelSource:
+    """The source of the script's own class around the model, or of which it is."""
+    module = made.module
+    if made.owner is not None:
+        return model_source(program, *made.owner, None, module, "", given)
+    owner = module.enclosing_class(made.call)
+    if owner is not None and made.target.startswith("self."):
+        calls = [
+            (where, call)
+            for where, call in program.calls_to(owner.name)
+            if program.is_live(where, call)
+        ]
+        if len(calls) != 1:
+            return ModelSource(because=f"{owner.name} is not made in one place")
+        return model_source(program, module, owner, calls[0][1], calls[0][0], "", given)
+    for where, call in _users(program, made):
+        resolved = program.resolve(where, call.func)
+        if resolved is not None and isinstance(resolved[1], ast.ClassDef):
+            return model_source(program, resolved[0], resolved[1], call, where, made.target, given)
+    return ModelSource(because=f"no class around {made.class_name} is seen")
 
 
 def _users(program: Program, made: Construction) -> Iterator[tuple[Module, ast.Call]]:

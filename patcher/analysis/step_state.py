@@ -9,6 +9,7 @@ from ...recipes.flag_names import normalize_flag
 from ..source.module import Module
 from ..source.tree import argument, below, is_inside, keyword, within
 from .flag_roles import options_in
+from .loaders import argument_for_parameter
 from .local_models import calls_per_path
 from .program import Program
 
@@ -83,12 +84,28 @@ def frozen_weights(program: Program) -> str:
                 and target.attr == "requires_grad"
                 and not (isinstance(value, ast.Constant) and value.value)
                 and program.is_live(module, stmt)
+                and not _is_trained_later(program, module, stmt)
             ):
                 return f"{module.source.name}:{stmt.lineno} keeps weights from training"
         for call in module.calls_to("requires_grad_"):
             if call.args and program.is_live(module, call):
                 return f"{module.source.name}:{call.lineno} may keep weights from training"
     return ""
+
+
+def _is_trained_later(program: Program, module: Module, stmt: ast.Assign) -> bool:
+    """Whether weights that ``x.requires_grad = value`` sets are trained at some time.
+
+    ``value`` is a parameter of its function, which some call gives True.
+    """
+    function, value = module.function(stmt), stmt.value
+    if function is None or not isinstance(value, ast.Name):
+        return False
+    for where, call in program.callers(function):
+        given = argument_for_parameter(module, function, call, value.id)
+        if isinstance(given, ast.Constant) and given.value is True and program.is_live(where, call):
+            return True
+    return False
 
 
 def repeated_passes(program: Program) -> str:
