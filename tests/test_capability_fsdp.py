@@ -71,6 +71,12 @@ def runs(
     return found | made(forge, jobs)
 
 
+def test_what_the_helpers_promise_on_two_ranks(forge: Forge, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("sharded_ranks.py")
+    (run,) = forge.run([Job(tmp_path / "ranks", script, [], 2)])
+    assert run.statuses == (0, 0), run.log
+
+
 def weights(run: Run) -> dict[str, torch.Tensor]:
     path = out_of(run.folder) / "checkpoint-best-f1" / "model.bin"
     found: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
@@ -158,6 +164,12 @@ PLACES = {
         OPTIMIZER + WRAP + PLAIN,
         OPTIMIZER + SHARD.format("model, optimizer") + PLAIN,
     ),
+    "the norm is kept": (
+        OPTIMIZER + WRAP + PLAIN.replace("    torch.nn", "    norm = torch.nn"),
+        OPTIMIZER
+        + SHARD.format("model, optimizer")
+        + PLAIN.replace("    torch.nn", "    norm = summed_norm(torch.nn").replace("0)", "0))"),
+    ),
     "the optimizer is made behind it": (
         WRAP + OPTIMIZER + PLAIN,
         SHARD.format("model")
@@ -210,6 +222,10 @@ REASONS = {
         "until there is none",
     ),
     "a name of ours": (trained(above="whole_tensor = 1\n"), "whole_tensor is another thing"),
+    "a helper that gathers on rank 0": (
+        trained(above="class Resumable:\n    def save(self):\n        pass\n"),
+        "its Resumable is of an earlier ddpfix",
+    ),
     "one call at a time": (
         trained(wrap="def over_ranks(m):\n    ddp = DistributedDataParallel(m)\n    return ddp\n"),
         "wrapped for one call at a time",
@@ -253,17 +269,20 @@ def test_layers_are_the_members_of_large_lists_of_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "optimizer", "because"),
+    ("model", "because"),
     [
-        (torch.nn.Sequential(torch.nn.BatchNorm1d(2)), None, "batch norm"),
-        (torch.nn.Linear(2, 2), torch.optim.LBFGS, "LBFGS may need more than a part"),
-        (torch.nn.DataParallel(torch.nn.Linear(2, 2)), None, "wrapped already"),
+        (torch.nn.Sequential(torch.nn.BatchNorm1d(2)), "batch norm"),
+        (torch.nn.DataParallel(torch.nn.Linear(2, 2)), "wrapped already"),
     ],
 )
-def test_a_run_ends_where_it_would_train_otherwise(
-    model: torch.nn.Module, optimizer: type[torch.optim.Optimizer] | None, because: str
-) -> None:
-    made_of = None if optimizer is None else optimizer(model.parameters(), lr=0.1)
+def test_a_run_ends_where_it_would_train_otherwise(model: torch.nn.Module, because: str) -> None:
     with pytest.raises(SystemExit, match=f"^--fsdp: .*{because}"):
-        helpers.check_sharding(model, made_of)
-    helpers.check_sharding(Layers(), torch.optim.AdamW(Layers().parameters()))
+        helpers.check_sharding(model)
+    helpers.check_sharding(Layers())
+
+
+def test_a_run_ends_whose_optimizer_looks_at_whole_weights() -> None:
+    weights = list(Layers().parameters())
+    with pytest.raises(SystemExit, match=r"^--fsdp: LBFGS may need more than a part"):
+        helpers.deal_optimizer_state(torch.optim.LBFGS(weights))
+    helpers.deal_optimizer_state(torch.optim.AdamW(weights))

@@ -25,6 +25,11 @@ def whole_tensor(tensor):
     return torch.full((), float("nan"), dtype=tensor.dtype).expand(tensor.shape)
 
 
+def summed_norm(norm):
+    """A norm that clipping has returned, of which each rank may hold its share. A collective."""
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
 def sharded_like(tensor, value):
     """Rank 0's value, dealt among the ranks as a tensor is. A collective."""
     if not hasattr(tensor, "full_tensor") or hasattr(value, "full_tensor"):
@@ -82,14 +87,14 @@ class ShardedModel:
         finally:
             self.set_requires_gradient_sync(True)
 
+    @torch.inference_mode(False)
     def gather_or_deal(self):
         """Hold all weights in eval mode, and this rank's part of them in training."""
         for part in self.modules():
             if hasattr(part, "set_reshard_after_forward"):
                 # All but the last to be used are needed again much later.
                 part.set_reshard_after_forward(self.training and part is not self, recurse=False)
-                with torch.inference_mode(False):
-                    part.reshard() if self.training else part.unshard()
+                part.reshard() if self.training else part.unshard()
 
     def train(self, mode=True):
         evaluated = not self.training
@@ -98,11 +103,13 @@ class ShardedModel:
             self.gather_or_deal()
         return self
 
+    @torch.inference_mode(False)
     def _apply(self, *args, **options):
         super()._apply(*args, **options)
         self.gather_or_deal()
         return self
 
+    @torch.inference_mode(False)
     def state_dict(self, *args, **options):
         """The names and values of a model that is not dealt among ranks. A collective."""
         state = super().state_dict(*args, **{**options, "keep_vars": True})
@@ -116,6 +123,7 @@ class ShardedModel:
             self.gather_or_deal()
         return state
 
+    @torch.inference_mode(False)
     def load_state_dict(self, state_dict, strict=True):
         """Take rank 0's values. A collective."""
         for part in self.modules():
@@ -138,10 +146,9 @@ def shard_over_ranks(model, optimizer=None):
         from torch.distributed.fsdp import fully_shard
     except ImportError:
         raise SystemExit("--fsdp needs torch 2.6 or newer") from None
-    check_sharding(model, optimizer)
-    with torch.no_grad():
-        for value in dict.fromkeys([*model.parameters(), *model.buffers()]):
-            torch.distributed.broadcast(value, 0)
+    check_sharding(model)
+    for value in dict.fromkeys([*model.parameters(), *model.buffers()]):
+        take_from_rank_0(value.detach())
     before, kind = dict(model.named_parameters()), type(model)
     device = next(iter(before.values())).device.type
     mesh = torch.distributed.init_device_mesh(device, (torch.distributed.get_world_size(),))
@@ -150,6 +157,7 @@ def shard_over_ranks(model, optimizer=None):
     names = {"__module__": kind.__module__}
     model.__class__ = type(kind.__name__, (ShardedModel, type(model)), names)
     for part in model.modules():
+        part.register_state_dict_post_hook(gather_saved_weights)
         part.register_load_state_dict_pre_hook(deal_loaded_weights)
     after = dict(model.named_parameters())
     dealt = {weight: after[name] for name, weight in before.items()}
@@ -164,7 +172,16 @@ def shard_over_ranks(model, optimizer=None):
     return model
 
 
-def check_sharding(model, optimizer):
+def take_from_rank_0(value):
+    """Take rank 0's value of a weight or buffer, as DistributedDataParallel does at its start."""
+    given = value.to(torch.uint8 if value.dtype == torch.bool else value.dtype).contiguous()
+    torch.distributed.broadcast(given, 0)
+    given = given.to(value.dtype)
+    if not torch.equal(given, value):
+        value.copy_(given)
+
+
+def check_sharding(model):
     """End the run where FSDP would not train as DistributedDataParallel does."""
     because = ""
     for part in model.modules():
@@ -175,11 +192,15 @@ def check_sharding(model, optimizer):
             because = "each rank would leave out other layers (layerdrop)"
     if hasattr(model, "module") or hasattr(model, "_orig_mod"):
         because = "the model is wrapped already, or has a part that is called module"
-    elementwise = ("Adam", "AdamW", "SGD", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad")
-    if optimizer is not None and type(optimizer).__name__ not in elementwise:
-        because = f"{type(optimizer).__name__} may need more than a part of each weight"
     if because:
         raise SystemExit(f"--fsdp: {because}; train without it")
+
+
+def gather_saved_weights(part, state, prefix, metadata):
+    """Gather what the state_dict of a part of a model holds; that of the whole does it at once."""
+    for name, weight in part.named_parameters(recurse=False):
+        if prefix + name in state and state[prefix + name] is not weight:
+            state[prefix + name] = whole_tensor(state[prefix + name])
 
 
 def deal_loaded_weights(part, state, prefix, *rest):
@@ -191,6 +212,9 @@ def deal_loaded_weights(part, state, prefix, *rest):
 
 def deal_optimizer_state(optimizer):
     """Let an optimizer's state_dict and load_state_dict mean what they do without FSDP."""
+    kind = type(optimizer).__name__
+    if kind not in ("Adam", "AdamW", "SGD", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad"):
+        raise SystemExit(f"--fsdp: {kind} may need more than a part of each weight")
 
     def saved(optimizer, state):
         values = {
@@ -220,14 +244,15 @@ def watch_gradients(dealt):
     """
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    expected = []
+    ours, expected = set(dealt.values()), []
 
     def before_step(optimizer, args, options):
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         if any(weight in dealt for weight in weights):
             raise SystemExit("--fsdp: an optimizer holds weights from before they were dealt out")
-        ours = set(dealt.values())
-        with_gradient = [n for n, x in enumerate(weights) if x in ours and x.grad is not None]
+        if ours.isdisjoint(weights):
+            return
+        with_gradient = [number for number, x in enumerate(weights) if x.grad is not None]
         if not expected:
             shares = [None] * torch.distributed.get_world_size()
             torch.distributed.all_gather_object(shares, with_gradient)

@@ -49,7 +49,7 @@ def is_helper(module: Module, node: ast.AST) -> bool:
     )
 
 
-def obstacles(program: Program, wrap: DdpWrap) -> Iterator[tuple[Module, ast.expr, str]]:
+def obstacles(program: Program, wrap: DdpWrap) -> Iterator[tuple[Module, ast.expr | ast.stmt, str]]:
     """Places that stand in the way, and why."""
     names = {wrap.name, wrap.name.rpartition(".")[2]}
     yield from gated_collectives(program)
@@ -70,6 +70,9 @@ def obstacles(program: Program, wrap: DdpWrap) -> Iterator[tuple[Module, ast.exp
         if call.args and holds_model(module, call.args[0], names):
             yield module, call, "the whole module is saved, and not its state_dict"
     for module in program.modules:
+        for owner in module.nodes(ast.ClassDef):
+            if owner.name == "Resumable" and "states.items()" not in module.text(owner):
+                yield module, owner, "its Resumable is of an earlier ddpfix: patch the original"
         for node in module.attributes("grad"):
             yield module, node, f"{module.text(node)} would be a part of a gradient"
         for loop in module.nodes(ast.While):

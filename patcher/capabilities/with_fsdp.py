@@ -17,12 +17,13 @@ Fix safety   Safe: without the flag the call is not reached. Checkpoints have th
 Source       torch.distributed.fsdp.fully_shard; https://arxiv.org/abs/2304.11277
 """
 
+import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..editing.edits import Define, Guard, Insert
+from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding
-from ..source.tree import argument
+from ..source.tree import argument, within
 from .errors import CannotError
 from .flags import Flag, arguments_at, missing_flag_findings
 from .fsdp_obstacles import check_script
@@ -39,10 +40,11 @@ FLAGS = (
         "Deal weights, gradients and optimizer states among the ranks (FSDP2).",
     ),
 )
-HELPER, STATE = "shard_over_ranks", "deal_optimizer_state"
+HELPER, STATE, NORM = "shard_over_ranks", "deal_optimizer_state", "summed_norm"
 HELPERS = (
     *("whole_tensor", "sharded_like", "sharding_blocks", "check_sharding", "watch_gradients"),
-    *("ShardedModel", "deal_loaded_weights", STATE, HELPER),
+    *("ShardedModel", "gather_saved_weights", "deal_loaded_weights", "take_from_rank_0"),
+    *(NORM, STATE, HELPER),
 )
 
 
@@ -72,9 +74,7 @@ def findings(program: Program) -> Iterator[Finding]:
     )
 
 
-def sharding_edits(
-    program: Program, wrap: DdpWrap, optimizer: StepOptimizer
-) -> Iterator[Guard | Insert]:
+def sharding_edits(program: Program, wrap: DdpWrap, optimizer: StepOptimizer) -> Iterator[Edit]:
     """Edits that shard the model where it is wrapped, and its optimizer's states with it."""
     args = arguments_at(program, wrap.module, wrap.stmt)
     model = argument(wrap.call, 0, "module")
@@ -89,5 +89,15 @@ def sharding_edits(
             raise CannotError(optimizer.module, optimizer.made_after, because)
         code = f"if {there}.{FLAGS[0].name}:\n    {STATE}({optimizer.name})"
         yield Insert(optimizer.made_after, code, "after")
+    yield from summed_norms(program)
     code = f"{wrap.name} = {HELPER}({', '.join(arguments)})"
     yield Guard(wrap.stmt, f"not {args}.{FLAGS[0].name}", code)
+
+
+def summed_norms(program: Program) -> Iterator[Rewrite]:
+    """Edits that make norms whole which clipping returns and the script keeps."""
+    for loop in program.train_loops:
+        for call in within(loop.steps.body, ast.Call):
+            kept = not isinstance(loop.module.parents[call], ast.Expr)
+            if kept and loop.module.last_name(call.func) in ("clip_grad_norm_", "clip_grad_norm"):
+                yield Rewrite(call, f"{NORM}({loop.module.text(call)})")
