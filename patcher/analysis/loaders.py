@@ -7,10 +7,11 @@ A loop may iterate over ``enumerate(tqdm(train_dataloader))``, ``self.loader`` o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from ...record import record, replace
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, parameters, position, within
 from .call_graph import CallGraph
@@ -18,6 +19,7 @@ from .call_graph import CallGraph
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
 MAX_DEPTH = 12
+LEAVING = (ast.Return, ast.Raise)
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
 PASSED_THROUGH = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
 ELEMENT_CALLS = (
@@ -44,6 +46,7 @@ class Loader:
     drop_last: bool  # whether an incomplete last batch is dropped
     cycle: ast.Call | None = None  # the itertools.cycle around it
     factory_call: ast.Call | None = None  # the call of the function that constructs it
+    others: tuple[Loader, ...] = ()  # what other branches construct in its place
 
     def shares_with(self, other: Loader) -> bool:
         """Whether both use one sampler; without samplers, whether they are one construction."""
@@ -60,6 +63,27 @@ class Loader:
             for node in everywhere(sampler, ast.Call)
             if self.module.last_name(node.func) == "DistributedSampler"
         ]
+
+
+def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
+    """The first loader, with the others as what other branches construct in its place.
+
+    What is told of it holds for all: the batch size is unknown where they differ.
+    """
+    loaders: dict[ast.Call, Loader] = {}
+    for loader in found:
+        for each in () if loader is None else (loader, *loader.others):
+            loaders.setdefault(each.call, each)
+    if not loaders:
+        return None
+    first, *others = loaders.values()
+    sizes = [each.module.text(each.batch_size) for each in loaders.values() if each.batch_size]
+    return replace(
+        first,
+        others=tuple(replace(each, others=()) for each in others),
+        drop_last=all(each.drop_last for each in loaders.values()),
+        batch_size=first.batch_size if sizes == sizes[:1] * len(loaders) else None,
+    )
 
 
 def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
@@ -174,50 +198,60 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return trace_loader(graph, module, source, depth + 1)
     if name in ELEMENT_CALLS and source is not None:
         return _trace_element(graph, module, source, None, depth + 1)
-    for where, value in returned_values(graph, module, call, ast.Return):
-        loader = _trace_result(graph, where, value, call, depth)
-        if loader is not None:
-            return loader
-    return None
+    results = _possible_results(graph, module, call)
+    return of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+
+
+def _possible_results(
+    graph: CallGraph, module: Module, call: ast.Call
+) -> list[tuple[Module, ast.expr]]:
+    """What the program's function may return to a call with its literal arguments."""
+    results = returned_values(graph, module, call, ast.Return)
+    possible = [
+        (where, value)
+        for where, value in results
+        for function in [where.function(value)]
+        if function is None or _is_possible(where, function, value, call)
+    ]
+    return possible or results
 
 
 def returned_values(
     graph: CallGraph, module: Module, call: ast.Call, kind: type[Result]
 ) -> list[tuple[Module, ast.expr]]:
     """What the program's function returns, or yields, to a call; with that function's module."""
-    if not isinstance(call.func, ast.Name):
-        return []
-    name = call.func.id
-    for where in graph.modules:
-        function = where.functions.get(name)
-        if function is not None and (where is module or name in module.aliases):
-            return [(where, n.value) for n in within(function.body, kind) if n.value is not None]
-    return []
+    found: list[tuple[Module, Function]] = []
+    if isinstance(call.func, ast.Name):
+        name = call.func.id
+        for where in graph.modules:
+            function = where.functions.get(name)
+            if function is not None and (where is module or name in module.aliases):
+                found.append((where, function))
+                break
+    elif isinstance(call.func, ast.Attribute):
+        found = graph.callees(module, call)[:1]
+    return [
+        (where, each.value)
+        for where, function in found
+        for each in within(function.body, kind)
+        if each.value is not None
+    ]
 
 
 def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) -> Loader | None:
     function = module.function(name)
     stores = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
     here = module.statement(name)
-    for store in reversed(stores):
-        if module.statement(store) is here and isinstance(here, ast.Assign | ast.AnnAssign):
-            continue  # loader = cycle(loader): the value comes from an earlier binding
-        holder = module.parents[store]
-        index: int | None = None  # in the tuple that is unpacked
-        if isinstance(holder, ast.Tuple):
-            index, holder = holder.elts.index(store), module.parents[holder]
-        match holder:
-            case ast.Assign() if index is None:
-                return trace_loader(graph, module, holder.value, depth + 1)
-            case ast.AnnAssign(value=ast.expr() as value):
-                return trace_loader(graph, module, value, depth + 1)
-            case ast.Assign():
-                return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
-            case ast.For():
-                return _trace_element(graph, module, holder.iter, index, depth + 1)
-            case ast.comprehension():
-                continue
-        return None
+    stores = [
+        store
+        for store in reversed(stores)  # loader = cycle(loader) has the value of an earlier binding
+        if not (module.statement(store) is here and isinstance(here, ast.Assign | ast.AnnAssign))
+        and not any(isinstance(up, ast.comprehension) for up in module.ancestors(store)[:2])
+    ]
+    if stores:
+        instead = [each for each in stores[1:] if exclusive(each, stores[0])]
+        found = (_trace_store(graph, module, each, depth) for each in (stores[0], *instead))
+        return of_any_branch(found)
     if function is not None and name.id in parameters(function):
         return _trace_parameter(graph, module, function, name.id, depth)
     if function is not None and (None, name.id) in module.stores:
@@ -225,6 +259,24 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
             holder = module.parents[store]
             if isinstance(holder, ast.Assign):
                 return trace_loader(graph, module, holder.value, depth + 1)
+    return None
+
+
+def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) -> Loader | None:
+    """The loader that a name is bound to in one place."""
+    holder = module.parents[store]
+    index: int | None = None  # in the tuple that is unpacked
+    if isinstance(holder, ast.Tuple):
+        index, holder = holder.elts.index(store), module.parents[holder]
+    match holder:
+        case ast.Assign() if index is None:
+            return trace_loader(graph, module, holder.value, depth + 1)
+        case ast.AnnAssign(value=ast.expr() as value):
+            return trace_loader(graph, module, value, depth + 1)
+        case ast.Assign():
+            return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
+        case ast.For():
+            return _trace_element(graph, module, holder.iter, index, depth + 1)
     return None
 
 
@@ -260,21 +312,29 @@ def _trace_attribute(
     owner = module.enclosing_class(node)
     if owner is None:
         return None
-    for stmt in everywhere(owner, ast.Assign):
-        for target, value in _targets(stmt):
-            if isinstance(target, ast.Attribute) and module.text(target) == module.text(node):
-                return trace_loader(graph, module, value, depth + 1)
-    return None
+    name = module.text(node)
+    places = [
+        (target, stmt.value, index)
+        for stmt in everywhere(owner, ast.Assign)
+        for target, index in _targets(stmt)
+        if isinstance(target, ast.Attribute) and module.text(target) == name
+    ]
+    return of_any_branch(
+        trace_loader(graph, module, value, depth + 1)
+        if index is None
+        else _trace_unpacked(graph, module, value, index, depth + 1)
+        for target, value, index in places
+        if target is places[0][0] or exclusive(target, places[0][0])
+    )
 
 
-def _targets(stmt: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What a statement assigns to, each with its value: ``self.model, self.loader = a, b``."""
+def _targets(stmt: ast.Assign) -> Iterator[tuple[ast.expr, int | None]]:
+    """What a statement assigns to, each with its place where it is a tuple."""
     for target in stmt.targets:
-        value = stmt.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            yield from zip(target.elts, value.elts, strict=False)
+        if isinstance(target, ast.Tuple):
+            yield from ((element, place) for place, element in enumerate(target.elts))
         else:
-            yield target, value
+            yield target, None
 
 
 def _trace_unpacked(
@@ -292,10 +352,11 @@ def _trace_unpacked(
         return None
     if module.dotted(value.func) == "next" and value.args:
         return _trace_element(graph, module, value.args[0], index, depth)
-    for where, result in returned_values(graph, module, value, ast.Return):
-        if isinstance(result, ast.Tuple) and index < len(result.elts):
-            return _trace_result(graph, where, result.elts[index], value, depth)
-    return None
+    return of_any_branch(
+        _trace_result(graph, where, result.elts[index], value, depth)
+        for where, result in _possible_results(graph, module, value)
+        if isinstance(result, ast.Tuple) and index < len(result.elts)
+    )
 
 
 def _trace_element(
@@ -334,43 +395,84 @@ def _trace_result(
     """The loader ``item`` that a function returns to ``call``, whose arguments exclude branches."""
     function = module.function(item)
     values = module.alternatives(item, item)
+    items = [item]
     if function is not None and len(values) > 1:
-        possible = [value for value in values if _is_possible(module, function, value, call)]
-        item = possible[-1] if 0 < len(possible) < len(values) else item
-    loader = trace_loader(graph, module, item, depth + 1)
+        reached = [value for value in values if _is_possible(module, function, value, call)]
+        items = reached[::-1] if 0 < len(reached) < len(values) else [item]
+    loader = of_any_branch(trace_loader(graph, module, each, depth + 1) for each in items)
     if loader is None or function is None:
         return loader
-    samplers = tuple(s for s in loader.samplers if _is_possible(module, function, s, call))
-    is_factory = loader.module is module and module.function(loader.call) is function
-    asked = call if is_factory else loader.factory_call
-    return replace(loader, samplers=samplers or loader.samplers, factory_call=asked)
+    every = [loader, *loader.others]
+    own = {each.call for each in every if module.function(each.call) is function}
+    possible = [
+        each
+        for each in every
+        if each.call not in own or _is_possible(module, function, each.call, call)
+    ]
+    return of_any_branch(
+        replace(
+            each,
+            others=(),
+            samplers=tuple(s for s in each.samplers if _is_possible(module, function, s, call))
+            or each.samplers,
+            factory_call=call if each.call in own else each.factory_call,
+        )
+        for each in possible or every
+    )
 
 
 def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
     """Whether ``call`` can reach ``node``, by the tests of literal parameters around it."""
     child: ast.AST = node
     for up in module.ancestors(node):
+        if isinstance(up, ast.If) and child is not up.test:
+            truth = _truth(module, function, call, up.test)
+            in_body = any(item is child for item in up.body)
+            if truth is not None and truth is not in_body:
+                return False
+        block = getattr(up, "body", None)
+        if isinstance(block, list) and child in block:
+            for above in block[: block.index(child)]:
+                leaves = isinstance(above, ast.If) and isinstance(above.body[-1], LEAVING)
+                if leaves and _truth(module, function, call, above.test):
+                    return False
         if up is function:
             break
-        if isinstance(up, ast.If) and child is not up.test:
-            is_negated = isinstance(up.test, ast.UnaryOp) and isinstance(up.test.op, ast.Not)
-            name = up.test.operand if isinstance(up.test, ast.UnaryOp) else up.test
-            truth = (
-                literal_truth(module, function, call, name.id)
-                if isinstance(name, ast.Name)
-                else None
-            )
-            in_body = any(item is child for item in up.body)
-            if truth is not None and (truth is not is_negated) is not in_body:
-                return False
         child = up
     return True
 
 
+def _truth(module: Module, function: Function, call: ast.Call, test: ast.expr) -> bool | None:
+    """What a test of a parameter says for one call; None unless its argument is a literal."""
+    match test:
+        case ast.Name():
+            value = _literal(module, function, call, test)
+            return None if value is None else bool(value.value)
+        case ast.UnaryOp(op=ast.Not()):
+            truth = _truth(module, function, call, test.operand)
+            return None if truth is None else not truth
+        case ast.Compare(ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]):
+            value = _literal(module, function, call, test.left)
+            return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
+    return None
+
+
 def literal_truth(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
     """Whether a parameter is true for one call; None unless its argument is a literal."""
-    value = argument_for_parameter(module, function, call, name) or default_value(function, name)
+    passed = argument_for_parameter(module, function, call, name)
+    value = passed or default_value(function, name)
     return bool(value.value) if isinstance(value, ast.Constant) else None
+
+
+def _literal(
+    module: Module, function: Function, call: ast.Call, name: ast.expr
+) -> ast.Constant | None:
+    """The literal that a call passes for a parameter."""
+    if not isinstance(name, ast.Name):
+        return None
+    passed = argument_for_parameter(module, function, call, name.id)
+    value = passed or default_value(function, name.id)
+    return value if isinstance(value, ast.Constant) else None
 
 
 def default_value(function: Function, name: str) -> ast.expr | None:

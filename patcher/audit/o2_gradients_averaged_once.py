@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -31,7 +32,6 @@ from ..source.tree import (
 )
 from .ranks import (
     callers_above,
-    exclusive,
     functions_below,
     is_certain,
     is_managed,
@@ -51,12 +51,22 @@ Wrap = tuple[Module, ast.Call]
 def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
     if is_managed(program):
         return
-    wraps = [wrap for wrap in program.calls_to(*WRAPPERS) if program.is_live(*wrap)]
+    wraps = [
+        (module, call)
+        for module, call in program.calls_to(*WRAPPERS)
+        if program.is_live(module, call) and not copies_to_cards(module, call)
+    ]
     for loop in ranked_loops(program):
         if reduces_by_hand(program, loop):
             continue
         yield from judge(program, loop, wraps)
     yield from wrapped_twice(program, wraps)
+
+
+def copies_to_cards(module: Module, call: ast.Call) -> bool:
+    """Whether a call is that of DataParallel's own replicate(), not torch.distributed's."""
+    name = module.dotted(call.func)
+    return name.endswith("replicate") and not name.startswith("torch.distributed")
 
 
 def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[AuditVerdict]:
@@ -266,7 +276,7 @@ def wrapped_twice(program: Program, wraps: list[Wrap]) -> Iterator[AuditVerdict]
                 and isinstance(inside, ast.Name)
                 and inside.id == wrapped_name(module, first) == wrapped_name(module, second)
                 and len(module.stores.get((module.function(first), inside.id), ())) <= 3
-                and not exclusive(module, first, second)
+                and not exclusive(first, second)
                 and all(is_certain(module, call, Role.OTHER) for call in (first, second))
                 and not rebound_between(module, first, second, inside.id)
             ):

@@ -19,10 +19,11 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.train_loops import CLIPPING, TrainLoop, loop_around
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, position, precedes, within
 from .quantities import meaning
-from .ranks import callees, exclusive
+from .ranks import callees
 from .verdict import AuditVerdict, violated
 
 CODE = "O3"
@@ -65,9 +66,7 @@ def scaling(loop: TrainLoop) -> Iterator[AuditVerdict]:
         if (
             module.last_name(call.func) in CLIPPING
             and meet(loop, first, call)
-            and not any(
-                precedes(each, call) and not exclusive(module, each, call) for each in unscaled
-            )
+            and not any(precedes(each, call) and not exclusive(each, call) for each in unscaled)
         ):
             yield violated(module, call, "gradients are clipped while they are scaled")
 
@@ -98,8 +97,7 @@ def is_optimizer(module: Module, call: ast.Call) -> bool:
 
 def meet(loop: TrainLoop, first: ast.Call, second: ast.Call) -> bool:
     """Whether one pass can come to both: no test tells them apart."""
-    module = loop.module
-    if exclusive(module, first, second):
+    if exclusive(first, second):
         return False
     return tests_in(loop, second) <= tests_in(loop, first) | step_tests(loop)
 
@@ -146,7 +144,7 @@ def weighing(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
         for other, first in places[:index]:
             if (
                 name == other
-                and not exclusive(module, first, second)
+                and not exclusive(first, second)
                 and not rebound(module, loop, name, first, second)
             ):
                 text = module.text(loop.accumulation)

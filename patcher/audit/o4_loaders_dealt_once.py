@@ -24,6 +24,7 @@ from ..analysis.manual_sharding import manual_shards
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role, value_for_role
 from ..analysis.train_loops import TrainLoop
+from ..source.branches import is_in
 from ..source.module import Module
 from ..source.tree import (
     FUNCTIONS,
@@ -38,7 +39,6 @@ from ..source.tree import (
 from .ranks import (
     callers_above,
     functions_below,
-    is_in,
     is_managed,
     names_rank,
     ranked_loops,
@@ -58,22 +58,26 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     if is_managed(program):
         return
     for loop in ranked_loops(program):
-        loader = loop.loader
-        if loader is None or any(word.arg is None for word in loader.call.keywords):
-            continue
-        leaves = sampler_leaves(program, loader)
-        yield from refused_by_torch(program, loader, leaves)
-        dealt = [leaf for leaf in leaves if is_distributed(*leaf)]
-        if leaves and len(dealt) == len(leaves):
-            yield from dealt_twice(program, loader)
-            yield from epoch_unknown(program, loop, loader, leaves)
-        elif is_undealt(program, loop, loader, leaves):
-            how = "its sampler is the same on every rank" if leaves else "it has no sampler"
-            yield violated(
-                loader.module,
-                loader.call,
-                f"every rank draws the same data for the loop in line {loop.steps.lineno}: {how}",
-            )
+        for loader in () if loop.loader is None else (loop.loader, *loop.loader.others):
+            if not any(word.arg is None for word in loader.call.keywords):
+                yield from judge(program, loop, loader)
+
+
+def judge(program: Program, loop: TrainLoop, loader: Loader) -> Iterator[AuditVerdict]:
+    """What is to be said of one loader that a loop may go over."""
+    leaves = sampler_leaves(program, loader)
+    yield from refused_by_torch(program, loader, leaves)
+    dealt = [leaf for leaf in leaves if is_distributed(*leaf)]
+    if leaves and len(dealt) == len(leaves):
+        yield from dealt_twice(program, loader)
+        yield from epoch_unknown(program, loop, loader, leaves)
+    elif is_undealt(program, loop, loader, leaves):
+        how = "its sampler is the same on every rank" if leaves else "it has no sampler"
+        yield violated(
+            loader.module,
+            loader.call,
+            f"every rank draws the same data for the loop in line {loop.steps.lineno}: {how}",
+        )
 
 
 def sampler_leaves(program: Program, loader: Loader) -> list[Leaf]:

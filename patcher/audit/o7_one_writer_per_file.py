@@ -23,10 +23,11 @@ from ..analysis.effects import Kind, Reached, direct_effects, effects_of_call
 from ..analysis.file_effects import PathKind
 from ..analysis.program import Program
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, values_by_role
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, keyword, precedes, within
 from .meeting import asks_for_file, is_collective, sounds_of_the_first
-from .ranks import exclusive, has_several_ranks, is_managed, names_rank, ranks_at, tests_before
+from .ranks import has_several_ranks, is_managed, names_rank, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O7"
@@ -203,7 +204,7 @@ def read_too_early(
 def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
     """Whether one call of the function makes only one of two calls: no loop comes back to them."""
     loops = (ast.For, ast.While, ast.AsyncFor)
-    return exclusive(module, first, second) and not any(
+    return exclusive(first, second) and not any(
         isinstance(up, loops) and is_inside(second, up) for up in module.ancestors(first)
     )
 

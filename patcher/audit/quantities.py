@@ -38,7 +38,19 @@ def meaning(program: Program, module: Module, node: ast.expr, depth: int = 0) ->
         return node.id if found is None else meaning(program, *found, depth + 1)
     if isinstance(node, ast.Call) and module.last_name(node.func) in ROUNDING and node.args:
         return meaning(program, module, node.args[0], depth + 1)
-    return "".join(module.text(node).split())
+    return plain_text(module, node)
+
+
+def plain_text(module: Module, node: ast.expr) -> str:
+    """The text of an expression without blanks, ``self.args.steps`` as ``args.steps``.
+
+    That is where all that is assigned to the attribute has its name.
+    """
+    text = "".join(module.text(node).split())
+    own, _, rest = text.partition(".")
+    values = module.attribute_values.get(rest.partition(".")[0], ())
+    same = [isinstance(v, ast.Name) and v.id == rest.partition(".")[0] for v in values]
+    return rest if own == "self" and same and all(same) else text
 
 
 def names_asked(module: Module, test: ast.expr) -> set[str]:
@@ -116,7 +128,7 @@ def quantity(
             ]
             if len(values) == 1 and precedes(values[0], node):
                 return of(values[0])
-    return one("".join(module.text(node).split()))
+    return one(plain_text(module, node))
 
 
 def one(part: str) -> Quantity:

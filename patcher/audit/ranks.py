@@ -17,14 +17,15 @@ from ..analysis.rank_reach import (
     value_for_role,
 )
 from ..analysis.train_loops import TrainLoop, is_step
+from ..source.libraries import LIBRARIES
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, parameters, within
+from ..source.tree import FUNCTIONS, Function, everywhere, parameters, within
 
 # Libraries that make the ranks, wrap the model and deal the data by calls of their own.
 MANAGERS = {"accelerate", "lightning", "pytorch_lightning", "deepspeed", "horovod", "fairscale"}
 MANAGING_CALLS = (
     *("Accelerator", "Fabric", "Trainer", "Seq2SeqTrainer", "SFTTrainer"),
-    *("prepare", "DistributedOptimizer", "init_distributed"),
+    *("DistributedOptimizer", "init_distributed"),
 )
 # Names of things that differ between ranks, or may; where one occurs nothing is certain.
 OF_A_RANK = re.compile(
@@ -47,9 +48,21 @@ def process_groups(program: Program) -> list[tuple[Module, ast.Call]]:
 def is_managed(program: Program) -> bool:
     """Whether a library makes the ranks, wraps and deals: accelerate, DeepSpeed, Lightning, …"""
     return any(
-        MANAGERS & module.imported_packages or module.calls_to(*MANAGING_CALLS)
+        MANAGERS & module.imported_packages
+        or any(is_librarys(program, module, call.func) for call in module.calls_to(*MANAGING_CALLS))
+        or any(
+            module.last_name(base) in MANAGING_CALLS and is_librarys(program, module, base)
+            for definition in module.nodes(ast.ClassDef)
+            for base in definition.bases
+        )
         for module in program.modules
     )
+
+
+def is_librarys(program: Program, module: Module, name: ast.expr) -> bool:
+    """Whether a name is of a library, and of nothing in the program."""
+    root = module.dotted(name).partition(".")[0]
+    return program.resolve(module, name) is None and root in LIBRARIES
 
 
 def has_several_ranks(program: Program) -> bool:
@@ -269,22 +282,5 @@ def leaves(stmt: ast.If) -> bool:
     for body in (stmt.body, stmt.orelse):
         last = body[-1] if body else None
         if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
-            return True
-    return False
-
-
-def is_in(node: ast.AST, other: ast.AST) -> bool:
-    """Whether a node is another one, or inside of it."""
-    return node is other or is_inside(node, other)
-
-
-def exclusive(module: Module, first: ast.AST, second: ast.AST) -> bool:
-    """Whether two places stand in different branches of one test, so that one run takes one."""
-    for up in module.ancestors(first):
-        if isinstance(up, ast.If) and is_inside(second, up):
-            in_body = [any(is_in(node, stmt) for stmt in up.body) for node in (first, second)]
-            in_else = [any(is_in(node, stmt) for stmt in up.orelse) for node in (first, second)]
-            return (in_body[0] and in_else[1]) or (in_else[0] and in_body[1])
-        if isinstance(up, ast.IfExp) and is_inside(second, up):
             return True
     return False

@@ -192,6 +192,8 @@ def evaluation_share(
     loader, module = evaluation.loader, evaluation.module
     if loader.module is not module or loader.dataset is None or loader.batch_size is None:
         return None
+    if loader.others:
+        return None  # a share of one, and all of another that a test picks
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]

@@ -120,8 +120,9 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop,
         return caller, epochs, caller.text(value)
     is_global = caller is module and (None, loader.name) in module.stores
     is_global &= (function, loader.name) not in module.stores
-    is_same = loader.name.startswith("self.") or is_global
-    return (caller, epochs, loader.name) if is_same else None
+    if loader.name.startswith("self.") and isinstance(call.func, ast.Attribute):
+        return caller, epochs, caller.text(call.func.value) + loader.name.removeprefix("self")
+    return (caller, epochs, loader.name) if is_global else None
 
 
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:

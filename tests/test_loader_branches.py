@@ -1,0 +1,170 @@
+"""Loaders of which a test picks one: all that a loop may get are dealt by rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import module
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit import audit
+from ddpfix.patcher.engine.patch import patch
+
+HEAD = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+"""
+MAIN = """\
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    small, large = torch.randn(8, 2), torch.randn(16, 2)
+    {made}
+    model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+TWO_RETURNS = """\
+def make(kind):
+    if kind == "small":
+        return DataLoader(torch.randn(8, 2), batch_size=2, shuffle=True), 2
+    return DataLoader(torch.randn(16, 2), batch_size=2, shuffle=True), 2
+
+"""
+TRAIN_OR_TEST = """\
+def make(train):
+    if train:
+        return DataLoader(torch.randn(8, 2), batch_size=2, shuffle=True)
+    return DataLoader(torch.randn(16, 2), batch_size=2)
+
+"""
+BRANCHES = {
+    "a name in two branches": (
+        "",
+        """\
+if args.small:
+        loader = DataLoader(small, batch_size=2, shuffle=True)
+    else:
+        loader = DataLoader(large, batch_size=2, shuffle=True)""",
+        2,
+    ),
+    "three branches": (
+        "",
+        """\
+if args.small:
+        loader = DataLoader(small, batch_size=2, shuffle=True)
+    elif args.large:
+        loader = DataLoader(large, batch_size=2, shuffle=True)
+    else:
+        loader = DataLoader(small + 1, batch_size=2, shuffle=True)""",
+        3,
+    ),
+    "a function that returns one of two": (TWO_RETURNS, "loader, classes = make(args.kind)", 2),
+    "a function that is told which": (TWO_RETURNS, 'loader, classes = make("large")', 1),
+    "a function that is told whether": (TRAIN_OR_TEST, "loader = make(True)", 1),
+    "a function of another call": (
+        TRAIN_OR_TEST,
+        "loader, test = make(train=True), make(train=False)",
+        1,
+    ),
+    "a loader in place of another": (
+        "",
+        "loader = DataLoader(small, batch_size=2)\n    loader = DataLoader(large, batch_size=2)",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("head", "made", "count"), BRANCHES.values(), ids=BRANCHES)
+def test_each_loader_that_a_loop_may_get_is_found_and_dealt(
+    head: str, made: str, count: int, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + head + MAIN.format(made=made))
+    (loop,) = Program(module(script.read_text())).train_loops
+    assert loop.loader is not None
+    assert len({loop.loader.call, *(each.call for each in loop.loader.others)}) == count
+    result = patch(script)
+    assert result.refusal == ""
+    assert result.diff().count("else DistributedSampler(") == count
+
+
+def test_the_audit_names_the_branch_that_was_forgotten(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + MAIN.format(made=BRANCHES["a name in two branches"][1]))
+    (change,) = patch(script).changes
+    sampler = (
+        "sampler=None if not torch.distributed.is_initialized() else DistributedSampler(small)"
+    )
+    assert sampler in change.text
+    text = change.text.replace(f", {sampler}", "")
+    found = [each for each in audit(Program(module(text))) if each.is_violated]
+    assert [
+        (each.code, "DataLoader(small" in text.splitlines()[each.line - 1]) for each in found
+    ] == [("O4", True)]
+
+
+def test_sizes_that_differ_between_branches_are_unknown() -> None:
+    made = BRANCHES["a name in two branches"][1].replace(
+        "small, batch_size=2", "small, batch_size=4"
+    )
+    (loop,) = Program(module(HEAD + MAIN.format(made=made))).train_loops
+    assert loop.loader is not None
+    assert loop.loader.batch_size is None
+
+
+CLASS = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def make(name, **options):
+    if name == "a":
+        train = DataLoader(torch.randn(8, 2), shuffle=True, **options)
+        test = DataLoader(torch.randn(4, 2), **options)
+        return train, test
+    elif name == "b":
+        train = DataLoader(torch.randn(16, 2), shuffle=True, **options)
+        test = DataLoader(torch.randn(4, 2), **options)
+        return train, test
+    raise ValueError(name)
+
+
+class Runner:
+    def __init__(self, name):
+        self.train_loader, self.test_loader = make(name, batch_size=2)
+        self.model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+    def train(self):
+        for batch in self.train_loader:
+            self.optimizer.zero_grad()
+            self.model(batch).mean().backward()
+            self.optimizer.step()
+
+
+if __name__ == "__main__":
+    runner = Runner("a")
+    for epoch in range(2):
+        runner.train()
+"""
+
+
+def test_a_tuple_that_an_object_keeps_is_followed_into_each_branch(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CLASS)
+    result = patch(script)
+    assert result.refusal == ""
+    assert result.diff().count("else DistributedSampler(torch.randn(") == 2
+    assert "DistributedSampler(torch.randn(4, 2))" not in result.diff()
+    assert "+            runner.train_loader.sampler.set_epoch(epoch)\n" in result.diff()
