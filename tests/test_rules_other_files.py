@@ -12,6 +12,8 @@ import io
 import logging
 import os
 import shutil
+import cv2
+import imageio
 import numpy
 import torch
 from torch.utils.data import DataLoader
@@ -39,6 +41,9 @@ def script(line: str, then: str = "pass") -> str:
     "line",
     [
         'shutil.copyfile("last.pt", "best.pt")',
+        'shutil.copy2("last.pt", "best.pt")',
+        'cv2.imwrite("worst.png", frame)',
+        'imageio.imsave("worst.png", frame)',
         'frame.to_csv("scores.csv")',
         'numpy.save("scores.npy", frame)',
         'frame.plot().get_figure().savefig("loss.png")',

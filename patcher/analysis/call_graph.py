@@ -7,6 +7,7 @@ of unknown class, a function that is passed on as a value), all other calls run 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cached_property
 
 from ..source.libraries import LIBRARIES
@@ -17,6 +18,7 @@ from .objects import class_of, classes_above, method_of
 
 Place = tuple[Module, ast.expr]
 Callee = tuple[Module, Function]
+CALL = "__call__"
 MAX_ALIASES = 5  # names through which a function value is followed
 
 
@@ -78,6 +80,8 @@ class CallGraph(ModuleSet):
         ]
         found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
         sure = [callee for callee in found if self._is_call_of(module, call, callee)]
+        if not sure and CALL in self.functions_by_name:
+            sure = self._called_object(module, call)
         return sure or [c for name in tables for c in self.functions_by_name[name]]
 
     def possible_callees(self, module: Module, call: ast.Call) -> list[Callee]:
@@ -92,6 +96,10 @@ class CallGraph(ModuleSet):
         name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else function.name
         calls: list[tuple[Module, ast.Call]] = []
         possible: list[Place] = []
+        if name == CALL:
+            calls += self._calls_of_objects.get(function, ())
+        if is_constructor and isinstance(owner, ast.ClassDef):
+            calls += self._constructions_below((home, owner), function)
         for module in self.modules:
             if not module.spells(name):
                 continue
@@ -112,6 +120,48 @@ class CallGraph(ModuleSet):
                     possible += [] if table else [(module, use)]
         self._callers[function] = calls
         self._possible[function] = possible
+
+    @cached_property
+    def _calls_of_objects(self) -> dict[Function, list[tuple[Module, ast.Call]]]:
+        """The calls of objects of the program's classes, by the ``__call__`` that they run."""
+        found: dict[Function, list[tuple[Module, ast.Call]]] = {}
+        for module in self.modules:
+            for call in module.nodes(ast.Call):
+                for _, function in self._called_object(module, call):
+                    found.setdefault(function, []).append((module, call))
+        return found
+
+    def _called_object(self, module: Module, call: ast.Call) -> list[Callee]:
+        """The ``__call__`` that a call of an object runs, of a class of the program."""
+        found = self.resolve(module, call.func)
+        if found is not None and not isinstance(found[1], ast.expr):
+            return []
+        owner = class_of(self, module, call.func)
+        method = None if owner is None else method_of(self, owner, CALL)
+        return [] if method is None else [method]
+
+    def _constructions_below(
+        self, owner: tuple[Module, ast.ClassDef], function: Function
+    ) -> Iterator[tuple[Module, ast.Call]]:
+        """The calls of ``__init__`` by classes below: one without its own, or by ``super()``."""
+        below = [
+            (module, definition)
+            for module in self.modules
+            for definition in module.nodes(ast.ClassDef)
+            if definition is not owner[1] and definition.bases
+            if owner[1] in [each for _, each in classes_above(self, (module, definition))]
+        ]
+        for module, definition in below:
+            if method_of(self, (module, definition), function.name) == (owner[0], function):
+                for where in self.modules:
+                    for call in where.calls_to(definition.name):
+                        found = self.resolve(where, call.func)
+                        if found is not None and found[1] is definition:
+                            yield where, call
+            for call in module.calls_to(function.name):
+                is_above = self._is_method_call(module, call, owner, function)
+                if is_above and module.enclosing_class(call) is definition:
+                    yield module, call
 
     def _calls_by_name(self, module: Module, name: str) -> list[ast.Call]:
         calls = module.calls_to(name)

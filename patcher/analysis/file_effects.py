@@ -12,6 +12,7 @@ from ..source.tree import argument, everywhere, parameters, within
 from .rank_reach import UNKNOWN, values_by_role
 
 MAX_DEPTH = 6
+ONLY_BY_KEYWORD = 99
 
 # Functions and methods, with the position and the keyword of the path; -1: the object itself.
 WRITERS = {
@@ -22,11 +23,20 @@ WRITERS = {
     "numpy.savetxt": (0, "fname"),
     "joblib.dump": (1, "filename"),
     "shutil.copy": (1, "dst"),
+    "shutil.copy2": (1, "dst"),
     "shutil.copyfile": (1, "dst"),
     "shutil.copytree": (1, "dst"),
     "shutil.move": (1, "dst"),
     "torchvision.utils.save_image": (1, "fp"),
     "cv2.imwrite": (0, "filename"),
+    "imageio.imwrite": (0, "uri"),
+    "imageio.imsave": (0, "uri"),
+    "imageio.mimsave": (0, "uri"),
+    "scipy.misc.imsave": (0, "name"),
+    "scipy.io.savemat": (0, "file_name"),
+    "matplotlib.pyplot.imsave": (0, "fname"),
+    "skimage.io.imsave": (0, "fname"),
+    "logging.basicConfig": (ONLY_BY_KEYWORD, "filename"),
 }
 WRITING_METHODS = {
     "save_pretrained": (0, "save_directory"),
@@ -132,8 +142,8 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             path = argument(call, index, keyword) if index >= 0 else None
             if index < 0 and isinstance(call.func, ast.Attribute):
                 path = call.func.value
-            if last in methods and path is None:
-                continue  # to_csv() returns a text
+            if path is None and (last in methods or index == ONLY_BY_KEYWORD):
+                continue  # to_csv() returns a text, basicConfig() logs to the terminal
             yield FileUse(what, call, None if path is None else _opened(module, path))
 
 

@@ -16,32 +16,12 @@ from ...record import record
 from ..source.module import Module
 from ..source.tree import argument, below, everywhere, parameters, within
 from .constant_members import members
+from .frameworks import OPTIMIZERS
 from .loaders import Loader, argument_for_parameter, default_value, loader_from_call
 from .program import Program
 
 MOST_STEPS = 12  # assignments and calls that a value is followed through
 
-OPTIMIZERS = frozenset(
-    [
-        "AdamW",
-        "Adam",
-        "SGD",
-        "RMSprop",
-        "Adagrad",
-        "Adadelta",
-        "Adamax",
-        "NAdam",
-        "RAdam",
-        "LARS",
-        "LAMB",
-        "Lamb",
-        "Adafactor",
-        "BertAdam",
-        "FusedAdam",
-        "Lion",
-        "Optimizer",
-    ]
-)
 SEEDING = ("manual_seed", "manual_seed_all", "set_seed", "seed_everything", "fix_seed")
 TOKENIZER_LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "block_size")
 WRITERS = (

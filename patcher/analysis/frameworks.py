@@ -18,9 +18,18 @@ AVERAGES_GRADIENTS = {
     *("horovod.torch.DistributedOptimizer", "DistributedOptimizer", "BytePSDistributedOptimizer"),
     *("accelerate.Accelerator", "Accelerator", "lightning.Fabric", "Fabric", "LightningLite"),
     *("ZeroRedundancyOptimizer", "DistributedFusedAdam", "PostLocalSGDOptimizer"),
-    *("prepare_ddp_model", "convert_syncbn_model_and_ddp", "replicate", "Booster"),
+    *("prepare_ddp_model", "convert_syncbn_model_and_ddp", "Booster"),
+    "torch.distributed._composable.replicate",
+    "torch.distributed._composable.replicate.replicate",
     *("MegatronDistributedDataParallel", "LocalDDP", "OSS", "SimpleFSDP"),
 }
+# Classes of optimizers, of torch and of others.
+OPTIMIZERS = frozenset(
+    {
+        *("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"),
+        *("LARS", "LAMB", "Lamb", "Adafactor", "BertAdam", "FusedAdam", "Lion", "Optimizer"),
+    }
+)
 # Run the training loop themselves, with all that belongs to several ranks.
 OWNS_LOOP = {
     *("pytorch_lightning.Trainer", "lightning.Trainer", "lightning.pytorch.Trainer"),

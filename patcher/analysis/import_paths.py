@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from ..source.module import Module
+from ..source.tree import argument
 
 MAX_LEVELS_UP = 4  # folders above the script that are tried as the project's root
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -43,10 +44,23 @@ def added_roots(module: Module, path: str, script_folder: str) -> Iterator[tuple
         if module.dotted(call.func) not in ("sys.path.append", "sys.path.insert"):
             continue
         is_first = module.last_name(call.func) == "insert"
-        value = call.args[-1] if call.args else None
-        text = None if value is None else path_text(module, value, path)
-        if text is not None:
-            yield is_first, os.path.normpath(os.path.join(script_folder, text))
+        for value in _values(module, call.args[-1]) if call.args else ():
+            text = path_text(module, value, path)
+            if text is not None:
+                yield is_first, os.path.normpath(os.path.join(script_folder, text))
+
+
+def _values(module: Module, value: ast.expr) -> list[ast.expr]:
+    """An expression; for a parameter, what the module's calls of its function pass for it."""
+    function = module.function(value)
+    if function is None or not isinstance(value, ast.Name):
+        return [value]
+    names = [each.arg for each in function.args.args]
+    if value.id not in names:
+        return [value]
+    calls = module.calls_to(function.name)
+    passed = (argument(call, names.index(value.id), value.id) for call in calls)
+    return [each for each in passed if each is not None]
 
 
 def path_text(module: Module, node: ast.expr, path: str, depth: int = 0) -> str | None:

@@ -9,6 +9,7 @@ from ..source.module import Module
 from ..source.tree import Function, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
 
+BINDING = {"staticmethod", "classmethod", "property"}
 DYNAMIC = ("import_module", "__import__", "run_module", "run_path")
 
 
@@ -26,7 +27,12 @@ def run_functions(graph: CallGraph) -> set[Function]:
     return _reach(graph, resolved=True)
 
 
-def _reach(graph: CallGraph, *, resolved: bool) -> set[Function]:
+def called_functions(graph: CallGraph) -> set[Function]:
+    """Functions that the script itself may run, methods only where their own names are used."""
+    return _reach(graph, resolved=True, by_own_name=True)
+
+
+def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> set[Function]:
     """Follow names. A method counts as used where its class is; decorated functions always."""
     homes: dict[str, list[Callee]] = defaultdict(list)
     reached: set[Function] = set()
@@ -34,9 +40,13 @@ def _reach(graph: CallGraph, *, resolved: bool) -> set[Function]:
     for module in graph.modules:
         for function in module.all_functions:
             owner = module.parents[function]
-            name = owner.name if isinstance(owner, ast.ClassDef) else function.name
+            by_class = isinstance(owner, ast.ClassDef) and not (
+                by_own_name and not function.name.startswith("__") and function.name != "forward"
+            )
+            name = owner.name if by_class and isinstance(owner, ast.ClassDef) else function.name
             homes[name].append((module, function))
-            if function.decorator_list:
+            binds = {getattr(each, "id", "") for each in function.decorator_list} <= BINDING
+            if function.decorator_list and not (by_own_name and binds):
                 reached.add(function)
                 pending.append((module, function))
     uses: dict[ast.AST, set[str]] = defaultdict(set)
@@ -50,6 +60,7 @@ def _reach(graph: CallGraph, *, resolved: bool) -> set[Function]:
         name
         for name, found in homes.items()
         if resolved and not by_text and len({where for where, _ in found}) > 1
+        if not (by_own_name and any(_is_method(*each) for each in found))
     }
     while pending:
         module, node = pending.pop()
@@ -64,6 +75,10 @@ def _reach(graph: CallGraph, *, resolved: bool) -> set[Function]:
             reached.update(function for _, function in new)
             pending += new
     return reached
+
+
+def _is_method(module: Module, function: Function) -> bool:
+    return isinstance(module.parents[function], ast.ClassDef)
 
 
 def _only_in_guard(module: Module, names: set[str]) -> set[str]:

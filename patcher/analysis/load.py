@@ -21,6 +21,7 @@ ABOUT_TRAINING = re.compile(
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
+    r"|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *="
 )
 
@@ -72,11 +73,15 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
     unread: dict[str, Unread] = {}
     siblings: dict[str, Module | None] = {path: None}
     pending = [(path, script)]
+    linked: list[tuple[str, Module]] = []
     while pending:
         place, module = pending.pop(0)
         for is_first, root in added_roots(module, place, folder):
             if root not in roots:
                 roots.insert(0 if is_first else len(roots), root)
+                pending += linked  # their imports may be found there
+                linked = []
+        linked.append((place, module))
         links = links_of(module, place, roots, exists)
         if links.missing and not climbed:
             climbed = True

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..source.module import Module, Resolver
-from ..source.tree import FUNCTIONS, Function, everywhere, within
+from ..source.tree import FUNCTIONS, Function, argument, everywhere, within
 
 MAX_DEPTH = 8
 ClassOf = tuple[Module, ast.ClassDef]
@@ -50,14 +50,30 @@ def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) 
         return module, owner
     value = module.definition(node, node)
     if value is None and function is not None:
-        argument = next((a for a in everywhere(function.args, ast.arg) if a.arg == node.id), None)
-        if argument is not None:
-            return _named_class(graph, module, argument.annotation)
+        parameter = next((a for a in everywhere(function.args, ast.arg) if a.arg == node.id), None)
+        if parameter is not None:
+            named = _named_class(graph, module, parameter.annotation)
+            return named or _class_of_passed(graph, module, function, node.id, depth)
     if value is None and (function, node.id) not in module.stores:
         found = graph.resolve(module, node)
         if found is not None and isinstance(found[1], ast.expr):
             return class_of(graph, found[0], found[1], depth + 1)
     return None if value is None or value is node else class_of(graph, module, value, depth + 1)
+
+
+def _class_of_passed(
+    graph: Resolver, module: Module, function: Function, name: str, depth: int
+) -> ClassOf | None:
+    """The class of what every call of a function at module level passes for a parameter."""
+    if not isinstance(module.parents[function], ast.Module) or graph.possible_callers(function):
+        return None
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    place = names.index(name) if name in names else len(names)
+    found: set[ClassOf | None] = set()
+    for where, call in graph.callers(function):
+        passed = argument(call, place, name)
+        found.add(None if passed is None else class_of(graph, where, passed, depth + 1))
+    return found.pop() if len(found) == 1 else None
 
 
 def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) -> ClassOf | None:

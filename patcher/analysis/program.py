@@ -17,7 +17,8 @@ from ..source.module import Module, cached_per_module
 from ..source.tree import Function, within
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
-from .liveness import run_functions, spelled_functions
+from .frameworks import OPTIMIZERS
+from .liveness import called_functions, run_functions, spelled_functions
 from .loaders import Loader
 from .names import Unread, calls_at_import
 from .train_loops import TrainLoop, train_loops
@@ -50,8 +51,9 @@ class Program(CallGraph):
         if not self.script.is_program:
             return self._trains_at_import
         return (
-            any(self.is_live(loop.module, loop.steps) for loop in self.train_loops)
+            bool(self.train_loops)
             or bool(self.evaluations)
+            or self.makes_optimizer_for_wrapped
             or any(module.calls_to("init_process_group") for module in self.modules)
         )
 
@@ -145,6 +147,13 @@ class Program(CallGraph):
             for module in self.modules
         )
 
+    @cached_property
+    def only_evaluates(self) -> bool:
+        """Whether the program evaluates a model in one process and trains none."""
+        if self.has_ranks or any(module.occurrences("local_rank") for module in self.modules):
+            return False
+        return bool(self.evaluations) and not self.makes_optimizer_for_wrapped
+
     def has_argument(self, name: str) -> bool:
         """Whether the parsed arguments have this attribute: an option, or read somewhere."""
         if name in self.options:
@@ -157,9 +166,54 @@ class Program(CallGraph):
         )
 
     @cached_property
-    def train_loops(self) -> list[TrainLoop]:
-        """Every loop over batches that back-propagates."""
+    def _all_loops(self) -> list[TrainLoop]:
         return train_loops(self)
+
+    @cached_property
+    def train_loops(self) -> list[TrainLoop]:
+        """Every loop over batches that back-propagates, of a script those that it may come to.
+
+        A script that makes no optimizer, and evaluates or calls all by name, comes to none by a
+        name that is made at run time; nor to one of another module.
+        """
+        if not self.script.is_program:
+            return self._all_loops
+        evaluates = any(self.is_named(each.module, each.loop) for each in self.evaluations)
+        optimizes = any(self.is_called(*place) for place in self._optimizers)
+        has_names = evaluates or self._names_lead_to_loops
+        return [
+            loop
+            for loop in self._all_loops
+            for by_name in [not optimizes and (has_names or loop.module is not self.script)]
+            if (self.is_called if by_name else self.is_live)(loop.module, loop.steps)
+        ]
+
+    @cached_property
+    def makes_optimizer_for_wrapped(self) -> bool:
+        """Whether the script wraps a model in DataParallel and makes an optimizer: to train it."""
+        return any(self.is_called(*place) for place in self.calls_to("DataParallel")) and any(
+            self.is_called(*place) for place in self._optimizers
+        )
+
+    def is_called(self, module: Module, node: ast.AST) -> bool:
+        """Whether names lead from the script to ``node``, in a method that of the method, too."""
+        function = module.function(node)
+        return function is None or function in self._called_functions
+
+    @cached_property
+    def _called_functions(self) -> set[Function]:
+        return called_functions(self)
+
+    @cached_property
+    def _optimizers(self) -> list[tuple[Module, ast.Call]]:
+        """The calls that make optimizers, of torch and of others by their usual names."""
+        return [
+            (module, call)
+            for module in self.modules
+            for known in [set(module.calls_to(*sorted(OPTIMIZERS)))]
+            for call in module.nodes(ast.Call)
+            if call in known or _is_of_optim(module.dotted(call.func))
+        ]
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
@@ -187,12 +241,16 @@ class Program(CallGraph):
         Without names that lead to every train loop and evaluation (a library may look functions up
         by name), all code counts as live.
         """
+        return self.is_named(module, node) or not self._names_lead_to_loops
+
+    def is_named(self, module: Module, node: ast.AST) -> bool:
+        """Whether names lead from the script to ``node``."""
         function = module.function(node)
-        return function is None or function in self.live_functions or not self._names_lead_to_loops
+        return function is None or function in self.live_functions
 
     @cached_property
     def _names_lead_to_loops(self) -> bool:
-        functions = [loop.module.function(loop.steps) for loop in self.train_loops]
+        functions = [loop.module.function(loop.steps) for loop in self._all_loops]
         functions += [evaluation.function for evaluation in self.evaluations]
         known = {function for function in functions if function is not None}
         return bool(self.live_functions) and (
@@ -211,6 +269,10 @@ class Program(CallGraph):
     def calls_to(self, *names: str) -> list[tuple[Module, ast.Call]]:
         """Calls in all modules whose resolved name ends in one of ``names``."""
         return [(module, call) for module in self.modules for call in module.calls_to(*names)]
+
+
+def _is_of_optim(dotted: str) -> bool:
+    return dotted.startswith("torch.optim.") and not dotted.startswith("torch.optim.lr_scheduler.")
 
 
 @cached_per_module

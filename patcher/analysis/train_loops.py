@@ -13,6 +13,7 @@ from ..source.tree import Function, argument, below, bound_names, is_inside, wit
 from .call_graph import CallGraph
 from .conditions import plain_test
 from .loaders import SOURCE_NAMES, Loader, loader_of, next_loader
+from .objects import class_of
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
 PASSED_THROUGH = ("tqdm", "enumerate", "epochs", "steps")
@@ -124,13 +125,25 @@ def _loops_around_calls(
         return
     below = {*seen, function}
     steps = any(is_step(call) for each in below for call in within(each.body, ast.Call))
-    for where, call in graph.callers(function):
+    for where, call in [*graph.callers(function), *_calls_of_overridden(graph, function)]:
         loop, caller = loop_around(where, call), where.function(call)
         if loop is not None:
             if steps or any(is_step(each) for each in within(loop.body, ast.Call)):
                 yield where, loop, call
         elif caller is not None:
             yield from _loops_around_calls(graph, caller, seen | {function})
+
+
+def _calls_of_overridden(graph: CallGraph, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls ``self.step(…)`` in the classes above, which run the step of a class below."""
+    for where, place in graph.possible_callers(function):
+        if (
+            isinstance(place, ast.Call)
+            and isinstance(place.func, ast.Attribute)
+            and isinstance(place.func.value, ast.Name)
+            and class_of(graph, where, place.func.value) is not None
+        ):
+            yield where, place
 
 
 def backward_calls(graph: CallGraph, loop: TrainLoop) -> list[tuple[Module, ast.Call]]:

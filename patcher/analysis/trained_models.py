@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from ..source.module import Module
 from ..source.tree import Function, argument_values, everywhere, parameters, within
-from .flag_roles import OPTIMIZERS
+from .frameworks import OPTIMIZERS
 from .loaders import argument_for_parameter
 from .program import Program
 

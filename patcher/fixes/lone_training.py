@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.evaluations import GRADLESS
-from ..analysis.flag_roles import OPTIMIZERS
+from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, backward_calls, loop_around
 from ..analysis.trained_models import names_given

@@ -35,10 +35,15 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def unseen_training(program: Program) -> Iterator[Finding]:
-    """What goes back in a program that wraps a model, where no loop can be seen to train it."""
-    wraps = [place for place in program.calls_to("DataParallel") if program.is_live(*place)]
+    """A program that wraps a model to train it, where no loop can be seen that does."""
+    if not program.makes_optimizer_for_wrapped:
+        return
+    wraps = [place for place in program.calls_to("DataParallel") if program.is_called(*place)]
     for module, call in program.calls_to("backward"):
-        if wraps and is_backward(call) and program.is_live(module, call):
+        if is_backward(call) and program.is_called(module, call):
             because = "no loop around this backward pass can be seen: which one trains is not known"
             yield Finding(module, call, because)
             return
+    unread = ", ".join(name for _, _, name in program.unread[:3])
+    because = "no backward pass can be seen: what trains the model is not known"
+    yield Finding(*wraps[0], f"{because}; {unread} cannot be read" if unread else because)

@@ -8,6 +8,7 @@ At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1:
              whose keys start with "module.".
 Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
 Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
+             Only reported where an assertion insists on DataParallel: what follows needs it.
 Fix safety   Safe: without a wrapper, and in DataParallel, what worked before works the same way.
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
@@ -61,7 +62,12 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
             continue
         kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
         names = [module.last_name(kind) for kind in kinds]
-        if "DataParallel" in names and "DistributedDataParallel" not in names:
+        if "DataParallel" not in names or "DistributedDataParallel" in names:
+            continue
+        if any(isinstance(up, ast.Assert) for up in module.ancestors(call)):
+            because = f"{module.text(call)} fails on ranks: call this where there is no group only"
+            yield Finding(module, call, because)
+        else:
             if isinstance(call.args[1], ast.Tuple):
                 edit = Rewrite(kinds[-1], f", {TORCH_DDP}", after=True)
             else:

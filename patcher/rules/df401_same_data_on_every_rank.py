@@ -18,7 +18,7 @@ from ..analysis.dealing import dealt_by_hand, is_iterable_dataset, seeded_by_ran
 from ..analysis.frameworks import DEALS_DATA, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import lone_process_test, shares_batches
@@ -39,25 +39,35 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # DF403 says what is wrong with shares by hand, if anything
         if loop.loader is None:
             if not program.calls_to("DistributedSampler") and not seeded_by_rank(program):
-                because = "nothing in the script deals by rank"
-                yield Finding(loop.module, loop.steps, because, severity=Severity.DEGRADED)
-        elif is_iterable_dataset(program, loop.loader.module, loop.loader.dataset):
-            because = "its data set only iterates and takes no sampler, and nothing deals by rank"
-            yield Finding(loop.loader.module, loop.loader.call, because)
-        elif not loop.loader.distributed_samplers and not shares_batches(loop.loader):
-            because = "no branch deals by rank" if loop.loader.samplers else "it has no sampler"
-            yield Finding(
-                loop.loader.module,
-                loop.loader.call,
-                because,
-                add_distributed_sampler(program, loop),
-            )
+                severity = Severity.DEGRADED if may_draw_apart(program, loop) else None
+                because = "no DataLoader of its batches could be found, and nothing deals by rank"
+                yield Finding(loop.module, loop.steps, because, severity=severity)
+            continue
+        for loader in (loop.loader, *loop.loader.others):
+            yield from undealt(program, loader)
 
 
-def add_distributed_sampler(program: Program, loop: TrainLoop) -> tuple[Edit, ...]:
+def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
+    """Whether ranks may get batches of their own: from what is not read, or drawn at random."""
+    if program.unread or not isinstance(loop.steps, ast.For):
+        return True
+    names = [name for name, _ in calls_around(loop.module, loop.steps.iter)]
+    return any(name in ("range", "trange", "count") for name in names)
+
+
+def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
+    """The finding for one loader that a loop may go over."""
+    if is_iterable_dataset(program, loader.module, loader.dataset):
+        because = "its data set only iterates and takes no sampler, and nothing deals by rank"
+        yield Finding(loader.module, loader.call, because)
+    elif not loader.distributed_samplers and not shares_batches(loader):
+        because = "no branch deals by rank" if loader.samplers else "it has no sampler"
+        edits = add_distributed_sampler(program, loader)
+        yield Finding(loader.module, loader.call, because, edits)
+
+
+def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...]:
     """Edits that use a DistributedSampler on ranks; none where that is not provably right."""
-    loader = loop.loader
-    assert loader is not None
     module = loader.module
     alone = lone_process_test(program, module, loader.call)
     imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []

@@ -30,6 +30,8 @@ CODE, SEVERITY, SAFETY = "DF601", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
+    if program.only_evaluates:
+        return
     for module in program.modules:
         yield from save_pretrained_calls(program, module)
         for call in module.calls_to("save"):

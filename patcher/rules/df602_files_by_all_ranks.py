@@ -1,8 +1,8 @@
 """A file or folder is made by every rank.
 
-What         open(…, "w") or a logging.FileHandler that every rank reaches, or an evaluation
-             function that writes and that every rank will run; a folder created after a check
-             whether it exists.
+What         open(…, "w"), a logging.FileHandler or logging.basicConfig(filename=…) that every
+             rank reaches, or an evaluation function that writes and that every rank will run; a
+             folder created after a check whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True. A block that fills what all
@@ -53,6 +53,7 @@ HANDLER_CLASSES = (
     "RotatingFileHandler",
     "TimedRotatingFileHandler",
     "WatchedFileHandler",
+    "basicConfig",
 )
 IS_MAIN = "os.environ.get('RANK', '0') == '0'"  # where there is no group to ask
 MUTATING_METHODS = (
@@ -69,6 +70,8 @@ MUTATING_METHODS = (
 
 
 def findings(program: Program) -> Iterator[Finding]:
+    if program.only_evaluates:
+        return
     for module in program.modules:
         yield from unsafe_makedirs(module)
         yield from unsafe_mkdir(program, module)
@@ -156,7 +159,7 @@ def is_for_writing(module: Module, call: ast.Call) -> bool:
 
 
 def path_of(call: ast.Call) -> ast.expr | None:
-    """The path that a call of ``open``, or of a log handler, opens."""
+    """The path that a call of ``open``, of a log handler or of ``basicConfig`` opens."""
     return argument(call, 0, "file", "filename")
 
 

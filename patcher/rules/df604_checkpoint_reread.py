@@ -33,6 +33,8 @@ CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
+    if program.only_evaluates:
+        return
     savers = saving_functions(program)
     folders = saved_folders(program)
     for module in program.modules:

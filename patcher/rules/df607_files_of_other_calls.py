@@ -31,7 +31,7 @@ CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 # DF601 and DF602 know these; a writer of events has files of its own.
 OTHER_RULES = {
     *("save", "save_pretrained", "save_model", "save_file", "open", "SummaryWriter"),
-    *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler"),
+    *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig"),
 }
 NUMPY_SAVE = "numpy.save"
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}

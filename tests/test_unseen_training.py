@@ -1,0 +1,294 @@
+"""Programs that train in ways that are easily overlooked, and programs that do not train."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from cases import found, module
+from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit import audit
+from ddpfix.patcher.engine.patch import patch
+
+HEAD = """\
+import torch
+from torch.utils.data import DataLoader
+
+"""
+
+
+def written(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__in__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+    return folder / "tools" / "train.py"
+
+
+PATHS = """
+    import os
+    import sys
+
+    def add_path(path):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+
+    add_path(os.path.join(os.path.dirname(__file__), "..", "lib"))
+    """
+TRAIN = """
+    import torch
+    import _paths
+    from core.steps import train
+
+    def main():
+        model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        loader = torch.utils.data.DataLoader(torch.randn(8, 2), batch_size=2)
+        for epoch in range(2):
+            train(loader, model, optimizer)
+
+    if __name__ == "__main__":
+        main()
+    """
+STEPS = """
+    def train(loader, model, optimizer):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+    """
+
+
+def test_a_module_that_adds_to_the_path_by_a_function_of_its_own_is_followed(
+    tmp_path: Path,
+) -> None:
+    script = written(
+        tmp_path, tools__in__train=TRAIN, tools__in___paths=PATHS, lib__in__core__in__steps=STEPS
+    )
+    program = read_program(str(script))
+    assert [
+        loop.module.source.name.endswith("lib/core/steps.py") for loop in program.train_loops
+    ] == [True]
+    result = patch(script)
+    assert result.refusal == ""
+    assert "else DistributedSampler(" in result.diff()
+
+
+def test_what_trains_and_cannot_be_read_is_an_error_and_not_silence(tmp_path: Path) -> None:
+    script = written(tmp_path, tools__in__train=TRAIN.replace("import _paths\n", "import sys\n"))
+    result = patch(script)
+    assert not result.changes
+    (finding,) = [each for each in result.findings_after if each.code == "DF201"]
+    assert "no backward pass can be seen" in finding.because
+
+
+LOOPS = {
+    "a loss that is an object": """
+        class Loss:
+            def __init__(self, optimizer):
+                self.optimizer = optimizer
+            def __call__(self, out):
+                out.mean().backward()
+                self.optimizer.step()
+        def run(loader, model, loss):
+            for batch in loader:
+                loss(model(batch))
+        model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        run(DataLoader(data), model, Loss(torch.optim.SGD(model.parameters(), 0.1)))
+        """,
+    "a method of what a parameter gets": """
+        class Reader:
+            def __init__(self):
+                self.network = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+                self.optimizer = torch.optim.SGD(self.network.parameters(), 0.1)
+            def update(self, batch):
+                self.network(batch).mean().backward()
+                self.optimizer.step()
+        def train(loader, reader):
+            for batch in loader:
+                reader.update(batch)
+        train(DataLoader(data), Reader())
+        """,
+    "a step that the class below has": """
+        class Engine:
+            def __init__(self, loader, model):
+                self.loader, self.model = loader, model
+                self.optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            def run(self):
+                for batch in self.loader:
+                    self.forward_backward(batch)
+            def forward_backward(self, batch):
+                raise NotImplementedError
+        class MeanEngine(Engine):
+            def forward_backward(self, batch):
+                self.model(batch).mean().backward()
+                self.optimizer.step()
+        MeanEngine(DataLoader(data), torch.nn.DataParallel(torch.nn.Linear(2, 2))).run()
+        """,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=LOOPS)
+def test_the_loop_around_it_trains(text: str) -> None:
+    program = Program(module(HEAD + textwrap.dedent(text)))
+    (loop,) = program.train_loops
+    assert loop.loader is not None
+    assert program.script.text(loop.steps).startswith("for batch in ")
+
+
+SCORING = """
+    import torch
+    from lib import score, Wrapped
+
+    def main():
+        model = Wrapped().load()
+        loader = torch.utils.data.DataLoader(torch.randn(8, 2))
+        with open("scores.txt", "w") as file:
+            file.write(str(score(model, loader)))
+
+    if __name__ == "__main__":
+        main()
+    """
+LIBRARY = """
+    import torch
+
+    class Wrapped:
+        def load(self):
+            return torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        def make_optimizer(self, model):
+            self.optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def score(model, loader):
+        model.eval()
+        total = 0
+        for batch in loader:
+            total += model(batch).sum()
+        return total
+
+    def fit(model, loader, optimizer):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+    """
+
+
+def test_a_script_that_only_scores_is_left_alone(tmp_path: Path) -> None:
+    script = written(tmp_path, tools__in__train=SCORING, tools__in__lib=LIBRARY)
+    program = read_program(str(script))
+    assert (program.train_loops, program.only_evaluates) == ([], True)
+    result = patch(script)
+    assert (result.changes, result.findings_after, result.refusal) == ((), (), "")
+
+
+OWN_TRAINER = (
+    HEAD
+    + """\
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train(self):
+        for batch in self.loader:
+            self.model(batch).mean().backward()
+            self.optimizer.step()
+
+
+torch.distributed.init_process_group("gloo")
+Trainer(torch.nn.Linear(2, 2), DataLoader(torch.randn(8, 2))).train()
+"""
+)
+
+
+def violated(text: str) -> set[str]:
+    return {each.code for each in audit(Program(module(text))) if each.is_violated}
+
+
+def test_a_class_of_the_programs_own_is_not_a_librarys_trainer() -> None:
+    assert violated(OWN_TRAINER) == {"O2", "O4"}
+    assert violated(
+        OWN_TRAINER.replace("class Trainer:", "class Mine:").replace("Trainer(", "Mine(")
+    ) == {"O2", "O4"}
+
+
+@pytest.mark.parametrize("base", ["transformers.Trainer", "Trainer"])
+def test_a_class_that_inherits_from_a_librarys_is(base: str) -> None:
+    text = "import transformers\nfrom transformers import Trainer\n" + OWN_TRAINER
+    text = text.replace("class Trainer:", f"class Mine({base}):").replace(
+        "Trainer(torch.nn", "Mine(torch.nn"
+    )
+    assert violated(text) == set()
+
+
+COPYING = """\
+import torch
+from torch.nn import DataParallel
+from torch.utils.data import DataLoader
+
+
+class WithCallback(DataParallel):
+    def replicate(self, module, device_ids):
+        return super(WithCallback, self).replicate(module, device_ids)
+
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in DataLoader(torch.randn(8, 2)):
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_copy_for_each_card_of_one_process_averages_nothing_over_ranks() -> None:
+    assert "O2" in violated(COPYING)
+    assert [each.line for each in found("DF301", COPYING)] == [11]
+
+
+def test_what_insists_on_dataparallel_is_told_and_not_widened() -> None:
+    text = COPYING + "assert isinstance(model, DataParallel)\nmodel.replicate\n"
+    (finding,) = found(
+        "DF305",
+        text.replace(
+            "model = torch.nn.Linear(2, 2)", "model = DataParallel(torch.nn.Linear(2, 2))"
+        ),
+    )
+    assert finding.edits == ()
+    assert "fails on ranks" in finding.because
+
+
+ITERATED = (
+    HEAD
+    + """\
+import random
+
+
+def batches(data, size):
+    random.shuffle(data)
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in batches(list(torch.randn(8, 2)), 2):
+    model(torch.stack(batch)).mean().backward()
+    optimizer.step()
+"""
+)
+
+
+def test_batches_of_no_loader_that_all_ranks_get_are_an_error() -> None:
+    (finding,) = found("DF401", ITERATED)
+    assert (finding.severity.name, finding.edits) == ("ERROR", ())
+
+
+def test_batches_that_a_loop_draws_itself_may_differ_between_ranks() -> None:
+    drawn = ITERATED.replace(
+        "for batch in batches(list(torch.randn(8, 2)), 2)", "for step in range(9)"
+    )
+    (finding,) = found("DF401", drawn.replace("torch.stack(batch)", "torch.randn(2, 2)"))
+    assert finding.severity.name == "DEGRADED"
