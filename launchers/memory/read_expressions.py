@@ -17,8 +17,8 @@ from .read_values import (
     SEQUENCES,
     Options,
     Part,
-    Unknown,
     Unread,
+    UnreadValue,
     first_line,
     known_value,
     method_of,
@@ -173,7 +173,7 @@ class Expressions:
             return self.definitions[name]
         if name in ("torch", "transformers"):
             return (name,)
-        return BUILTINS[name] if name in BUILTINS else Unknown(name)
+        return BUILTINS[name] if name in BUILTINS else UnreadValue(name)
 
     def attribute(self, node: ast.Attribute, scope: dict[str, Any]) -> Any:
         owner, name = self.evaluate(node.value, scope), node.attr
@@ -182,19 +182,19 @@ class Expressions:
                 found = getattr(torch, name, None) if dotted == "torch" else None
                 return found if isinstance(found, torch.dtype) else (f"{dotted}.{name}",)
             case Options():
-                return owner.values.get(name, Unknown(ast.unparse(node)))
-            case Unknown():
-                return Unknown(ast.unparse(node))
+                return owner.values.get(name, UnreadValue(ast.unparse(node)))
+            case UnreadValue():
+                return UnreadValue(ast.unparse(node))
             case Tensor() if name in ATTRIBUTES:
                 return getattr(owner, name)
             case Tensor() if name in ("device", "is_cuda"):
-                return name == "is_cuda" or Unknown(ast.unparse(node))
+                return name == "is_cuda" or UnreadValue(ast.unparse(node))
             case nn.Module() if name == "training" or isinstance(
                 getattr(owner, name, None),
                 (nn.Module, Tensor, PretrainedConfig, *PLAIN, *SEQUENCES),
             ):
                 return getattr(owner, name)
-            case Part() if isinstance(owner.__dict__.get(name), Options | Unknown):
+            case Part() if isinstance(owner.__dict__.get(name), Options | UnreadValue):
                 return owner.__dict__[name]
             case PretrainedConfig() if isinstance(getattr(owner, name, ast), PLAIN):
                 return getattr(owner, name)

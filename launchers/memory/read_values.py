@@ -22,7 +22,7 @@ class Unread(ValueError):  # noqa: N818 - it says what the source holds
     is_placed = False  # the method that it stands in is named
 
 
-class Unknown:
+class UnreadValue:
     """A value that is not known; whatever needs it is Unread."""
 
     def __init__(self, name: str) -> None:
@@ -57,7 +57,7 @@ class Part(nn.Module):
 
 
 def known_value(value: Any) -> Any:
-    if isinstance(value, Unknown):
+    if isinstance(value, UnreadValue):
         raise Unread(f"`{value.name}` is not known")
     return value
 
