@@ -1,0 +1,111 @@
+"""A batch is multiplied by the number of cards that one process drives.
+
+What         A number is multiplied by, or divided by, the length of the list of cards that
+             DataParallel gets as device_ids; or a loader's batch is multiplied by all cards.
+At run time  A rank has one card, and counts all of the list: N ranks on N cards take N times N
+             batches for each optimizer step, at the same learning rate.
+Example      DataLoader(train_set, batch_size=args.batch_size * len(gpus))
+Fix          In a process group the list is cut to one card where it is made, and the count is 1.
+             Only reported where it is made of something else than a list, or is asked for anything
+             else.
+Fix safety   Safe: without a group the list stays whole, and DataParallel is not used in one.
+Source       torch.nn.DataParallel (device_ids)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..editing.edits import Edit, Import, Insert, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import argument, everywhere, precedes
+
+CODE, SEVERITY, SAFETY = "DF205", Severity.ERROR, Safety.SAFE
+
+SCALING = (ast.Mult, ast.Div, ast.FloorDiv)
+LISTS = ("list", "sorted", "range")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    groups = program.calls_to("init_process_group")
+    if not groups:
+        return
+    yield from counted_cards(program)
+    for module, call in program.calls_to("DataParallel"):
+        cards = argument(call, 1, "device_ids")
+        if not isinstance(cards, ast.Name):
+            continue
+        every = lengths(module, cards)
+        scaled = [each for call in every for each in [scaling(module, call)] if each is not None]
+        if not scaled or is_cut(module, cards):
+            continue
+        made = definition_of(module, cards)
+        ranked = [each for where, each in groups if where is module]
+        is_late = made is not None and any(
+            module.function(each) is module.function(made) and precedes(made, each)
+            for each in ranked
+        )
+        edits: tuple[Edit, ...] = ()
+        if made is not None and not is_late and len(scaled) == len(every):
+            name = cards.id
+            code = (
+                f"if torch.distributed.is_initialized():\n    {name} = {name}[:1]  # of this rank"
+            )
+            edits = (Insert(made, code, "after"), Import("torch"))
+        because = f"{' '.join(module.text(scaled[0]).split())}: a rank has one card of {cards.id}"
+        yield Finding(module, scaled[0], because, edits)
+
+
+def counted_cards(program: Program) -> Iterator[Finding]:
+    """Batches of training loaders that are multiplied by ``torch.cuda.device_count()``."""
+    seen: set[ast.Call] = set()
+    for loop in program.train_loops:
+        for loader in () if loop.loader is None else (loop.loader, *loop.loader.others):
+            module, size = loader.module, loader.batch_size
+            value = None if size is None else module.definition(size, loader.call) or size
+            for call in [] if value is None else everywhere(value, ast.Call):
+                factor = scaling(module, call)
+                counts = module.dotted(call.func) == "torch.cuda.device_count"
+                if counts and factor and isinstance(factor.op, ast.Mult) and call not in seen:
+                    seen.add(call)
+                    code = f"(1 if torch.distributed.is_initialized() else {module.text(call)})"
+                    because = f"{' '.join(module.text(factor).split())}: a rank has one card"
+                    yield Finding(module, call, because, (Rewrite(call, code), Import("torch")))
+
+
+def lengths(module: Module, cards: ast.Name) -> list[ast.Call]:
+    """The calls ``len(cards)`` in the function that wraps the model."""
+    function = module.function(cards)
+    return [
+        call
+        for call in module.calls_to("len")
+        if len(call.args) == 1
+        and isinstance(call.args[0], ast.Name)
+        and call.args[0].id == cards.id
+        and module.function(call) is function
+    ]
+
+
+def scaling(module: Module, call: ast.Call) -> ast.BinOp | None:
+    """The product or quotient that a call is a part of."""
+    parent = module.parents[call]
+    return parent if isinstance(parent, ast.BinOp) and isinstance(parent.op, SCALING) else None
+
+
+def is_cut(module: Module, cards: ast.Name) -> bool:
+    """Whether the list is cut to one card somewhere in the function already."""
+    stores = module.stores.get((module.function(cards), cards.id), ())
+    values = [getattr(module.statement(store), "value", None) for store in stores]
+    return any(
+        isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) for value in values
+    )
+
+
+def definition_of(module: Module, cards: ast.Name) -> ast.stmt | None:
+    """The one statement that makes the list; None where there are more, or it makes no list."""
+    value = module.single_assignment(module.function(cards), cards.id)
+    is_list = isinstance(value, ast.List | ast.ListComp) or (
+        isinstance(value, ast.Call) and module.dotted(value.func) in LISTS
+    )
+    return module.statement(value) if value is not None and is_list else None

@@ -1,0 +1,89 @@
+"""DF205: a batch that is multiplied by the cards of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
+
+SCRIPT = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    torch.distributed.init_process_group("gloo")
+    {cards}
+    model = torch.nn.DataParallel(torch.nn.Linear(2, 2), device_ids={ids})
+    loader = DataLoader(torch.randn(8, 2), batch_size={size})
+    for epoch in range(2):
+        for batch in loader:
+            model(batch).mean().backward()
+
+main()
+"""
+LISTED = "gpus = [int(one) for one in args.gpus.split(',')]"
+
+
+def script(cards: str = LISTED, ids: str = "gpus", size: str = "args.batch * len(gpus)") -> str:
+    return SCRIPT.format(cards=cards, ids=ids, size=size)
+
+
+@pytest.mark.parametrize("cards", [LISTED, "gpus = [0, 1]", "gpus = list(args.cards)"])
+def test_the_list_is_cut_to_a_ranks_card_where_it_is_made(cards: str) -> None:
+    cut = "    if torch.distributed.is_initialized():\n        gpus = gpus[:1]  # of this rank\n"
+    new = fixed("DF205", script(cards))
+    assert new == script(cards).replace(f"    {cards}\n", f"    {cards}\n{cut}")
+    assert found("DF205", new) == []
+
+
+def test_all_cards_are_counted_as_one_on_a_rank() -> None:
+    text = script("pass", "None", "args.batch * torch.cuda.device_count()")
+    count = "torch.cuda.device_count()"
+    new = fixed("DF205", text)
+    assert new == text.replace(count, f"(1 if torch.distributed.is_initialized() else {count})")
+    assert found("DF205", new) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        script("gpus = args.gpus"),
+        script("gpus = [0]\n    gpus += [1]"),
+        script(LISTED + "\n    print(len(gpus))"),
+        script(LISTED)
+        .replace('    torch.distributed.init_process_group("gloo")\n', "")
+        .replace("    model =", '    torch.distributed.init_process_group("gloo")\n    model ='),
+    ],
+    ids=["no list", "made in two steps", "asked for its length", "made before the group"],
+)
+def test_what_may_mean_something_else_is_reported_and_not_touched(text: str) -> None:
+    (finding,) = found("DF205", text)
+    assert finding.edits == ()
+    assert "a rank has one card of gpus" in finding.because
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        script(size="args.batch"),
+        script(size="args.batch // torch.cuda.device_count()"),
+        script().replace('    torch.distributed.init_process_group("gloo")\n', ""),
+        script(ids="None"),
+    ],
+    ids=["not multiplied", "divided by all cards", "no group", "another list"],
+)
+def test_what_counts_no_cards_of_one_process_is_left_alone(text: str) -> None:
+    assert found("DF205", text) == []
+
+
+def test_the_global_batch_of_n_ranks_is_that_of_n_cards(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script().replace('    torch.distributed.init_process_group("gloo")\n', ""))
+    result = patch(path)
+    assert result.refusal == ""
+    assert "DF205" not in {each.code for each in result.findings_after}
+    assert "+        gpus = gpus[:1]  # of this rank\n" in result.diff()
