@@ -14,6 +14,7 @@ from ddpfix.patcher.capabilities import fsdp_helper_code as helpers
 from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job, Run
+from safetensors.torch import load_file
 
 PRELUDE = Path(__file__).parent / "preludes" / "dealt.py"
 NAMES = ["amp", "lora", "checkpointing", "fsdp", "resume"]
@@ -68,6 +69,14 @@ def runs(
     on = f"{SAVING} --resume"
     jobs = [job("fsdp goes on, 4", capable, 4, 1, f"--fsdp {on}")]
     jobs.append(job("ddp goes on, 1", capable, 1, 4, on))
+    script = folder / "rank_0_saves.py"
+    shutil.copy(Path(__file__).with_name(script.name), script)
+    result = patch(script, capabilities=[CAPABILITY])
+    assert (result.refusal, result.capability_failures) == ("", ())
+    result.write()
+    for name, words in (("rank 0 saves", []), ("rank 0 saves, fsdp", ["--fsdp"])):
+        given = ["--output_dir", str(folder / name / "out"), *words]
+        jobs.append(Job(folder / name, script, given, 2, ("--no-dropout",)))
     return found | made(forge, jobs)
 
 
@@ -123,6 +132,19 @@ def test_training_goes_on_with_other_ranks_and_without_the_flag(runs: dict[str, 
     for name in ("fsdp goes on, 4", "ddp goes on, 1"):
         assert len(compare.steps(runs[name].ranks)) == 1
         assert_close(weights(runs["ddp"]), weights(runs[name]), 1e-6)
+
+
+def test_rank_0_saves_alone_what_all_have_gathered(runs: dict[str, Run]) -> None:
+    before, after = (runs[name].folder / "out" for name in ("rank 0 saves", "rank 0 saves, fsdp"))
+    names = {path.name for path in before.iterdir()}
+    assert names == {path.name for path in after.iterdir()} > {"last.pt", "optimizer.pt"}
+    assert (before / "config.json").read_text() == (after / "config.json").read_text()
+    for load, name in ((load_file, "model.safetensors"), (torch.load, "last.pt")):
+        assert_close(load(before / name), load(after / name), 1e-6)
+    states = [torch.load(folder / "optimizer.pt")["state"] for folder in (before, after)]
+    assert states[0].keys() == states[1].keys()
+    for key, values in states[0].items():
+        assert_close(values, states[1][key], 1e-6)
 
 
 def test_a_second_patch_changes_nothing(scripts: tuple[Path, Path]) -> None:
@@ -194,17 +216,61 @@ def trained(first: str = "pass", last: str = "", above: str = "", wrap: str = WR
     return HEAD.format(flag="") + above + OPTIMIZER + wrap + loop
 
 
-GATED = "if torch.distributed.get_rank() == 0:\n    "
+GATE = "if torch.distributed.get_rank() == 0{}:\n    "
+OTHERS = "if torch.distributed.get_rank() != 0: "
+SAVE = "x = model.module.state_dict()"
+GATES = {
+    "behind the training": ("", "gather_weights()\n"),
+    "every so many steps": (
+        " and step % args.local_rank == 0",
+        "if step % args.local_rank == 0:\n    gather_weights()\n",
+    ),
+    "where rank 0 alone knows when": (" and f1 > best", "gather_weights()\n"),
+}
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_all_gather_above_the_test_behind_which_rank_0_saves(gate: str) -> None:
+    test, gathering = GATES[gate]
+    saving = GATE.format(test) + SAVE
+    text = added(CAPABILITY, trained(above="step = 0\n", last=saving))
+    assert text.endswith(f"    optimizer.step()\n{gathering}{saving}\n")
+
+
+def in_loop(code: str) -> str:
+    return code.replace("\n", "\n    ")
+
+
 REASONS = {
     "another model is wrapped": (trained(above="x = DistributedDataParallel(x)\n"), "several"),
     "two optimizers step": (trained("other.step()"), "it steps 2 optimizers"),
     "nobody knows the optimizer": (trained().replace(OPTIMIZER, ""), "made in 0 places"),
-    "rank 0 alone takes the weights": (
-        trained(last=GATED + "torch.save(model.module.state_dict(), 'x')"),
-        "only rank 0 can come to state_dict()",
+    "rank 0 alone takes the weights in each step": (
+        trained(in_loop(GATE.format("") + SAVE)),
+        "only rank 0 comes to state_dict(), and line 15 is come to in each step",
     ),
-    "rank 0 alone evaluates": (trained(last=GATED + "model.eval()"), "come to eval()"),
+    "rank 0 alone takes them behind another test": (
+        trained(last="if args.x:\n    pass\nel" + GATE.format("") + SAVE),
+        "is an elif",
+    ),
+    "rank 0 alone takes them behind an exit": (
+        trained(last=f"def f():\n    {OTHERS}return\n    {SAVE}\nf()"),
+        "by no test that is seen",
+    ),
+    "rank 0 alone takes a part": (
+        trained(last=GATE.format("") + "x = model.module.encoder.state_dict()"),
+        "rank 0 alone saves encoder, a part of the model",
+    ),
+    "rank 0 alone evaluates": (trained(last=GATE.format("") + "model.eval()"), "come to eval()"),
     "the whole module is saved": (trained(last="torch.save(model.module, 'x')"), "whole module"),
+    "the wrapper's state is saved": (
+        trained(last="torch.save(model.state_dict(), 'x')"),
+        "keys of model.state_dict() begin with module., of the wrapper",
+    ),
+    "a function saves the wrapper's state": (
+        trained(last="def save(net):\n    torch.save(net.state_dict(), 'x')\nsave(model)"),
+        "keys of net.state_dict() begin with module., of the wrapper",
+    ),
     "a copy": (trained(last="copy.deepcopy(model)"), "a copy of its parts"),
     "an average of weights": (trained(above="a = EMA(model)\n"), "a copy of its parts"),
     "a gradient is read": (trained("print(model.head.weight.grad)"), "part of a gradient"),
@@ -254,6 +320,28 @@ class Layers(torch.nn.Module):
         super().__init__()
         self.layers = torch.nn.ModuleList([Layer() for _ in range(3)])
         self.heads = torch.nn.ModuleList([torch.nn.Linear(1, 1) for _ in range(2)])
+
+
+NO_REASONS = {
+    "the wrapper is taken off": "torch.save(model.module.state_dict(), 'x')",
+    "the wrapper is looked for": (
+        "torch.save(model.module.state_dict() if hasattr(model, 'module') else model.state_dict())"
+    ),
+    "a function takes it off": (
+        "def save(net):\n    net = getattr(net, 'module', net)\n"
+        "    torch.save(net.state_dict(), 'x')\nsave(model)"
+    ),
+    "a function gives the model in it": "torch.save({'net': unwrap(model).state_dict()}, 'x')",
+    "a tokenizer is saved by rank 0": "if torch.distributed.get_rank() == 0:\n"
+    "    tokenizer.save_pretrained('x')",
+    "another step has gradients": "torch.optim.SGD([x]).step()",
+}
+
+
+@pytest.mark.parametrize("case", NO_REASONS)
+def test_what_only_looks_alike_stays_possible(case: str) -> None:
+    text = added(CAPABILITY, trained(last=NO_REASONS[case]))
+    assert text.endswith(f"    optimizer.step()\n{NO_REASONS[case]}\n")
 
 
 def test_layers_are_the_members_of_large_lists_of_alike() -> None:

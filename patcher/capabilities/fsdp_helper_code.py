@@ -91,6 +91,7 @@ class ShardedModel:
     def gather_or_deal(self):
         """Hold all weights in eval mode, and this rank's part of them in training."""
         for part in self.modules():
+            part._is_fsdp_managed_module = self.training  # or generate() waits for other ranks
             if hasattr(part, "set_reshard_after_forward"):
                 # All but the last to be used are needed again much later.
                 part.set_reshard_after_forward(self.training and part is not self, recurse=False)
@@ -111,7 +112,12 @@ class ShardedModel:
 
     @torch.inference_mode(False)
     def state_dict(self, *args, **options):
-        """The names and values of a model that is not dealt among ranks. A collective."""
+        """The names and values of a model that is not dealt among ranks. A collective.
+
+        Unless gather_weights() has been called since the last step.
+        """
+        if "gathered" in self.__dict__ and not (args or options):
+            return self.gathered.copy()
         state = super().state_dict(*args, **{**options, "keep_vars": True})
         found = {}  # what is tied stays so
         for name, value in state.items():
@@ -126,6 +132,7 @@ class ShardedModel:
     @torch.inference_mode(False)
     def load_state_dict(self, state_dict, strict=True):
         """Take rank 0's values. A collective."""
+        self.__dict__.pop("gathered", None)
         for part in self.modules():
             if hasattr(part, "reshard"):
                 part.reshard()
@@ -168,8 +175,20 @@ def shard_over_ranks(model, optimizer=None):
         optimizer.state.clear()
         deal_optimizer_state(optimizer)
         optimizer.load_state_dict(state)
-    watch_gradients(dealt)
+    watch_gradients(model, dealt)
+    shard_over_ranks.model = model
     return model
+
+
+def gather_weights(optimizer=None):
+    """Gather for rank 0 what it alone is about to save. A collective, or nothing without --fsdp."""
+    model = getattr(shard_over_ranks, "model", None)
+    if model is not None:
+        model.__dict__.pop("gathered", None)
+        model.__dict__["gathered"] = model.state_dict()
+        if optimizer is not None:
+            optimizer.__dict__.pop("gathered", None)
+            optimizer.__dict__["gathered"] = optimizer.state_dict()
 
 
 def take_from_rank_0(value):
@@ -217,6 +236,8 @@ def deal_optimizer_state(optimizer):
         raise SystemExit(f"--fsdp: {kind} may need more than a part of each weight")
 
     def saved(optimizer, state):
+        if "gathered" in optimizer.__dict__:
+            return optimizer.gathered
         values = {
             key: {name: whole_tensor(value) for name, value in own.items()}
             for key, own in state["state"].items()
@@ -224,6 +245,7 @@ def deal_optimizer_state(optimizer):
         return {**state, "state": values}
 
     def loaded(optimizer, state):
+        optimizer.__dict__.pop("gathered", None)
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         dealt = {key: dict(own) for key, own in state["state"].items()}
         for key, own in dealt.items():
@@ -236,7 +258,7 @@ def deal_optimizer_state(optimizer):
     optimizer.register_load_state_dict_pre_hook(loaded)
 
 
-def watch_gradients(dealt):
+def watch_gradients(model, dealt):
     """End the run before a step whose gradients are not those that all ranks share.
 
     dealt has the weights that FSDP has replaced by parts. Ranks that use different weights would
@@ -252,6 +274,8 @@ def watch_gradients(dealt):
             raise SystemExit("--fsdp: an optimizer holds weights from before they were dealt out")
         if ours.isdisjoint(weights):
             return
+        for part in (model, optimizer):
+            part.__dict__.pop("gathered", None)
         with_gradient = [number for number, x in enumerate(weights) if x.grad is not None]
         if not expected:
             shares = [None] * torch.distributed.get_world_size()

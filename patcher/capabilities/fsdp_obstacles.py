@@ -10,17 +10,20 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS
 from ..analysis.train_loops import CLIPPING, TrainLoop
 from ..analysis.wrapping import SHARED
 from ..audit.o6_collectives_reached_alike import judge_place
+from ..audit.ranks import ranks_at
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import argument, everywhere, mentions, within
+from ..source.tree import argument, below, everywhere, mentions, within
 from .errors import CannotError
+from .fsdp_saving import PLAIN_STATES, SAVING, gated_saves
+from .fsdp_wrapper_keys import wrapper_states
 from .models import DdpWrap
 
 GATHERING = ("state_dict", "load_state_dict", "save_pretrained", "eval", "train")
-PLAIN_STATES = ("sched", "scaler", "token", "process", "config", "extractor")
 COPIES = ("deepcopy", "AveragedModel", "ModelEma", "ModelEmaV2", "EMA", "ExponentialMovingAverage")
 REPARAMETRIZED = ("weight_norm", "spectral_norm", "register_parametrization")
 HOOKS = ("register_hook", "register_full_backward_hook", "register_comm_hook")
@@ -53,6 +56,13 @@ def obstacles(program: Program, wrap: DdpWrap) -> Iterator[tuple[Module, ast.exp
     """Places that stand in the way, and why."""
     names = {wrap.name, wrap.name.rpartition(".")[2]}
     yield from gated_collectives(program)
+    for module, call in gated_saves(program):
+        _, *parts, _ = module.text(call.func).split(".")
+        last = parts[-1] if parts else ""
+        if last and last not in names | {"module"} and "opt" not in last.lower():
+            yield module, call, f"rank 0 alone saves {last}, a part of the model"
+    for module, call in wrapper_states(program, wrap):
+        yield module, call, f"keys of {module.text(call.func)}() begin with module., of the wrapper"
     for evaluation in program.evaluations:
         if evaluation.mode is evaluation.loop:
             because = f"{evaluation.name} does not put the model into eval mode"
@@ -93,6 +103,8 @@ def gated_collectives(program: Program) -> Iterator[tuple[Module, ast.expr, str]
         if any(word in owner for word in PLAIN_STATES):
             continue
         for verdict in judge_place(program, module, call, [(module, call)]):
+            if name in SAVING and ranks_at(program, module, call) != RANKS:
+                break  # all ranks gather above the test
             # All ranks find the same file to read, or wait in vain and say so.
             if verdict.is_violated or name != "load_state_dict":
                 yield module, call, f"{verdict.because} (with --fsdp it gathers weights)"
@@ -102,10 +114,14 @@ def gated_collectives(program: Program) -> Iterator[tuple[Module, ast.expr, str]
 def holds_model(module: Module, value: ast.expr, names: set[str]) -> bool:
     """Whether a value that is saved is the model, or has it as an item."""
     names = names | {f"{name}.module" for name in names}
-    return any(
-        module.text(node) in names and not isinstance(module.parents[node], ast.Attribute)
-        for node in [*everywhere(value, ast.Name), *everywhere(value, ast.Attribute)]
-    )
+    for node in [*everywhere(value, ast.Name), *everywhere(value, ast.Attribute)]:
+        above = [module.parents[node]]
+        while above[-1] in below(value):
+            above.append(module.parents[above[-1]])
+        taken = any(isinstance(up, ast.Attribute) for up in above)  # unwrap(model).state_dict()
+        if module.text(node) in names and not taken:
+            return True
+    return False
 
 
 def uses_between_steps(loop: TrainLoop, names: set[str]) -> Iterator[tuple[Module, ast.expr, str]]:

@@ -48,10 +48,11 @@ def step_optimizer(program: Program, wrap: DdpWrap) -> StepOptimizer:
     is_here = (module, function) == (wrap.module, wrap.module.function(wrap.stmt))
     if not made and is_here and function and name in parameters(function):
         return StepOptimizer(module, name, None)
+    if is_here and made and all(precedes(stmt, wrap.stmt) for stmt in made):
+        return StepOptimizer(module, name, None)
     if len(made) != 1:
         raise CannotError(wrap.module, wrap.stmt, f"{name} is made in {len(made)} places")
-    before = is_here and precedes(made[0], wrap.stmt)
-    return StepOptimizer(module, name, None if before else made[0])
+    return StepOptimizer(module, name, made[0])
 
 
 def target_texts(module: Module, stmt: ast.Assign) -> Iterator[str]:

@@ -27,6 +27,7 @@ from ..source.tree import argument, within
 from .errors import CannotError
 from .flags import Flag, arguments_at, missing_flag_findings
 from .fsdp_obstacles import check_script
+from .fsdp_saving import GATHER, saving_edits
 from .models import DdpWrap, ddp_wraps
 from .optimizers import StepOptimizer, step_optimizer
 from .with_compile import is_for_training
@@ -44,7 +45,7 @@ HELPER, STATE, NORM = "shard_over_ranks", "deal_optimizer_state", "summed_norm"
 HELPERS = (
     *("whole_tensor", "sharded_like", "sharding_blocks", "check_sharding", "watch_gradients"),
     *("ShardedModel", "gather_saved_weights", "deal_loaded_weights", "take_from_rank_0"),
-    *(NORM, STATE, HELPER),
+    *(NORM, STATE, HELPER, GATHER),
 )
 
 
@@ -62,7 +63,10 @@ def findings(program: Program) -> Iterator[Finding]:
     if flags is None or not arguments_at(program, wrap.module, wrap.stmt):
         raise CannotError(where, first, "no command line whose arguments reach the wrapping")
     yield from flags
+    saving = tuple(saving_edits(program, wrap, optimizer))
     if wrap.module.calls_to(HELPER):
+        if saving:
+            yield Finding(wrap.module, wrap.stmt, "rank 0 would gather alone", saving)
         return
     if taken := sorted(wrap.module.module_names & {*HELPERS}):
         raise CannotError(where, first, f"{taken[0]} is another thing here")
@@ -70,7 +74,11 @@ def findings(program: Program) -> Iterator[Finding]:
         wrap.module,
         wrap.stmt,
         f"every rank holds all of {wrap.name} and of its optimizer's states",
-        (*sharding_edits(program, wrap, optimizer), *(Define(helper) for helper in HELPERS)),
+        (
+            *sharding_edits(program, wrap, optimizer),
+            *saving,
+            *(Define(helper) for helper in HELPERS),
+        ),
     )
 
 
