@@ -83,8 +83,15 @@ def words(recipe: Recipe, folder: Path) -> list[str]:
     return [
         word
         for flag, value in given.items()
-        for word in ([flag] if value is True else [flag, str(value)])
+        for word in _spelled(flag, value, joined=recipe.joined)
     ]
+
+
+def _spelled(flag: str, value: object, *, joined: bool) -> list[str]:
+    """An option as one word or as two."""
+    if value is True:
+        return [flag]
+    return [f"{flag}={value}"] if joined else [flag, str(value)]
 
 
 def write_config(recipe: Recipe, folder: Path) -> None:

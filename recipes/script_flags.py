@@ -14,9 +14,12 @@ from ..record import record
 
 @record
 class Option:
-    """One ``add_argument``: its spellings, the attribute it sets, its default if a constant."""
+    """One ``add_argument``: its spellings, the attribute it sets, its default if a constant.
 
-    call: ast.Call
+    Where the script reads ``sys.argv`` itself, it is a field of the class that it sets.
+    """
+
+    call: ast.Call | ast.AnnAssign
     spellings: tuple[str, ...]
     dest: str
     default: object = None
@@ -29,6 +32,8 @@ class Option:
     @property
     def is_switch(self) -> bool:
         """Whether it takes no value and sets True."""
+        if isinstance(self.call, ast.AnnAssign):
+            return False
         actions = (keyword.value for keyword in self.call.keywords if keyword.arg == "action")
         return any(_constant(action) == "store_true" for action in actions)
 

@@ -136,3 +136,62 @@ def test_a_batch_divided_by_the_ranks_is_that_of_all(
     text = ODD_NAMES.replace("make_loader(data, opt.k)", f"make_loader(data, {size})")
     program = read_program(str(write(tmp_path, run=text, data=DATA)))
     assert divides_batch(program) is is_divided
+
+
+OWN_WORDS = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+
+class Settings:
+    many: int = 8
+    speed: float = 1e-3
+    note = "no field"
+
+class Other:
+    speed: float = 2.0
+
+def settings():
+    made = Settings()
+    for word in sys.argv[1:]:
+        key, value = word.removeprefix("--").split("=", 1)
+        setattr(made, key, type(getattr(made, key))(value))
+    return made
+
+def main():
+    s = settings()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=s.speed)
+    for x in DataLoader(torch.zeros(8, 2), batch_size=s.many):
+        model(x).mean().backward()
+        optimizer.step()
+
+main() if __name__ == "__main__" else None
+"""
+
+
+def test_fields_that_the_script_sets_from_its_words_are_options(tmp_path: Path) -> None:
+    script = write(tmp_path, run=OWN_WORDS)
+    assert flags_of(script) == {"train_batch": "--many", "learning_rate": "--speed"}
+    options = read_program(str(script)).options
+    assert {dest: one.default for dest, one in options.items()} == {"many": 8, "speed": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("now", "then"),
+    [
+        ("sys.argv[1:]", "open('words')"),
+        ('removeprefix("--")', "strip()"),
+        ("setattr(made, key,", "setattr(made, 'many',"),
+        ("made = Settings()", "made = read()"),
+        (
+            "s = settings()",
+            "import argparse\n    p = argparse.ArgumentParser()\n    p.add_argument('--many')\n"
+            "    s = p.parse_args()",
+        ),
+    ],
+)
+def test_other_fields_are_no_options(now: str, then: str, tmp_path: Path) -> None:
+    assert OWN_WORDS.count(now) == 1
+    script = write(tmp_path, run=OWN_WORDS.replace(now, then))
+    assert "speed" not in read_program(str(script)).options

@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 import torch
+from checkout import ROOT
+from ddpfix.launchers.cli.model_from_arguments import model_from_arguments
 from ddpfix.launchers.memory import trace as tracing
 from ddpfix.launchers.memory.configured import config_of
 from ddpfix.launchers.memory.curves import TRACED, curve_from_traces
 from ddpfix.launchers.memory.networks import build
-from ddpfix.launchers.memory.peak import Curve
+from ddpfix.launchers.memory.peak import Curve, Peak
 from ddpfix.launchers.memory.read_network import ReadModel
 from ddpfix.launchers.memory.step import TrainingStep
-from ddpfix.patcher.api import PretrainedModel, UnknownModel, pretrained_model, read_program
+from ddpfix.launchers.memory.step import step_of as plain_step
+from ddpfix.launchers.script.arguments import parse_flags
+from ddpfix.patcher.api import (
+    PretrainedModel,
+    UnknownModel,
+    flag_roles,
+    pretrained_model,
+    read_program,
+)
+from ddpfix.recipes.load import load
 from ddpfix.recipes.network import Network
 from ddpfix.record import replace
 from torch import Tensor, nn
@@ -266,3 +277,80 @@ def test_precision_and_options_are_those_of_the_command(tmp_path: Path) -> None:
     assert isinstance(wide, PretrainedModel), wide
     weights = dict(build(replace(step_of(wide), length=LENGTH)).named_parameters())
     assert weights["model.project.weight"].shape == (96, 64)
+
+
+ONE_OR_TWO = """
+class Around(nn.Module):
+    def __init__(self, encoder, args):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, ids, mask, others=None, *, other_mask=None):
+        first = self.encoder(ids, mask)[0][:, 0]
+        if others is None:
+            return (first + self.encoder(ids * 1, mask)[0][:, 0]).mean()
+        return (first - self.encoder(others, other_mask)[0][:, 0]).pow(2).mean()
+"""
+
+
+def test_what_the_steps_leave_out_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    step = "model(batch[0], mask=batch[1])"
+    path.write_text(HEAD + ONE_OR_TWO + TRAIN.replace("model(*batch)", step))
+    model = pretrained_model(read_program(str(path)), {"start_from": "folder"})
+    assert isinstance(model, PretrainedModel), model
+    made = build(step_of(model))
+    assert isinstance(made, ReadModel)
+    assert made.kinds == ("row", "row")
+
+
+SMALL = {"hidden": 64, "layers": 1, "heads": 2, "intermediate": 256, "vocabulary": 300}
+
+
+def told_by(name: str, folder: Path, words: tuple[str, ...]) -> Network:
+    """The network of a recipe's script with these arguments and a small config.json."""
+    recipe = load(name)
+    assert recipe.model is not None
+    sizes = {**SIZES, "model_type": recipe.model.architecture, "max_position_embeddings": 514}
+    (folder / "config.json").write_text(json.dumps({**sizes, "num_hidden_layers": 1}))
+    program = read_program(str(ROOT / "fixtures" / recipe.family / recipe.script))
+    told = model_from_arguments(program, flag_roles(program), words)
+    assert told.network is not None, told.words
+    return told.network
+
+
+def test_a_sequence_may_be_as_long_as_two_options(tmp_path: Path) -> None:
+    words = ("--model_name_or_path", str(tmp_path), "--code_length", "20")
+    name = "graphcodebert-clonedetection"
+    network = told_by(name, tmp_path, (*words, "--data_flow_length", "12"))
+    assert (network.length, network.head) == ((32,), "read")
+    assert told_by(name, tmp_path, words).length == (84,)
+
+
+def test_the_fields_of_a_class_are_options_of_the_model(tmp_path: Path) -> None:
+    words = (f"--model_name={tmp_path}", "--max_length=48")
+    network = told_by("code-detector", tmp_path, words)
+    assert (network.head, network.length, network.precision) == ("classification", (48,), "fp16")
+    network = told_by("code-detector", tmp_path, (*words, "--fp16=False"))
+    assert network.precision == ""
+
+
+def test_a_script_without_its_recipe_is_predicted_as_with_it(tmp_path: Path) -> None:
+    words = "--max-length 32 --projection-dim 48 --lora-rank 4 --bf16 --gradient-checkpointing"
+    arguments = ("--model-name", str(tmp_path), *words.split())
+    recipe = load("anchor-xlmr-xl")
+    assert recipe.model is not None
+    network = told_by("anchor-xlmr-xl", tmp_path, arguments)
+    assert (network.weights, network.lora, network.lora_targets) == ("bf16", 4, "query value")
+
+    def at(network: Network) -> Peak:
+        step = plain_step(replace(recipe, model=network), parse_flags(arguments))
+        assert step is not None
+        traces = [tracing.trace(step, size) for size in TRACED[:2]]
+        curve = curve_from_traces(step, traces, (1, 64))
+        assert isinstance(curve, Curve), curve
+        return curve.at(64)
+
+    one, other = at(replace(recipe.model, **SMALL)), at(network)
+    for part in ("allocated", "parameters", "optimizer", "activations"):
+        assert getattr(other, part) == pytest.approx(getattr(one, part), rel=0.05)

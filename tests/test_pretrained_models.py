@@ -240,6 +240,14 @@ UNKNOWN = {
         ADAMW,
         "calls its model repeatedly",
     ),
+    "a pass that is not its forward": (
+        around(f"{ENCODE}\nreturn self.out(states[:, 0])")
+        + "\n    def encode(self, ids):\n        return self.encoder(ids)[0]\n",
+        PASSED,
+        "model.module.encode(ids).sum().backward()",
+        ADAMW,
+        "calls its model.encode",
+    ),
     "weights that are not trained": (
         "",
         BERT + "\n    for w in model.embeddings.parameters():\n        w.requires_grad = False",
@@ -333,6 +341,29 @@ def test_adapters_and_checkpointing_are_those_of_the_options(
         assert expected == (
             *(told.checkpointing, told.lora_rank, told.lora_targets, told.lora_dropout),
         )
+
+
+@pytest.mark.parametrize(
+    ("made", "precision"),
+    [
+        ("torch.cuda.amp.autocast(args.half)", "fp16"),
+        ("torch.cuda.amp.autocast(not args.half)", ""),
+        ("torch.amp.autocast('cuda', torch.bfloat16)", "bf16"),
+        ("accelerator.autocast()", None),
+        ("torch.autocast('cuda', dtype=read(args))", None),
+    ],
+)
+def test_whose_autocast_it_is_decides_what_is_known(
+    made: str, precision: str | None, tmp_path: Path
+) -> None:
+    step = f"with {made}:\n                {STEP}"
+    model = found(tmp_path, "", BERT, step, half="True")
+    if precision is None:
+        assert isinstance(model, UnknownModel), model
+        assert "computes in half precision" in model.because
+    else:
+        assert isinstance(model, PretrainedModel), model
+        assert model.settings.precision == precision
 
 
 @pytest.mark.parametrize(("last", "is_known"), [("True", True), ("args.half", False)])

@@ -99,7 +99,7 @@ class Anchor(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         mask = ids.ne(PADDING)
         states = self.encoder(input_ids=ids, attention_mask=mask)[0]
-        weights = mask[:, :, None].to(states.dtype)
+        weights = mask[:, :, None].float()
         pooled = (states * weights).sum(1) / weights.sum(1)
         return F.normalize(self.project(pooled.to(self.project.weight.dtype)), dim=-1)
 

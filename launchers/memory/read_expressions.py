@@ -237,6 +237,8 @@ class Expressions:
                 return self.tensor_method(owner, func.attr, arguments, named, node)
             if isinstance(owner, Part) and method_of(owner.class_read, func.attr) is not None:
                 return self.call_method(owner, func.attr, arguments, named)
+            if isinstance(owner, Part) and func.attr == "register_buffer":
+                return owner.register_buffer(*arguments, **named)
             if isinstance(owner, list) and func.attr in ("append", "extend"):
                 return getattr(owner, func.attr)(*arguments)
             if isinstance(owner, nn.Module) and func.attr == "get_input_embeddings":

@@ -114,13 +114,30 @@ class ReadModel(nn.Module):
         if not isinstance(model, Part) or not made:
             raise Unread("its encoder is not seen")
         self.model = model
+        self.names, self.by_name = self._given(told.get("given"))
         self.kinds: tuple[str, ...] = ()
+
+    def _given(self, given: Sequence[Any] | None) -> tuple[list[str], list[str]]:
+        """The arguments of `forward` by position and by name; a step may leave some out."""
+        forward = method_of(self.model.class_read, "forward")
+        if forward is None:
+            raise Unread(f"{self.model.class_read.name} has no forward")
+        names = [arg.arg for arg in forward.args.args[1:]]
+        if given is None:
+            return names, []
+        count, named = given
+        unknown = {*named} - {*names[count:]}
+        if count > len(names) or unknown:
+            raise Unread("its steps give forward other arguments than it has")
+        return names[:count], [*named]
 
     def forward(self, numbers: Tensor) -> Tensor:
         batch = self.inputs(len(numbers))
+        first = len(self.names)
         self.reader.inputs, self.reader.turns, self.reader.passes = batch, 0, 0
         try:
-            result = self.reader.call_method(self.model, "forward", batch, {})
+            named = dict(zip(self.by_name, batch[first:], strict=True))
+            result = self.reader.call_method(self.model, "forward", batch[:first], named)
         finally:
             self.reader.inputs = []
         return self.loss([*_tensors(result)])
@@ -166,8 +183,7 @@ def read_network(step: TrainingStep, build: Build, config: Any) -> ReadModel:
 
 def _fitting_kinds(model: ReadModel) -> tuple[str, ...]:
     """The smallest arguments of `forward` that it works with."""
-    forward = method_of(model.model.class_read, "forward")
-    names = [arg.arg for arg in forward.args.args[1:]] if forward else []
+    names = [*model.names, *model.by_name]
     problem: Exception = Misfit("no shape of its batch fits")
     model.float().reader.is_trying = True
     for kinds in itertools.islice(_assignments(names), MOST_TRIES):

@@ -24,6 +24,7 @@ IN_PLACE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 MOST_TURNS = 256  # of all loops around each other
 IGNORED = ("print", "warn", "info", "debug", "warning", "init_weights", "post_init", "apply")
+SET_UP = ("super(", "torch.nn.init.")
 """Calls that stand alone and make no tensor of the step."""
 
 
@@ -98,7 +99,7 @@ class Reader(Expressions):
                 pass
             case ast.Expr(value=ast.Call(func=func) as call):
                 called = func.attr if isinstance(func, ast.Attribute) else ast.unparse(func)
-                if called not in IGNORED and not ast.unparse(func).startswith("super("):
+                if called not in IGNORED and not ast.unparse(func).startswith(SET_UP):
                     self.evaluate(call, scope)
             case ast.Delete(targets=removed) if all(isinstance(each, ast.Name) for each in removed):
                 for each in removed:

@@ -45,14 +45,15 @@ class TrainingStep:
     capability: tuple[int, int] | None = (8, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """The step as plain data; without what only a config.json needs, where there is none.
+        """The step as plain data; without what scripts with no recipe need, where it is not used.
 
         The curves that come with ddpfix are found by a hash of it.
         """
         plain = as_dict(self)
         if not self.network.config:
             for name in FOR_CONFIG:
-                del plain["network"][name]
+                if plain["network"][name] == getattr(Network, name):
+                    del plain["network"][name]
         return plain
 
     @staticmethod

@@ -18,6 +18,7 @@ from ..source.tree import Function, everywhere
 from .in_batch_negatives import all_pairs_products
 from .program import Program
 from .setting_values import UNKNOWN, option_value
+from .step_state import step_arguments
 
 LIBRARIES = ("torch", "transformers")
 MOST_DEFINITIONS = 24
@@ -97,6 +98,7 @@ def model_source(
         "arguments": sorted({*program.argument_names} - {*configs, encoder}),
         "options": values,
         "contrast": _contrasts(program),
+        "given": step_arguments(program),
     }
     return ModelSource(json.dumps(told, sort_keys=True))
 

@@ -15,6 +15,7 @@ from typing import Any
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
 from ..source.tree import Function, within
+from .argv_fields import argv_fields
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
@@ -75,6 +76,8 @@ class Program(CallGraph):
         for module in self.modules:
             for option in _options(module):
                 by_dest.setdefault(option.dest, option)
+        if not by_dest:
+            return {one.dest: one for module in self.modules for one in argv_fields(module)}
         return by_dest
 
     @cached_property

@@ -22,6 +22,8 @@ PRECISIONS = {
     "torch.half": "fp16",
     "float16": "fp16",
 }
+OLD_AUTOCAST = "torch.cuda.amp.autocast"
+AUTOCASTS = ("torch.autocast", "torch.amp.autocast", OLD_AUTOCAST)
 ADAPTED = ("r", "lora_alpha", "lora_dropout", "target_modules", "task_type", "bias")
 """Arguments of a LoraConfig whose effect is known; a bias other than "none" is trained too."""
 
@@ -80,10 +82,12 @@ def _precision(program: Program, given: Mapping[str, str]) -> str:
         ):
             continue
         reached = is_reached(program, module, call, given)
-        if reached is UNKNOWN or (reached and name != "autocast"):
-            return f"?{_place(module, call)} computes in half precision"
+        if reached and module.dotted(call.func) == OLD_AUTOCAST and call.args:
+            reached = setting(program, module, call.args[0], given)  # its ``enabled``
         if not reached:
             continue
+        if reached is UNKNOWN or module.dotted(call.func) not in AUTOCASTS or len(call.args) > 2:
+            return f"?{_place(module, call)} computes in half precision"
         kind = argument(call, 1, "dtype")
         value = "torch.float16" if kind is None else setting(program, module, kind, given)
         found.add(PRECISIONS.get(str(value), f"?{_place(module, call)} computes in half precision"))

@@ -12,6 +12,7 @@ from .flag_roles import options_in
 from .loaders import argument_for_parameter
 from .local_models import calls_per_path
 from .program import Program
+from .train_loops import TrainLoop
 
 MOMENTS = ("AdamW", "Adam", "BertAdam", "FusedAdam", "NAdam", "RAdam")
 """Optimizers that keep two averages of the gradient, as AdamW does."""
@@ -109,26 +110,71 @@ def _is_trained_later(program: Program, module: Module, stmt: ast.Assign) -> boo
 
 
 def repeated_passes(program: Program) -> str:
-    """Where a step keeps several forward passes for one backward pass; "" if nowhere."""
+    """Where a step keeps several passes for one backward pass, or others than the model's forward.
+
+    "" if nowhere.
+    """
+    methods = _other_methods(program)
     for loop in program.train_loops:
-        module = loop.module
-        trained = {
-            module.text(call.func.value)
-            for call in within(loop.scope, ast.Call)
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr in ("parameters", "named_parameters", "train", "zero_grad")
-        }
+        module, body = loop.module, loop.steps.body
+        where = f"the step at {module.source.name}:{loop.steps.lineno} calls its model"
+        trained = _trained_names(loop)
         calls = {
             call
-            for call in within(loop.steps.body, ast.Call)
+            for call in within(body, ast.Call)
             if isinstance(call.func, ast.Name | ast.Attribute) and module.text(call.func) in trained
         }
-        body = loop.steps.body
         if calls_per_path(body, calls) > max(1, calls_per_path(body, {*loop.backwards})):
-            return (
-                f"the step at {module.source.name}:{loop.steps.lineno} calls its model repeatedly"
-            )
+            return f"{where} repeatedly"
+        for call in within(body, ast.Call):
+            func = call.func
+            if (
+                isinstance(func, ast.Attribute)
+                and func.attr in methods
+                and module.text(func.value).removesuffix(".module") in trained
+            ):
+                return f"{where}.{func.attr}"
     return ""
+
+
+def step_arguments(program: Program) -> tuple[int, tuple[str, ...]] | None:
+    """How many arguments by position, and which by name, every step gives its model.
+
+    None where that is not seen, or differs.
+    """
+    found = set()
+    for loop in program.train_loops:
+        trained = _trained_names(loop)
+        for call in within(loop.steps.body, ast.Call):
+            if loop.module.text(call.func) not in trained:
+                continue
+            spread = any(isinstance(each, ast.Starred) for each in call.args)
+            if spread or any(word.arg is None for word in call.keywords):
+                return None
+            found.add((len(call.args), tuple(sorted(str(word.arg) for word in call.keywords))))
+    return found.pop() if len(found) == 1 else None
+
+
+def _trained_names(loop: TrainLoop) -> set[str]:
+    """What is called a model where a loop trains: it gives parameters, or is set to training."""
+    return {
+        loop.module.text(call.func.value)
+        for call in within(loop.scope, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("parameters", "named_parameters", "train", "zero_grad")
+    }
+
+
+def _other_methods(program: Program) -> set[str]:
+    """The methods of the program's own models that are none of every module."""
+    return {
+        each.name
+        for module in program.modules
+        for owner in module.nodes(ast.ClassDef)
+        for each in owner.body
+        if isinstance(each, ast.FunctionDef)
+        and any(getattr(one, "name", "") == "forward" for one in owner.body)
+    } - {"forward", "train", "eval", "parameters", "named_parameters", "zero_grad", "state_dict"}
 
 
 def _is_on(value: str) -> bool:

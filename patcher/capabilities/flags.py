@@ -107,7 +107,8 @@ def last_added_option(program: Program) -> tuple[Module, ast.stmt, str] | None:
         module = program.module_of(option.call)
         stmt = module.statement(option.call)
         if (
-            isinstance(option.call.func, ast.Attribute)
+            isinstance(option.call, ast.Call)
+            and isinstance(option.call.func, ast.Attribute)
             and isinstance(stmt, ast.Expr)
             and stmt.value is option.call
             and not _is_conditional(module, stmt)

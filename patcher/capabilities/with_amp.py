@@ -79,7 +79,9 @@ def findings(program: Program) -> Iterator[Finding]:
     if not loops:
         raise CannotError(program.script, first, "nothing shows a loop that trains")
     option = program.options.get("amp")
-    if option is not None and not _accepts_bf16(option.call):
+    if option is not None and not (
+        isinstance(option.call, ast.Call) and _accepts_bf16(option.call)
+    ):
         module = program.module_of(option.call)
         raise CannotError(module, option.call, "--amp is a flag of the script's own")
     flags = missing_flag_findings(program, FLAGS)

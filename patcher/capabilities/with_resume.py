@@ -103,13 +103,11 @@ def findings(program: Program) -> Iterator[Finding]:
 def _check_own_resume_flag(program: Program) -> None:
     """Raise CannotError if the script has its own --resume with another meaning."""
     option = program.options.get(RESUME.name)
-    if option is not None:
-        action = keyword(option.call, "action")
-        if action is None or ast.unparse(action.value) != "'store_true'":
-            module = program.module_of(option.call)
-            raise CannotError(
-                module, module.statement(option.call), "--resume means something else here"
-            )
+    if option is not None and not option.is_switch:
+        module = program.module_of(option.call)
+        raise CannotError(
+            module, module.statement(option.call), "--resume means something else here"
+        )
 
 
 # ---- what the script shows

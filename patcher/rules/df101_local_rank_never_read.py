@@ -28,7 +28,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         if option is None or option.call not in module.parents:
             continue
-        if "--local-rank" not in option.spellings:
+        if "--local-rank" not in option.spellings and isinstance(option.call, ast.Call):
             last = option.call.args[-1]
             yield Finding(
                 module,

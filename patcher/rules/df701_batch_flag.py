@@ -22,7 +22,7 @@ from ..analysis.loaders import Loader
 from ..analysis.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import everywhere, keyword
+from ..source.tree import everywhere
 
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 
@@ -75,8 +75,7 @@ def flag_meaning(flag: Option, values: list[ast.expr]) -> str:
         what = "examples of one process, whatever cards it sees"
     if involves(values, "accumulation", ast.FloorDiv, ast.Div):
         what = "examples of one process and one whole optimizer step"
-    default = keyword(flag.call, "default")
-    size = default.value.value if default and isinstance(default.value, ast.Constant) else None
+    size = flag.default
     example = f"; {EXAMPLE_RANKS} ranks take {EXAMPLE_RANKS} times as many"
     if isinstance(size, int):
         example = f": {size} by default, {EXAMPLE_RANKS * size} on {EXAMPLE_RANKS} ranks"
