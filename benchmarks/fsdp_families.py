@@ -36,20 +36,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("titles", nargs="*", choices=[*TITLES, []])
     titles = parser.parse_args().titles or TITLES
-    holds, rows, resumed = True, [], []
+    holds, resumed = True, []
+    print("| script | promises | C3 |\n|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name, Forge() as forge:
         for title in titles:
             variant, place = VARIANTS[title], Path(name) / title
             verdict = judged(forge, place, variant)
             holds &= verdict.holds
-            rows.append(f"| {title} | {states(verdict)} | {verdict.row('C3').evidence} |")
+            print(f"| {title} | {states(verdict)} | {verdict.row('C3').evidence} |", flush=True)
             for row in verdict.rows:
                 print(f"{title}: {row.code} {row.status}: {row.evidence}", file=sys.stderr)
             if title in RESUMED:
                 off, steps = interrupted(forge, place / "resumed", variant)
                 holds &= off < 1e-6
                 resumed.append(f"| {title} | {steps} | {off:.1e} |")
-    print("| script | promises | C3 |\n|---|---|---|", *rows, sep="\n")
+                print(resumed[-1], file=sys.stderr)
     print("\n| script | steps by 2, 4 and 1 ranks | parameters apart |\n|---|---|---|")
     print(*resumed, sep="\n")
     sys.exit(0 if holds else 1)

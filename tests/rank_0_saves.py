@@ -36,7 +36,7 @@ def main() -> None:
         max_position_embeddings=20,
     )
     model = RobertaForSequenceClassification(config)
-    data = TensorDataset(torch.randint(5, 50, (24, 8)), torch.randint(0, 2, (24,)))
+    data = TensorDataset(torch.randint(5, 50, (32, 8)), torch.randint(0, 2, (32,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
     loader = DataLoader(data, sampler=sampler, batch_size=4)
