@@ -179,10 +179,12 @@ class Program(CallGraph):
         A script that makes no optimizer, and evaluates or calls all by name, comes to none by a
         name that is made at run time; nor to one of another module.
         """
-        if not self.script.is_program:
+        if not self.script.is_program or not self._all_loops:
             return self._all_loops
         evaluates = any(self.is_named(each.module, each.loop) for each in self.evaluations)
-        optimizes = any(self.is_called(*place) for place in self._optimizers)
+        optimizes = any(self._is_in_named_function(*place) for place in self._optimizers) or any(
+            self.is_called(*place) for place in self._optimizers
+        )
         has_names = evaluates or self._names_lead_to_loops
         return [
             loop
@@ -198,6 +200,12 @@ class Program(CallGraph):
             self.is_called(*place) for place in self._optimizers
         )
 
+    def _is_in_named_function(self, module: Module, node: ast.AST) -> bool:
+        """Whether names lead to ``node``, and it is in no method: cheaper than is_called()."""
+        function = module.function(node)
+        is_method = function is not None and isinstance(module.parents[function], ast.ClassDef)
+        return not is_method and self.is_named(module, node)
+
     def is_called(self, module: Module, node: ast.AST) -> bool:
         """Whether names lead from the script to ``node``, in a method that of the method, too."""
         function = module.function(node)
@@ -210,13 +218,13 @@ class Program(CallGraph):
     @cached_property
     def _optimizers(self) -> list[tuple[Module, ast.Call]]:
         """The calls that make optimizers, of torch and of others by their usual names."""
-        return [
-            (module, call)
-            for module in self.modules
-            for known in [set(module.calls_to(*sorted(OPTIMIZERS)))]
-            for call in module.nodes(ast.Call)
-            if call in known or _is_of_optim(module.dotted(call.func))
-        ]
+        found: list[tuple[Module, ast.Call]] = []
+        for module in self.modules:
+            calls = module.calls_to(*sorted(OPTIMIZERS))
+            if not calls and module.spells("optim"):
+                calls = [c for c in module.nodes(ast.Call) if _is_of_optim(module.dotted(c.func))]
+            found += [(module, call) for call in calls]
+        return found
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
