@@ -140,7 +140,7 @@ class Around(nn.Module):
         super().__init__()
         self.encoder, self.out = encoder, nn.Linear(encoder.config.hidden_size, 2)
 
-    def forward(self, ids, places, sees, labels):
+    def forward(self, ids, places, sees, labels, **others):
         count, length = ids.size()
         sees = sees.view(count, length, length)
         nodes = places.eq(0)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from .read_values import Options, Part, Unread, method_of
+from .read_values import Misfit, Options, Part, Unread, method_of
 from .source_reader import Reader
 from .step import TrainingStep
 
@@ -34,10 +34,6 @@ SQUARE_MASK = 3  # dimensions of a mask of tokens by tokens
 
 Build = Callable[[str, int, dict[str, Any]], PreTrainedModel]
 """Makes a model from a class's name, a number of layers (0: as the config says) and keywords."""
-
-
-class Misfit(Unread):
-    """Arguments of a shape that the class cannot work with."""
 
 
 class EncoderReader(Reader):
@@ -184,20 +180,21 @@ def read_network(step: TrainingStep, build: Build, config: Any) -> ReadModel:
 def _fitting_kinds(model: ReadModel) -> tuple[str, ...]:
     """The smallest arguments of `forward` that it works with."""
     names = [*model.names, *model.by_name]
-    problem: Exception = Misfit("no shape of its batch fits")
+    problem, furthest = "no shape of its batch fits", (-1, False)
     model.float().reader.is_trying = True
     for kinds in itertools.islice(_assignments(names), MOST_TRIES):
         model.kinds = kinds
         try:
             model(torch.zeros(EXAMPLES))
         except SHAPE_ERRORS as error:
-            if type(error) is Unread or type(problem) is Misfit:
-                problem = error
+            reached = (model.reader.passes, type(error) is Unread)
+            if reached > furthest:
+                problem, furthest = str(error).partition("\n")[0], reached
         else:
             if not model.reader.passes:
                 raise Unread("forward does not call its encoder")
             return kinds
-    raise problem
+    raise Unread(problem)
 
 
 def _assignments(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -22,6 +22,10 @@ class Unread(ValueError):  # noqa: N818 - it says what the source holds
     is_placed = False  # the method that it stands in is named
 
 
+class Misfit(Unread):
+    """Arguments of a shape that the class cannot work with."""
+
+
 class UnreadValue:
     """A value that is not known; whatever needs it is Unread."""
 

@@ -11,10 +11,20 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import nn
 from transformers.utils import ModelOutput
 
 from .read_expressions import Expressions
-from .read_values import SEQUENCES, Part, Unread, first_line, known_value, method_of
+from .read_values import (
+    SEQUENCES,
+    Misfit,
+    Part,
+    Unread,
+    UnreadValue,
+    first_line,
+    known_value,
+    method_of,
+)
 
 IN_PLACE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.iadd,
@@ -50,7 +60,7 @@ class Reader(Expressions):
         self, function: ast.FunctionDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> Any:
         spec = function.args
-        if function.decorator_list or spec.vararg or spec.kwarg or spec.posonlyargs:
+        if function.decorator_list or spec.posonlyargs:
             raise Unread(f"the arguments of {function.name} are not followed")
         names = [arg.arg for arg in spec.args]
         if len(arguments) > len(names):
@@ -65,6 +75,8 @@ class Reader(Expressions):
         missing = {*names, *(arg.arg for arg in spec.kwonlyargs)} ^ {*scope}
         if missing:
             raise Unread(f"{function.name} and its call differ in {', '.join(sorted(missing))}")
+        # More than those there are would differ: these stay empty.
+        scope |= {more.arg: UnreadValue(more.arg) for more in (spec.vararg, spec.kwarg) if more}
         done = self.execute(function.body, scope)
         return done[0] if done else None
 
@@ -129,12 +141,13 @@ class Reader(Expressions):
                 if isinstance(value, ModelOutput):
                     value = value.to_tuple()
                 if not isinstance(value, SEQUENCES) or len(value) != len(targets):
-                    raise Unread(f"`{ast.unparse(target)}` gets another number of values")
+                    raise Misfit(f"`{ast.unparse(target)}` gets another number of values")
                 for each, one in zip(targets, value, strict=True):
                     self.bind(each, one, scope)
             case ast.Attribute(value=owner, attr=name):
                 found = self.evaluate(owner, scope)
-                if not isinstance(found, Part):
+                shares = isinstance(found, nn.Linear) and isinstance(value, nn.Parameter)
+                if not isinstance(found, Part) and not shares:
                     raise Unread(f"`{ast.unparse(target)}` is set")
                 setattr(found, name, value)
             case _:
