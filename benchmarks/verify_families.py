@@ -84,6 +84,7 @@ def judged(forge: Forge, folder: Path, variant: Variant, precision: str) -> Verd
             accumulations=ACCUMULATIONS,
             all_splits=True,
             timeout=120,
+            isolation="none",  # processes are forked, and not started
         ),
         start=forge.trace,
     )
@@ -103,6 +104,7 @@ def print_naive(forge: Forge, folder: Path, variant: Variant) -> None:
                 accumulations=(1,),
                 against_naive=True,
                 timeout=120,
+                isolation="none",
             ),
             start=forge.trace,
         )
