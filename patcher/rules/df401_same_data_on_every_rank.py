@@ -7,7 +7,9 @@ Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process. Data that the script
              deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
 Fix safety   Safe: a lone process keeps its sampler. Only reported where the data only iterates, as
-             an IterableDataset takes no sampler: deal by rank in its __iter__.
+             an IterableDataset takes no sampler: deal by rank in its __iter__; and where no
+             DataLoader makes the batches: let each rank take every world_size-th of them, the
+             same number on all ranks, and count the steps of the schedule so.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
