@@ -89,8 +89,11 @@ def test_the_figures_of_a_run_are_those_of_its_log(place: Path) -> None:
         assert facts["time per step"] > 0.01
         scores = run["curves"]["eval_acc"]
         assert scores["values"] == [0.5, 0.75]
-        # What is printed and what tqdm draws come in two streams, whose order is not certain.
-        assert scores["steps"] == [pytest.approx(8, abs=1), pytest.approx(16, abs=1)]
+        # What is printed and what tqdm draws come in two streams, whose order is not certain, and
+        # a bar is drawn ten times a second at most: a score may be told at an earlier step.
+        first, last = scores["steps"]
+        assert 0 < first <= 9
+        assert first < last <= 16
         assert run["curves"]["learning_rate"]["values"][-1] == 0.05
         assert run["curves"]["loss"]["steps"][-1] == 16
     assert two["seconds_per_step"].keys() == {"0", "1"}

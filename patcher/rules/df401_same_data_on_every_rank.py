@@ -53,7 +53,10 @@ def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
     """Whether ranks may get batches of their own: from what is not read, or drawn at random."""
     if program.unread or not isinstance(loop.steps, ast.For):
         return True
-    names = [name for name, _ in calls_around(loop.module, loop.steps.iter)]
+    source = loop.steps.iter
+    if isinstance(source, ast.Name) and source.id in loop.module.unbound_names:
+        return True
+    names = [name for name, _ in calls_around(loop.module, source)]
     return any(name in ("range", "trange", "count") for name in names)
 
 
