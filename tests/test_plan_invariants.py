@@ -15,7 +15,7 @@ from ddpfix.launchers.gpus.select import Devices
 from ddpfix.launchers.gpus.simulated import simulate_inventory
 from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, make_plan
 from ddpfix.launchers.running.failure import RunFailure
-from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, next_rung
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, FSDP, LaunchSettings, next_rung
 from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.model import Recipe
 from ddpfix.record import as_dict
@@ -176,7 +176,8 @@ def test_rungs_first_accumulate_then_checkpoint_and_only_then_train_something_el
 ) -> None:
     recipe = load(name)
     plan = PlanRequest(recipe, laid_out(recipe, tmp_path)).plan(world)
-    setting = LaunchSettings(recipe, plan, (), frozenset({CHECKPOINTING, *recipe.out_of_memory}))
+    declared = frozenset({CHECKPOINTING, FSDP, *recipe.out_of_memory})
+    setting = LaunchSettings(recipe, plan, (), declared)
     kinds, numbers = [], recipe.out_of_memory
     while step := next_rung(setting, RunFailure(out_of_memory=True)):
         was, setting = setting, step.setting
@@ -189,12 +190,15 @@ def test_rungs_first_accumulate_then_checkpoint_and_only_then_train_something_el
             assert int(setting.value(less[0]) or 0) < int(was.value(less[0]) or 0)
         elif CHECKPOINTING in setting.added_flags and CHECKPOINTING not in was.added_flags:
             kinds.append("checkpointing")
+        elif FSDP in setting.added_flags and FSDP not in was.added_flags:
+            kinds.append("shards")
         else:
             kinds.append("accumulation")
             assert setting.plan.per_device <= was.plan.per_device / 2
-    order = ["accumulation", "checkpointing", "another training"]
+    order = ["accumulation", "checkpointing", "shards", "another training"]
     assert kinds == sorted(kinds, key=order.index)
     assert kinds.count("checkpointing") <= 1
+    assert kinds.count("shards") == (world > 1)
     assert setting.plan.per_device == 1 or recipe.flags.accumulation is None
 
 

@@ -22,7 +22,7 @@ from ..script.secret_flags import is_secret
 from ..state import write_atomically
 from ..state_files import read
 from ..state_types import positive
-from .oom_ladder import CHECKPOINTING, LaunchSettings
+from .oom_ladder import CHECKPOINTING, FSDP, LaunchSettings, may_shard
 from .run_record import utc_now, versions
 
 if TYPE_CHECKING:
@@ -91,6 +91,12 @@ class LearnedSettings:
     eval_per_device: int = attrs.field(validator=positive)
     checkpointing: bool
     numbers: dict[str, int] = attrs.field(validator=_all_positive)
+    fsdp: bool = False
+
+    @property
+    def switches(self) -> list[str]:
+        """The script's switches that were turned on."""
+        return [CHECKPOINTING] * self.checkpointing + [FSDP] * self.fsdp
 
 
 class OomHistory:
@@ -120,6 +126,7 @@ class OomHistory:
             "per_device": setting.plan.per_device,
             "eval_per_device": setting.eval_per_device,
             "checkpointing": CHECKPOINTING in setting.added_flags,
+            "fsdp": FSDP in setting.added_flags,
             "numbers": _halved_numbers(setting),
         }
         write_atomically(self._path, json.dumps(content, indent=2) + "\n")
@@ -137,7 +144,7 @@ class OomHistory:
         lowered = _lowered(setting, known)
         if lowered == setting:
             return setting, ""
-        more = f" and {CHECKPOINTING}" if known.checkpointing else ""
+        more = "".join(f" and {switch}" for switch in known.switches)
         return lowered, (
             f"Learned when such a run was out of memory: {known.per_device} per device{more}. "
             f"--no-learned tries more; {self._path} can be removed."
@@ -149,8 +156,13 @@ def _lowered(setting: LaunchSettings, known: LearnedSettings) -> LaunchSettings:
         setting = setting.with_batch(known.per_device)
     if known.eval_per_device < setting.eval_per_device:
         setting = setting.with_eval_batch(known.eval_per_device)
-    if known.checkpointing and CHECKPOINTING in setting.declared_flags:
-        setting = replace(setting, added_flags={**setting.added_flags, CHECKPOINTING: None})
+    switches = {
+        one: None
+        for one in known.switches
+        if one in setting.declared_flags and (one != FSDP or may_shard(setting))
+    }
+    if switches:
+        setting = replace(setting, added_flags={**setting.added_flags, **switches})
     present = _halved_numbers(setting)
     smaller = {f: number for f, number in known.numbers.items() if number < present.get(f, 0)}
     return setting.with_numbers(smaller) if smaller else setting

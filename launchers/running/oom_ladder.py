@@ -1,8 +1,8 @@
 """Lower the memory of a run after an OOM, one rung at a time.
 
 The first rungs compute the same up to rounding: smaller batches with more accumulation, to the same
-global batch, then gradient checkpointing. The last ones halve numbers that the recipe allows to be
-halved, which makes it another training.
+global batch, then gradient checkpointing, then FSDP. The last ones halve numbers that the recipe
+allows to be halved, which makes it another training.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .failure import RunFailure
 
 CHECKPOINTING = "--gradient_checkpointing"
+FSDP = "--fsdp"
+COMPILE = "--compile"
 
 
 @record
@@ -129,12 +131,37 @@ def _batch(now: LaunchSettings) -> Rung | None:
 
 def _checkpointing(now: LaunchSettings) -> Rung | None:
     """Turn on gradient checkpointing."""
-    if CHECKPOINTING not in now.declared_flags or CHECKPOINTING in parse_flags(now.extra):
+    return _switched_on(now, CHECKPOINTING, "activations are computed again")
+
+
+def _fsdp(now: LaunchSettings) -> Rung | None:
+    """Shard weights, gradients and optimizer states, where there are ranks to share them."""
+    if not may_shard(now):
         return None
-    if CHECKPOINTING in now.added_flags or CHECKPOINTING in now.recipe.arguments:
+    ranks = now.plan.world
+    what = f"weights, gradients and optimizer states are divided among {ranks} ranks"
+    return _switched_on(now, FSDP, what)
+
+
+def may_shard(now: LaunchSettings) -> bool:
+    """Whether the script may be given --fsdp: it declares it, and several ranks train equal parts.
+
+    Beside --compile the script would end; for unequal parts of a batch FSDP has not been compared
+    with DistributedDataParallel.
+    """
+    passed = {**now.recipe.arguments, **parse_flags(now.extra)}
+    several = now.plan.world > 1 and not now.plan.shares
+    return several and FSDP in now.declared_flags and COMPILE not in passed
+
+
+def _switched_on(now: LaunchSettings, switch: str, what: str) -> Rung | None:
+    """Pass a switch that the script declares, unless it is passed already."""
+    if switch not in now.declared_flags or switch in parse_flags(now.extra):
         return None
-    told = {**now.added_flags, CHECKPOINTING: None}
-    return Rung(replace(now, added_flags=told), f"{CHECKPOINTING}: activations are computed again")
+    if switch in now.added_flags or switch in now.recipe.arguments:
+        return None
+    told = {**now.added_flags, switch: None}
+    return Rung(replace(now, added_flags=told), f"{switch}: {what}")
 
 
 def _number_allowed(now: LaunchSettings) -> Rung | None:
@@ -148,7 +175,12 @@ def _number_allowed(now: LaunchSettings) -> Rung | None:
     return None
 
 
-RUNGS: Sequence[Callable[[LaunchSettings], Rung | None]] = (_batch, _checkpointing, _number_allowed)
+RUNGS: Sequence[Callable[[LaunchSettings], Rung | None]] = (
+    _batch,
+    _checkpointing,
+    _fsdp,
+    _number_allowed,
+)
 
 
 def _with(extra: tuple[str, ...], numbers: Mapping[str, int]) -> tuple[str, ...]:
