@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ...recipes.network import Network
 from .configured import DTYPES, make_labels, with_head
+from .sharding import LocalParts
 from .step import TrainingStep
 
 GPT2 = {
@@ -201,7 +202,7 @@ def make_batch(step: TrainingStep, batch: int) -> tuple[Tensor, ...]:
 
 
 def make_optimizer(
-    model: nn.Module, *, foreach: bool, kind: str = "adamw"
+    model: nn.Module | LocalParts, *, foreach: bool, kind: str = "adamw"
 ) -> torch.optim.Optimizer:
     """The optimizer of a kind over the trainable parameters, in two groups as in the scripts."""
     named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]

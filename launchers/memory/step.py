@@ -29,7 +29,8 @@ class TrainingStep:
     `length` is the number of tokens per sequence. `precision` is that of autocast; weights keep
     their own. `accumulates`: gradients are already allocated before a backward pass. Without
     `training` it is a step of an evaluation during the training. `capability` is the card's compute
-    capability, or None for the CPU.
+    capability, or None for the CPU. `sharded`: weights, gradients and optimizer states are divided
+    among `world` ranks by FSDP2.
     """
 
     network: Network
@@ -43,13 +44,16 @@ class TrainingStep:
     attention: str = "sdpa"
     world: int = 1
     capability: tuple[int, int] | None = (8, 0)
+    sharded: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The step as plain data; without what scripts with no recipe need, where it is not used.
+        """The step as plain data; without what recipes, or steps of DDP, do not need.
 
         The curves that come with ddpfix are found by a hash of it.
         """
         plain = as_dict(self)
+        if not self.sharded:
+            del plain["sharded"]
         if not self.network.config:
             for name in FOR_CONFIG:
                 if plain["network"][name] == getattr(Network, name):
@@ -119,13 +123,16 @@ def canonical_step(step: TrainingStep) -> TrainingStep:
         lora=0,
     )
     half = step.precision != "fp32"
+    sharded = step.sharded and step.training and step.world > 1
     flash = step.capability is not None and (not half or step.capability >= FLASH_FROM)
     return replace(
         step,
         network=network,
         precision="bf16" if half else "fp32",
-        accumulates=False,  # one trace serves both
+        # One trace serves both, unless gradients stay whole between micro-batches.
+        accumulates=step.accumulates and sharded,
         checkpointing=step.checkpointing and step.training,
-        world=1,  # the overhead of several ranks is added to the peaks
+        world=step.world if sharded else 1,  # DDP's overhead is added to the peaks
+        sharded=sharded,
         capability=None if step.capability is None else FLASH_FROM if flash else (0, 0),
     )

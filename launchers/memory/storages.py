@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import weakref
@@ -15,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _DispatchC
 from torch.utils.flop_counter import flop_registry
 
 DEVICE = torch.ops.prim.device.default
+COLLECTIVES = (torch.ops.c10d._allgather_base_, torch.ops.c10d._reduce_scatter_base_)
 WorkspaceFunction = Callable[..., int]
 """Computes a kernel's workspace in bytes from its arguments."""
 
@@ -42,17 +44,15 @@ class StorageTracker(FakeTensorMode):  # type: ignore[no-untyped-call]
         self.role = "workspace"
         self.flops = self.bytes_moved = 0
         self._inner = inner
-        self._live: dict[int, int] = {}  # address of a storage -> block
+        self._live: dict[int, int | None] = {}  # address of a storage -> block, if it has bytes
 
     def track(self, tensor: Tensor, role: str | None = None) -> None:
         """Record a tensor's storage if it is new; `role` also changes that of a known one."""
         storage = tensor.untyped_storage()
-        block = self._live.get(storage._cdata)
-        if block is None:
-            block = self._allocate(storage.nbytes(), role or self.role)
-            self._live[storage._cdata] = block
+        if storage._cdata not in self._live:
+            self._live[storage._cdata] = self._allocate(storage.nbytes(), role or self.role)
             weakref.finalize(storage, self._release, storage._cdata).atexit = False
-        elif role:
+        elif role and (block := self._live[storage._cdata]) is not None:
             self.blocks[block].role = role
 
     def _allocate(self, size: int, role: str) -> int:
@@ -61,7 +61,39 @@ class StorageTracker(FakeTensorMode):  # type: ignore[no-untyped-call]
         return len(self.blocks) - 1
 
     def _release(self, address: int) -> None:
-        self.events.append(~self._live.pop(address))
+        block = self._live.pop(address)
+        if block is not None:
+            self.events.append(~block)
+
+    def forget_released(self) -> None:
+        """Begin the record anew, with the storages that there are now."""
+        live = sorted((n, address) for address, n in self._live.items() if n is not None)
+        self.blocks = [self.blocks[number] for number, _ in live]
+        self._live |= {address: number for number, (_, address) in enumerate(live)}
+        self.events = [*range(len(live))]
+
+    @contextlib.contextmanager
+    def following_resizes(self, role: str) -> Iterator[None]:
+        """Record storages that are emptied and filled again, each time as a new block of a role.
+
+        FSDP2 does so with the weights that it gathers, and no operation tells of it.
+        """
+        resize = torch.UntypedStorage.resize_
+
+        def recorded(storage: torch.UntypedStorage, size: int) -> Any:
+            address = storage._cdata
+            if address in self._live:
+                block = self._live[address]
+                if block is not None:
+                    self.events.append(~block)
+                self._live[address] = self._allocate(size, role) if size else None
+            return resize(storage, size)
+
+        torch.UntypedStorage.resize_ = recorded  # type: ignore[method-assign,assignment]
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
 
     def dispatch(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -102,6 +134,9 @@ class StorageTracker(FakeTensorMode):  # type: ignore[no-untyped-call]
         for tensor in results:
             self.track(tensor)
         packet = func.overloadpacket
+        if packet in COLLECTIVES:
+            for tensor in _tensors(args):
+                self.track(tensor, "buckets")
         if packet in self._inner:  # allocated while the results are, and released at once
             size = self._inner[packet](*args, **kwargs)
             self.events.append(~self._allocate(size, "workspace"))

@@ -6,14 +6,17 @@ import contextlib
 import gc
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from .configured import DTYPES
 from .cuda import KERNEL_WORKSPACES, as_on_card
 from .networks import build, make_batch, make_optimizer, materialize
+from .sharding import LocalParts, fake_ranks, gather_for_evaluation, shard
 from .step import TrainingStep
 from .storages import Block, StorageTracker
 
@@ -41,8 +44,13 @@ class AllocationTrace:
 def trace(step: TrainingStep, batch: int) -> AllocationTrace:
     """Trace two steps of `batch` examples, the second of which is like all later ones.
 
-    The first has one forward and backward pass, the second has two.
+    The first has one forward and backward pass, the second has two. Steps of a sharded training
+    have as many as they accumulate, since gradients are divided with the last one only; it ends
+    with all weights gathered, as they are for an evaluation.
     """
+    if step.sharded:
+        with fake_ranks(step.world) as mesh:
+            return _sharded_trace(step, batch, mesh)
     model = build(step)
     card = step.capability is not None
     watch = StorageTracker(KERNEL_WORKSPACES if card else {})
@@ -65,30 +73,73 @@ def trace(step: TrainingStep, batch: int) -> AllocationTrace:
             with torch.no_grad():
                 _forward(watch, step, batch, model)
             marks += [len(watch.events)] * 2
-        last, *again = marks
         size = sum(weight.numel() * weight.itemsize for weight in trainable)
-        events = [
-            event
-            for start, end in itertools.pairwise([0, *marks, len(watch.events)])
-            for event in _sort_releases(watch.events[start:end])
-        ]
-        return AllocationTrace(
-            watch.blocks, events, last, (again[0], again[1]), size, watch.flops, watch.bytes_moved
-        )
+        return _trace_of(watch, marks, size)
+
+
+def _sharded_trace(step: TrainingStep, batch: int, mesh: DeviceMesh) -> AllocationTrace:
+    model = build(step)
+    card = step.capability is not None
+    watch = StorageTracker(KERNEL_WORKSPACES if card else {})
+    resizes = watch.following_resizes("buckets")
+    with _card_dispatch(step.capability), watch, resizes, _no_garbage_collection():
+        watch.role = "parameters"
+        model = materialize(model)
+        size = sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
+        sharded: Any = shard(model, mesh)
+        watch.forget_released()  # what dividing takes once; the evaluation takes more
+        parts = LocalParts(sharded)
+        optimizer = make_optimizer(parts, foreach=card, kind=step.network.optimizer)
+        last = 0
+        for _ in range(2):
+            last = len(watch.events)
+            for left in reversed(range(1 + step.accumulates)):
+                watch.flops = watch.bytes_moved = 0
+                sharded.set_requires_gradient_sync(not left)
+                torch.autograd.backward(_loss(watch, step, batch, model))
+            parts.take_gradients()
+            _label_gradients(watch, parts)
+            _update(watch, step, parts, optimizer)
+        watch.role = "buckets"
+        gather_for_evaluation(model)
+        return _trace_of(watch, [last, len(watch.events), len(watch.events)], size)
+
+
+def _trace_of(watch: StorageTracker, marks: list[int], trainable: int) -> AllocationTrace:
+    """What was watched, with the marks of the last step and of its second backward pass."""
+    last, *again = marks
+    events = [
+        event
+        for start, end in itertools.pairwise([0, *marks, len(watch.events)])
+        for event in _sort_releases(watch.events[start:end])
+    ]
+    return AllocationTrace(
+        watch.blocks, events, last, (again[0], again[1]), trainable, watch.flops, watch.bytes_moved
+    )
 
 
 def _backward(watch: StorageTracker, step: TrainingStep, batch: int, model: nn.Module) -> None:
+    torch.autograd.backward(_loss(watch, step, batch, model))
+    _label_gradients(watch, model)
+
+
+def _loss(watch: StorageTracker, step: TrainingStep, batch: int, model: nn.Module) -> Tensor:
     loss = _forward(watch, step, batch, model)
     watch.role = "workspace"
-    torch.autograd.backward(loss)
-    del loss
+    return loss
+
+
+def _label_gradients(watch: StorageTracker, model: nn.Module | LocalParts) -> None:
     for weight in model.parameters():
         if weight.grad is not None:
             watch.track(weight.grad, "gradients")
 
 
 def _update(
-    watch: StorageTracker, step: TrainingStep, model: nn.Module, optimizer: torch.optim.Optimizer
+    watch: StorageTracker,
+    step: TrainingStep,
+    model: nn.Module | LocalParts,
+    optimizer: torch.optim.Optimizer,
 ) -> None:
     card = step.capability is not None
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=card)
