@@ -63,9 +63,11 @@ class Candidate:
     @property
     def usage(self) -> str:
         """The peak and its limit."""
-        limit = f"{format_gib(self.limit)} GiB may be used"
+        total, limit = format_gib(self.peak.total), format_gib(self.limit)
+        if total == limit and not self.fits:
+            total, limit = (f"{size / GIB:.3f}" for size in (self.peak.total, self.limit))
         share = f"{format_percent(MARGIN)} of what is free on a card"
-        return f"{format_gib(self.peak.total)} GiB; {limit}, {share}"
+        return f"{total} GiB; {limit} GiB may be used, {share}"
 
     @property
     def summary(self) -> str:
