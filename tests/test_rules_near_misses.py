@@ -57,3 +57,22 @@ def test_a_finding_names_its_line_and_its_evidence(
     (finding,) = found(code, text)
     assert (finding.line, finding.because) == (line, because)
     assert (finding.severity or RULES[code].severity).value == severity
+
+
+def test_an_evaluation_that_a_sampler_of_its_own_deals_is_no_certain_fault() -> None:
+    text = textwrap.dedent("""
+        import torch
+        torch.distributed.init_process_group("gloo")
+        def evaluate(model, loader):
+            model.eval()
+            for batch in loader:
+                model(batch)
+        loader = torch.utils.data.DataLoader(data, sampler={}(data))
+        evaluate(torch.nn.parallel.DistributedDataParallel(net), loader)
+        """)
+    severities = [
+        each.severity.name
+        for name in ("OrderedDistributedSampler", "SequentialSampler")
+        for each in found("DF504", text.format(name))
+    ]
+    assert severities == ["DEGRADED", "ERROR"]

@@ -19,7 +19,7 @@ from ..analysis.wrapping import wraps_for_good
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model
-from ..source.tree import bound_names, mentions, names_within, parameters, within
+from ..source.tree import bound_names, everywhere, mentions, names_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
@@ -41,6 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     evaluation.mode,
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
                     (Insert(evaluation.mode, f"{model} = {unwrapped_model(model)}"),),
+                    severity=Severity.DEGRADED if deals_itself(evaluation) else None,
                 )
         elif uses := list(model_uses(evaluation)):
             taken = module.occurrences(UNWRAPPED_NAME) and any(
@@ -57,6 +58,16 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"{evaluation.name} calls {model} as it is, wrapped or not",
                 (*bare, *(Rewrite(use, UNWRAPPED_NAME) for use in uses)),
             )
+
+
+def deals_itself(evaluation: Evaluation) -> bool:
+    """Whether a sampler of the program's own deals the examples: it may deal all ranks as many."""
+    names = {
+        evaluation.loader.module.last_name(call.func)
+        for sampler in evaluation.loader.samplers
+        for call in everywhere(sampler, ast.Call)
+    }
+    return any("Distributed" in name and name != "DistributedSampler" for name in names)
 
 
 def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
