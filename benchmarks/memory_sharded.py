@@ -18,7 +18,8 @@ import torch
 from ddpfix.launchers.memory.curves import trace_curve
 from ddpfix.launchers.memory.networks import make_optimizer
 from ddpfix.launchers.memory.peak import Curve
-from ddpfix.launchers.memory.sharding import gather_for_evaluation, shard
+from ddpfix.launchers.memory.process_overhead import add_process_overhead
+from ddpfix.launchers.memory.sharding import gathered_for_evaluation, shard
 from ddpfix.launchers.memory.step import TrainingStep
 from ddpfix.record import replace
 from memory_cpu import BATCH, CASES, memory_events  # type: ignore[import-not-found]
@@ -41,7 +42,7 @@ def main() -> None:
         curve = trace_curve(step, (BATCH,))
         if not isinstance(curve, Curve):
             raise SystemExit(f"{name}: not predicted: {curve.because}")
-        found[name] = [curve.at(BATCH).total]
+        found[name] = [add_process_overhead(curve, step).at(BATCH).total]
     with tempfile.TemporaryDirectory() as folder:
         child = os.fork()
         rank = 0 if child else 1
@@ -71,7 +72,8 @@ def measured(step: TrainingStep) -> int:
     now = most = sum(storage.nbytes() for storage in storages.values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
         train(sharded, optimizer, step)
-        gather_for_evaluation(sharded)
+        with gathered_for_evaluation(sharded):
+            pass
     for event in sorted(memory_events(records), key=lambda event: event.start_ns()):
         now += event.nbytes()
         most = max(most, now)

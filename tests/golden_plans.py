@@ -11,7 +11,7 @@ import difflib
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -33,9 +33,12 @@ MIXED = (
 )
 ONE, TWO = "1x RTX 6000 Ada", "2x RTX 6000 Ada"
 SINGLE = [f"1x {kind}" for kind in KINDS]
+SHARDED = [f"{count}x RTX 6000 Ada" for count in range(1, 9)]
+TOO_LARGE = {"anchor-xlmr-xxl": (["--lora-rank", "0"], ["--lora-rank", "0", "--fsdp"])}
 INVENTORIES = (*(f"{count}x {kind}" for kind in KINDS for count in range(1, 9)), *MIXED)
 CORES = 32
 LINES = 10_000  # of the training file
+Said = Mapping[str, tuple[list[str], list[str]]]
 
 
 def golden_text(name: str) -> str:
@@ -56,7 +59,20 @@ def golden_text(name: str) -> str:
         changes = list(_changes(like[0], words)) if words else []
         lines = [f"{kinds}: {'; '.join(new)}", *filter(None, ["; ".join(changes)])]
         blocks.append("\n    ".join(lines))
+    for words in (["--fsdp"], *TOO_LARGE.get(name, ())):
+        blocks += sharded_blocks(load(name), words, said)
     return "\n\n".join(blocks) + "\n"
+
+
+def sharded_blocks(recipe: Recipe, words: Sequence[str], without: Said) -> Iterator[str]:
+    """What the plans of SHARDED say with these words for the script, and did not say without."""
+    yield f"With -- {shlex.join(words)}:"
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.sched_getaffinity", _cores):
+        for kinds in SHARDED:
+            _, plan = _launched(recipe, kinds, Path(folder), words)
+            before = without[kinds][1] if kinds in without else []
+            new = [line for line in plan if line not in before]
+            yield f"{kinds}: {'; '.join(new) or 'as without'}"
 
 
 def path_of(name: str) -> Path:
@@ -68,14 +84,16 @@ def _cores(pid: int) -> set[int]:
     return set(range(CORES))
 
 
-def _launched(recipe: Recipe, inventory: str, folder: Path) -> tuple[list[str], list[str]]:
+def _launched(
+    recipe: Recipe, inventory: str, folder: Path, more: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
     """The command's words and the plan's sentences, or no words and why there is no plan."""
     script = laid_out(recipe, folder)
     options = ["--script", script, "--gpus", inventory, "--output", folder / "run", "--no-learned"]
     unset = dict.fromkeys(("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", *command.STALE_VARIABLES))
     done = CliRunner().invoke(
         ddpfix,
-        ["launch", "--recipe", recipe.name, "--dry-run", *map(str, options)],
+        ["launch", "--recipe", recipe.name, "--dry-run", *map(str, options), "--", *more],
         env={**unset, "XDG_STATE_HOME": str(folder)},
     )
     if done.exception and not isinstance(done.exception, SystemExit):

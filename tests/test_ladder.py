@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from ddpfix.launchers.backends.command import ScriptCall
 from ddpfix.launchers.gpus.model import Gpu
+from ddpfix.launchers.memory.step import FSDP_FLAG
 from ddpfix.launchers.planning.plan import solve, solve_shared
 from ddpfix.launchers.running.failure import RunFailure, first_failure
 from ddpfix.launchers.running.oom_history import OomHistory
-from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, FSDP, LaunchSettings, next_rung
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, next_rung
 from ddpfix.launchers.running.output_monitor import MAX_LOSSES, OutputMonitor
 from ddpfix.recipes.load import load
 from ddpfix.recipes.model import Recipe
@@ -102,13 +103,13 @@ def test_batch_then_checkpointing_then_what_the_recipe_allows_each_to_its_least(
 def test_weights_are_sharded_after_checkpointing_and_before_another_training(
     recipe: Recipe, script: Path
 ) -> None:
-    declared = frozenset({CHECKPOINTING, FSDP, "--block"})
+    declared = frozenset({CHECKPOINTING, FSDP_FLAG, "--block"})
     start = LaunchSettings(recipe, solve(2, 2, 1), (), declared)
     rest = "--block 400 --batch 1 --eval_batch 4 --accumulation 1 --out /r/made"
     assert all_the_way(start, script)[:3] == [
         f"{rest} {CHECKPOINTING}",
-        f"{rest} {CHECKPOINTING} {FSDP}",
-        f"anew: {rest} {CHECKPOINTING} {FSDP}".replace("400", "200"),
+        f"{rest} {CHECKPOINTING} {FSDP_FLAG}",
+        f"anew: {rest} {CHECKPOINTING} {FSDP_FLAG}".replace("400", "200"),
     ]
 
 
@@ -116,8 +117,8 @@ def test_weights_are_sharded_after_checkpointing_and_before_another_training(
 def test_weights_are_not_sharded(because: str, recipe: Recipe, script: Path) -> None:
     plan = solve(1, 1, 1) if because == "one rank" else solve(2, 2, 1)
     plan = solve_shared(2, 3, 2) if because == "unequal parts" else plan
-    extra = {"--compile": ("--compile",), "asked for": (FSDP,)}.get(because, ())
-    start = LaunchSettings(recipe, plan, extra, frozenset({FSDP, "--compile"}))
+    extra = {"--compile": ("--compile",), "asked for": (FSDP_FLAG,)}.get(because, ())
+    start = LaunchSettings(recipe, plan, extra, frozenset({FSDP_FLAG, "--compile"}))
     told = all_the_way(start, script)
     plain = LaunchSettings(recipe, plan, extra, frozenset({"--compile"}))
     assert told == all_the_way(plain, script)
@@ -185,12 +186,12 @@ def lowered(setting: LaunchSettings, rungs: int) -> LaunchSettings:
 def test_what_fitted_is_used_by_the_next_run_of_its_kind_alone(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    declared = frozenset({CHECKPOINTING, FSDP, "--block"})
+    declared = frozenset({CHECKPOINTING, FSDP_FLAG, "--block"})
     start = LaunchSettings(recipe, solve(2, 16, 8), (), declared)
     OomHistory(tmp_path, [CARD], start).save(lowered(start, 6))
     used, said = OomHistory(tmp_path, [CARD], start).apply(start)
     assert (used.plan.per_device, used.plan.accumulation) == (1, 8)
-    assert {CHECKPOINTING, FSDP} <= set(used.added_flags)
+    assert {CHECKPOINTING, FSDP_FLAG} <= set(used.added_flags)
     assert used.value("--block") == "200"
     assert "1 per device and --gradient_checkpointing and --fsdp." in said
 

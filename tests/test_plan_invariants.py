@@ -13,9 +13,10 @@ from attrs import frozen
 from ddpfix.errors import InputError
 from ddpfix.launchers.gpus.select import Devices
 from ddpfix.launchers.gpus.simulated import simulate_inventory
+from ddpfix.launchers.memory.step import FSDP_FLAG
 from ddpfix.launchers.planning.planner import FullPlan, PlanRequest, make_plan
 from ddpfix.launchers.running.failure import RunFailure
-from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, FSDP, LaunchSettings, next_rung
+from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, next_rung
 from ddpfix.recipes.load import load, recipe_names
 from ddpfix.recipes.model import Recipe
 from ddpfix.record import as_dict
@@ -176,7 +177,7 @@ def test_rungs_first_accumulate_then_checkpoint_and_only_then_train_something_el
 ) -> None:
     recipe = load(name)
     plan = PlanRequest(recipe, laid_out(recipe, tmp_path)).plan(world)
-    declared = frozenset({CHECKPOINTING, FSDP, *recipe.out_of_memory})
+    declared = frozenset({CHECKPOINTING, FSDP_FLAG, *recipe.out_of_memory})
     setting = LaunchSettings(recipe, plan, (), declared)
     kinds, numbers = [], recipe.out_of_memory
     while step := next_rung(setting, RunFailure(out_of_memory=True)):
@@ -190,7 +191,7 @@ def test_rungs_first_accumulate_then_checkpoint_and_only_then_train_something_el
             assert int(setting.value(less[0]) or 0) < int(was.value(less[0]) or 0)
         elif CHECKPOINTING in setting.added_flags and CHECKPOINTING not in was.added_flags:
             kinds.append("checkpointing")
-        elif FSDP in setting.added_flags and FSDP not in was.added_flags:
+        elif FSDP_FLAG in setting.added_flags and FSDP_FLAG not in was.added_flags:
             kinds.append("shards")
         else:
             kinds.append("accumulation")

@@ -135,7 +135,7 @@ def replay(sizes: list[int], events: list[int], counted: int = 0) -> tuple[dict[
                     peak, peak_index = allocator.allocated, index
         elif ~event in parts:
             allocator.free(parts.pop(~event))
-    return _alive(events[: peak_index + 1], block_sizes), allocator.reserved
+    return alive_after(events[: peak_index + 1], block_sizes), allocator.reserved
 
 
 def replay_exactly(sizes: list[int], events: list[int], counted: int = 0) -> dict[int, int]:
@@ -145,10 +145,10 @@ def replay_exactly(sizes: list[int], events: list[int], counted: int = 0) -> dic
         allocated += sizes[event] if event >= 0 else -sizes[~event]
         if allocated > peak and index >= counted:
             peak, peak_index = allocated, index
-    return _alive(events[: peak_index + 1], dict(enumerate(sizes)))
+    return alive_after(events[: peak_index + 1], dict(enumerate(sizes)))
 
 
-def _alive(events: list[int], sizes: Mapping[int, int]) -> dict[int, int]:
+def alive_after(events: list[int], sizes: Mapping[int, int]) -> dict[int, int]:
     """The blocks of `sizes` that are allocated after these events, with their bytes."""
     alive: dict[int, int] = {}
     for event in events:

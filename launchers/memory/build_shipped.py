@@ -1,13 +1,15 @@
 """Write shipped.json: ``python -m ddpfix.launchers.memory.build_shipped [--missing]``.
 
 It holds the curves of every known recipe with its default arguments, on a card: in float32 and in
-half precision, with and without activation checkpointing, and for evaluation; and those of the
-settings that docs/memory.md compares with users' reports. ``--missing`` traces only what is not in
-the file yet. It takes some minutes. Tests check that the file is complete and up to date.
+half precision, with and without activation checkpointing, and for evaluation; in half precision
+sharded over the ranks of SHIPPED_WORLDS, with accumulation and without; and those of the settings
+that docs/memory.md compares with users' reports. ``--missing`` traces only what is not in the file
+yet. It takes some minutes. Tests check that the file is complete and up to date.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import warnings
@@ -17,9 +19,12 @@ from typing import Any
 from ...recipes.load import load, recipe_names
 from ...record import replace
 from .peak import Curve
-from .predict import SHIPPED, installed_versions, step_hash, steps_to_trace
+from .predict import SHIPPED, SHIPPED_WORLDS, installed_versions, step_hash, steps_to_trace
 from .reported_cases import reported_cases
 from .step import TrainingStep, step_of
+
+TOO_LARGE = ("anchor-xlmr-xxl",)
+"""Recipes of models that no known card trains without LoRA, as long as it holds them whole."""
 
 
 def main() -> None:
@@ -47,6 +52,12 @@ def shipped_steps() -> Iterator[TrainingStep]:
             if step is not None:
                 for variant in _variants(step):
                     yield from steps_to_trace(variant)
+            if step is not None and precision == "bf16":
+                yield from _sharded(step)
+                if name in TOO_LARGE:
+                    whole = replace(step, lora_rank=0)
+                    yield from steps_to_trace(whole)
+                    yield from _sharded(whole)
     for row in reported_cases():
         yield from steps_to_trace(row.step)
 
@@ -55,6 +66,11 @@ def _variants(step: TrainingStep) -> Iterator[TrainingStep]:
     yield step
     yield replace(step, training=False)
     yield replace(step, checkpointing=True)
+
+
+def _sharded(step: TrainingStep) -> Iterator[TrainingStep]:
+    for world, accumulates in itertools.product(SHIPPED_WORLDS, (False, True)):
+        yield from steps_to_trace(replace(step, sharded=True, world=world, accumulates=accumulates))
 
 
 def _trace(step: TrainingStep) -> Curve:

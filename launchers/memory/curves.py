@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ...record import replace
 from . import allocator
 from .peak import Curve, NoPrediction, Peak
 from .step import CONTRASTIVE_HEADS, TrainingStep
@@ -40,14 +41,18 @@ def curve_from_traces(
     block_sizes = zip(*map(_sizes, traces), strict=True)
     sizes = [_fit_polynomial(points) for points in block_sizes]
     begin, end = first.accumulated_backward
-    once = first.events[:begin] + first.events[end:]
+    once = first.events[:begin] + ([] if step.sharded else first.events[end:])
     peaks: list[Peak] = []
-    accumulated: list[Peak] = []
+    others: list[Peak] = []  # accumulated, or gathered
     for batch in batches:
         at = [round(sum(c * batch**power for power, c in enumerate(size))) for size in sizes]
-        for result, events in ((peaks, once), (accumulated, first.events)):
-            result.append(_peak(first, at, events, exact=step.capability is None))
-        if accumulated[-1].total > LARGEST_PEAK:
+        peaks.append(_peak(first, at, once, exact=step.capability is None))
+        if step.sharded:
+            whole = allocator.alive_after(first.events[:end], dict(enumerate(at)))
+            others.append(_by_role(first, whole))
+        else:
+            others.append(_peak(first, at, first.events, exact=step.capability is None))
+        if max(peaks[-1].total, others[-1].total) > LARGEST_PEAK:
             break
     _, flops = _fit_polynomial((first.flops, traces[1].flops))
     moved_once, moved = _fit_polynomial((first.bytes_moved, traces[1].bytes_moved))
@@ -58,7 +63,8 @@ def curve_from_traces(
         flops=round(flops),
         moved=round(moved),
         moved_once=round(moved_once),
-        accumulated=tuple(accumulated),
+        accumulated=() if step.sharded else tuple(others),
+        gathered=tuple(others) if step.sharded else (),
     )
 
 
@@ -90,8 +96,14 @@ def _peak(
         alive, reserved = allocator.replay_exactly(sizes, events, allocations.last_step), 0
     else:
         alive, reserved = allocator.replay(sizes, events, allocations.last_step)
+    peak = _by_role(allocations, alive)
+    return peak if exact else replace(peak, fragmentation=reserved - peak.total)
+
+
+def _by_role(allocations: AllocationTrace, alive: Mapping[int, int]) -> Peak:
+    """The bytes of blocks by what they are for."""
     by_role: Counter[str] = Counter()
     for number, size in alive.items():
         if size:
             by_role[allocations.blocks[number].role] += size
-    return Peak(**by_role, fragmentation=0 if exact else reserved - by_role.total())
+    return Peak(**by_role)

@@ -61,7 +61,9 @@ class Curve:
     example of one forward and backward pass, floating-point operations of matrix products, and
     bytes that kernels read and write; `moved_once` are bytes whatever the batch, the optimizer's
     included. `accumulated` are the peaks of a step that starts with gradients already allocated;
-    they are empty once `peaks` are those of the right kind.
+    they are empty once `peaks` are those of the right kind. `gathered` is what is
+    allocated while a sharded model is whole, as in evaluations; torch gives back what it has
+    reserved beside before it fails.
     """
 
     batches: tuple[int, ...]
@@ -71,6 +73,7 @@ class Curve:
     moved: int
     moved_once: int
     accumulated: tuple[Peak, ...] = ()
+    gathered: tuple[Peak, ...] = ()
 
     def at(self, batch: int) -> Peak:
         """The peak at a batch of at least 1, extrapolated beyond the largest batch."""
@@ -101,12 +104,17 @@ class Curve:
             name: [[*values(peak)][:PREDICTED] for peak in getattr(self, name)]
             for name in _PEAK_FIELDS
         }
-        return {**as_dict(self), **lists}
+        plain = {**as_dict(self), **lists}
+        if not self.gathered:
+            del plain["gathered"]
+        return plain
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Curve:
         """Restore a curve from the data of `to_json`."""
-        peaks = {name: tuple(Peak(*numbers) for numbers in plain[name]) for name in _PEAK_FIELDS}
+        peaks = {
+            name: tuple(Peak(*numbers) for numbers in plain.get(name, ())) for name in _PEAK_FIELDS
+        }
         return Curve(**{**plain, **peaks, "batches": tuple(plain["batches"])})
 
 
@@ -115,7 +123,21 @@ def extrapolate_layers(few: Curve, more: Curve, layers: tuple[int, int, int]) ->
 
     Each layer has the same weights, optimizer state and activations.
     """
-    share = (layers[2] - layers[0]) / (layers[1] - layers[0])
+    return _on_the_line(few, more, (layers[2] - layers[0]) / (layers[1] - layers[0]))
+
+
+def between_worlds(few: Curve, more: Curve, worlds: tuple[int, int, int]) -> Curve:
+    """The curve of a sharded step on worlds[2] ranks, from those on worlds[0] and worlds[1].
+
+    What a rank holds is a sum of what is divided by the ranks and what is not, but for padding, and
+    the peak the maximum of such sums: convex in 1 / ranks, so between the two it is never too low.
+    """
+    first, last, wanted = (1 / world for world in worlds)
+    return _on_the_line(few, more, (wanted - first) / (last - first))
+
+
+def _on_the_line(few: Curve, more: Curve, share: float) -> Curve:
+    """The curve so far from the first of two to the second: 0 is the first, 1 the second."""
 
     def extend(low: int, high: int) -> int:
         return max(0, round(low + (high - low) * share))
@@ -132,10 +154,11 @@ def extrapolate_layers(few: Curve, more: Curve, layers: tuple[int, int, int]) ->
         moved=extend(few.moved, more.moved),
         moved_once=extend(few.moved_once, more.moved_once),
         accumulated=peaks(few.accumulated, more.accumulated),
+        gathered=peaks(few.gathered, more.gathered),
     )
 
 
-_PEAK_FIELDS = ("peaks", "accumulated")
+_PEAK_FIELDS = ("peaks", "accumulated", "gathered")
 
 
 @record

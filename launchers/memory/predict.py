@@ -16,7 +16,7 @@ from ...errors import missing_package
 from ...record import replace
 from ..state import write_atomically
 from ..state_files import load
-from .peak import Curve, NoPrediction, extrapolate_layers
+from .peak import Curve, NoPrediction, between_worlds, extrapolate_layers
 from .process_overhead import add_process_overhead
 from .step import TrainingStep, canonical_step
 
@@ -25,6 +25,8 @@ PACKAGES = ("torch", "transformers", "peft")
 MAX_TRACED_LAYERS = 12
 """Networks with more layers are traced twice with fewer, SHALLOW, and extrapolated."""
 TRACED_LAYERS = (4, 6)
+SHIPPED_WORLDS = (2, 8)
+"""The worlds that curves of sharded steps come with; those between are computed from them."""
 SHIPPED = Path(__file__).with_name("shipped.json")
 
 Answer = Curve | NoPrediction
@@ -125,8 +127,15 @@ def installed_versions() -> dict[str, str]:
 
 
 def _shipped(step: TrainingStep) -> Curve | None:
+    """The curve that comes with ddpfix, or the one between two of them."""
     plain = _all_shipped().get(step_hash(step))
-    return Curve.from_json(plain) if plain else None
+    if plain:
+        return Curve.from_json(plain)
+    if step.sharded and SHIPPED_WORLDS[0] < step.world < SHIPPED_WORLDS[1]:
+        few, more = (_shipped(replace(step, world=world)) for world in SHIPPED_WORLDS)
+        if few and more:
+            return between_worlds(few, more, (*SHIPPED_WORLDS, step.world))
+    return None
 
 
 @functools.cache

@@ -21,20 +21,32 @@ channel has buffers of NCCL_BUFFSIZE = 4 MiB."""
 
 
 def add_process_overhead(curve: Curve, step: TrainingStep) -> Curve:
-    """Add cuBLAS' workspaces, DDP's buckets and the context to the peaks of a curve."""
+    """Add cuBLAS' workspaces, DDP's buckets and the context to the peaks of a curve.
+
+    What a sharded step takes in place of the buckets is in its trace.
+    """
     if step.accumulates and curve.accumulated:
         curve = replace(curve, peaks=curve.accumulated)
-    curve = replace(curve, accumulated=())
+    if curve.gathered:
+        pairs = zip(curve.peaks, curve.gathered, strict=True)
+        curve = replace(curve, peaks=tuple(max(pair, key=_total) for pair in pairs))
+    curve = replace(curve, accumulated=(), gathered=())
     if step.capability is None:
         return curve
     major = step.capability[0]
     workspace = CUBLAS_HANDLES * _for_capability(CUBLAS, major)
     # DDP copies the gradients, as patched scripts do not set gradient_as_bucket_view.
-    buckets = curve.trainable if step.world > 1 and step.training else 0
+    is_ddp = step.world > 1 and step.training and not step.sharded
+    buckets = curve.trainable if is_ddp else 0
     context = context_bytes(major, step.world)
 
     def with_overhead(peak: Peak) -> Peak:
-        return replace(peak, workspace=peak.workspace + workspace, buckets=buckets, context=context)
+        return replace(
+            peak,
+            workspace=peak.workspace + workspace,
+            buckets=peak.buckets + buckets,
+            context=context,
+        )
 
     return curve.map_peaks(with_overhead)
 
@@ -42,6 +54,10 @@ def add_process_overhead(curve: Curve, step: TrainingStep) -> Curve:
 def context_bytes(major: int, world: int) -> int:
     """What driver, kernels and NCCL take of a card of this major compute capability."""
     return _for_capability(CONTEXT, major) + (NCCL_BYTES if world > 1 else 0)
+
+
+def _total(peak: Peak) -> int:
+    return peak.total
 
 
 def _for_capability(table: dict[int, int], major: int) -> int:

@@ -18,7 +18,7 @@ _fully_shard does on every rank:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,8 @@ LEAST_SHARE = 10
 def sharding_blocks(model: nn.Module) -> list[nn.Module]:
     """The layers that are gathered one at a time, as ``ddpfix patch --with fsdp`` finds them.
 
-    They are the members of lists of alike layers; weights used elsewhere too keep a layer out.
+    They are the members of lists of alike layers; weights used elsewhere too keep a layer out. Of
+    the rest, parts whose weights are of another type are for themselves.
     """
     total = sum(weight.numel() for weight in model.parameters())
     blocks: list[nn.Module] = []
@@ -50,11 +51,25 @@ def sharding_blocks(model: nn.Module) -> list[nn.Module]:
         for weight in part._parameters.values():
             if weight is not None:
                 users.setdefault(weight, set()).add(part)
-    return [
+    blocks = [
         block
         for block in blocks
         if all(users[weight] <= {*block.modules()} for weight in block.parameters())
     ]
+    return [*blocks, *_of_other_types(model, blocks, users)]
+
+
+def _of_other_types(
+    model: nn.Module, blocks: Sequence[nn.Module], users: Mapping[Tensor, set[nn.Module]]
+) -> Iterator[nn.Module]:
+    """Parts outside of the blocks with trained weights of another type than the model's first."""
+    types = [weight.dtype for weight in model.parameters() if weight.requires_grad]
+    inside = {part for block in blocks for part in block.modules()}
+    for part in model.modules():
+        own = [weight for weight in part.parameters(recurse=False) if weight.requires_grad]
+        is_other = any(weight.dtype != types[0] for weight in own) and part is not model
+        if is_other and part not in inside and all(users[weight] == {part} for weight in own):
+            yield part
 
 
 @contextlib.contextmanager
@@ -108,11 +123,13 @@ class LocalParts:
                 self._parts[name].grad, weight.grad = weight.grad.to_local(), None
 
 
-def gather_for_evaluation(model: nn.Module) -> None:
+@contextlib.contextmanager
+def gathered_for_evaluation(model: nn.Module) -> Iterator[None]:
     """Hold all weights, as the patched script does in eval mode, and then this rank's parts."""
     parts: list[Any] = [part for part in model.modules() if hasattr(part, "unshard")]
     with torch.no_grad():
         for part in parts:
             part.unshard()
+        yield
         for part in parts:
             part.reshard()

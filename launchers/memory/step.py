@@ -10,6 +10,8 @@ from ...recipes.network import PRECISIONS, Network, figure_value
 from ...record import as_dict, record, replace
 
 ATTENTION_FLAG = "--attn_implementation"
+FSDP_FLAG = "--fsdp"
+"""The switch that `ddpfix patch --with fsdp` adds."""
 CONTRASTIVE_HEADS = ("anchor", "detector", "read")
 """Heads that hold or may hold the examples of a batch against each other."""
 FOR_CONFIG = (
@@ -109,7 +111,13 @@ def step_of(
         attention="eager" if attention == "eager" else "sdpa",
         world=world,
         capability=capability,
+        sharded=is_sharded(arguments, world),
     )
+
+
+def is_sharded(arguments: Mapping[str, Any], world: int) -> bool:
+    """Whether a script with these arguments divides its weights among its ranks."""
+    return world > 1 and arguments.get(FSDP_FLAG, False) is not False
 
 
 def canonical_step(step: TrainingStep) -> TrainingStep:

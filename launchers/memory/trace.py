@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from .configured import DTYPES
 from .cuda import KERNEL_WORKSPACES, as_on_card
 from .networks import build, make_batch, make_optimizer, materialize
-from .sharding import LocalParts, fake_ranks, gather_for_evaluation, shard
+from .sharding import LocalParts, fake_ranks, gathered_for_evaluation, shard
 from .step import TrainingStep
 from .storages import Block, StorageTracker
 
@@ -29,7 +29,8 @@ class AllocationTrace:
 
     `last_step` is the index in `events` where the last step begins. `accumulated_backward` are the
     start and end of its second backward pass, which runs with the gradients of the first already
-    allocated. `trainable` and `bytes_moved` are in bytes.
+    allocated; of a sharded step they are those of gathering all weights.
+    `trainable` and `bytes_moved` are in bytes.
     """
 
     blocks: list[Block]
@@ -101,8 +102,10 @@ def _sharded_trace(step: TrainingStep, batch: int, mesh: DeviceMesh) -> Allocati
             _label_gradients(watch, parts)
             _update(watch, step, parts, optimizer)
         watch.role = "buckets"
-        gather_for_evaluation(model)
-        return _trace_of(watch, [last, len(watch.events), len(watch.events)], size)
+        marks = [last, len(watch.events)]
+        with gathered_for_evaluation(model):
+            marks.append(len(watch.events))
+        return _trace_of(watch, marks, size)
 
 
 def _trace_of(watch: StorageTracker, marks: list[int], trainable: int) -> AllocationTrace:

@@ -22,7 +22,8 @@ class Candidate:
     `peak` and `free` (bytes) are those of the card on which it takes the largest fraction of the
     free memory. `flops` and `bytes_moved` (bytes read and written by kernels) are per example,
     forward and backward; `fixed_bytes_moved` are the bytes moved whatever the batch;
-    `trainable_bytes` is the size of all weights that get gradients, in bytes.
+    `trainable_bytes` is the size of all weights that get gradients, in bytes. `sharded`: ranks hold
+    parts of the weights, and gather them as they compute.
     """
 
     plan: Plan
@@ -34,6 +35,7 @@ class Candidate:
     bytes_moved: int
     fixed_bytes_moved: int
     trainable_bytes: int
+    sharded: bool = False
 
     @property
     def limit(self) -> int:

@@ -12,7 +12,7 @@ from ...record import as_dict, record, replace
 from ..gpus.model import Gpu
 from ..memory.peak import Curve, NoPrediction, Peak
 from ..memory.predict import predict
-from ..memory.step import CONTRASTIVE_HEADS, FLASH_FROM, TrainingStep, step_of
+from ..memory.step import CONTRASTIVE_HEADS, FLASH_FROM, TrainingStep, is_sharded, step_of
 from .candidates import GIB, Candidate, FitResult, format_gib
 from .plan import Plan, ceil_div
 from .probed import ProbedBatch, probed_curve
@@ -187,6 +187,7 @@ def _on_fullest_card(
             bytes_moved=curve.moved,
             fixed_bytes_moved=curve.moved_once,
             trainable_bytes=curve.trainable,
+            sharded=is_sharded({**training.arguments, **changed_arguments}, plan.world),
         )
         candidates.append(candidate)
     return max(candidates, key=lambda candidate: candidate.peak.total / max(1, candidate.free))

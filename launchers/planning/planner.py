@@ -308,7 +308,7 @@ def _fit_memory(
         return found
     from .suggestions import suggest_remedies
 
-    return replace(found, remedies=suggest_remedies(training, found.candidate))
+    return replace(found, remedies=suggest_remedies(training, found.candidate, within))
 
 
 def _with_time(full: FullPlan, devices: Devices) -> FullPlan:

@@ -34,10 +34,11 @@ NVLINK = 25.0
 class StepTime:
     """Seconds of an optimizer step.
 
-    `compute` is all forward and backward passes, limited by `bottleneck` ("products" or "memory");
-    `fixed` is what does not depend on the batch, above all clipping and AdamW; `all_reduce` is the
-    part of the all-reduce that does not overlap with the last backward pass. `at_peak` is what the
-    matrix products alone would take at the arithmetic peak.
+    `compute` is all forward and backward passes, limited by `bottleneck` ("products", "memory" or
+    "links", over which sharded weights are gathered); `fixed` is what does not depend on the batch,
+    above all clipping and AdamW; `all_reduce` is the part of the all-reduce that does not overlap
+    with the last backward pass. `at_peak` is what the matrix products alone would take at the
+    arithmetic peak.
     """
 
     compute: float
@@ -71,16 +72,26 @@ def _time_on_card(candidate: Candidate, card: CardSpec, rate: float) -> StepTime
     products = peak / EFFICIENCY
     bandwidth = card.bandwidth * 1e9 * BANDWIDTH_EFFICIENCY
     memory = candidate.bytes_moved * plan.per_device / bandwidth
-    micro = max(products, memory)
+    others = (plan.world - 1) / plan.world  # the part of a tensor that comes from other ranks
+    # FSDP2 gathers all weights forward and again backward, while it computes.
+    whole = candidate.peak.parameters * plan.world if candidate.sharded else 0
+    gathering = 2 * others * whole / (rate * 1e9)
+    micro = max(products, memory, gathering)
     # In a ring all-reduce every rank sends and receives each gradient twice, but for its own part.
-    all_reduce = 2 * (plan.world - 1) / plan.world * candidate.trainable_bytes / (rate * 1e9)
+    # Where each keeps a part only, gradients go once.
+    ways = 1 if candidate.sharded else 2
+    all_reduce = ways * others * candidate.trainable_bytes / (rate * 1e9)
     return StepTime(
         compute=micro * plan.accumulation,
-        bottleneck="products" if products >= memory else "memory",
+        bottleneck="links" if micro > max(products, memory) else _slower(products, memory),
         fixed=candidate.fixed_bytes_moved / bandwidth,
         all_reduce=max(0.0, all_reduce - BACKWARD_SHARE * micro),
         at_peak=peak * plan.accumulation,
     )
+
+
+def _slower(products: float, memory: float) -> str:
+    return "products" if products >= memory else "memory"
 
 
 def _all_reduce_rate(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...recipes.model import Recipe
 from ...record import as_dict, record
+from ..memory.step import FSDP_FLAG, is_sharded
 from ..script.source import declared_flag_names
 from . import precision as precisions
 from .plan import Plan
@@ -29,13 +30,15 @@ MOST_WORKERS = 8
 class Settings:
     """The parts of a plan that are not its batch; `arguments` are flags with their values.
 
-    `workers` is None if the script has no flag for it, `horizon` if it is not known.
+    `workers` is None if the script has no flag for it, `horizon` if it is not known. `sharded_over`
+    is how many ranks weights are divided among, 0 where each holds all.
     """
 
     precision: Precision
     workers: int | None
     horizon: Horizon | None
     arguments: dict[str, str | None]
+    sharded_over: int = 0
 
     @property
     def summary(self) -> list[str]:
@@ -43,6 +46,11 @@ class Settings:
         sentences = [f"{self.precision.name}: {self.precision.why}"]
         if self.workers is not None:
             sentences.append(f"loader workers per process: {self.workers}")
+        if self.sharded_over:
+            sentences.append(
+                f"{FSDP_FLAG}: {self.sharded_over} ranks divide weights, gradients and optimizer "
+                "states; each holds all weights while it evaluates"
+            )
         return [*sentences, self.horizon.why] if self.horizon else sentences
 
     def facts(self) -> dict[str, Any]:
@@ -87,9 +95,10 @@ def choose_settings(
         arguments[WORKERS_FLAG] = str(workers)
         passed = user_arguments.get(WORKERS_FLAG) or ""
         workers = int(passed) if passed.isdigit() else workers
-    return Settings(
-        chosen, workers, compute_horizon(recipe, plan, script, user_arguments), arguments
-    )
+    horizon = compute_horizon(recipe, plan, script, user_arguments)
+    is_divided = is_sharded({**recipe.arguments, **user_arguments}, plan.world)
+    sharded_over = plan.world if is_divided else 0
+    return Settings(chosen, workers, horizon, arguments, sharded_over)
 
 
 def workers_per_process(world: int, cores: int) -> int:

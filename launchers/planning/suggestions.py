@@ -9,7 +9,7 @@ from ...record import record, replace
 from ..gpus.specs import known_cards
 from ..memory.peak import NoPrediction
 from ..memory.predict import MAX_TRACED_LAYERS, predict
-from ..memory.step import TrainingStep
+from ..memory.step import FSDP_FLAG, TrainingStep
 from .candidates import GIB, MARGIN, Candidate, format_gib
 from .memory_fit import TrainingSetup, predict_candidates, steps_to_predict
 from .plan import Plan
@@ -31,30 +31,48 @@ class SettingChange:
         return replace(training, precision=self.precision or training.precision)
 
 
-def suggest_remedies(training: TrainingSetup, smallest: Candidate) -> tuple[str, ...]:
+def suggest_remedies(
+    training: TrainingSetup, smallest: Candidate, plans: Sequence[Plan]
+) -> tuple[str, ...]:
     """List each change that alone makes it fit, or the effect of all of them, and a larger card.
 
-    For a deep network the changes are listed without their effect, as tracing takes minutes.
+    Each is tried with the smallest batch; sharding with all `plans`, as it takes less with each.
+
+    For a deep network other changes than sharding are listed without their effect, as tracing all
+    of them takes minutes.
     """
     plan, larger = smallest.plan, _larger_card(training, smallest.plan)
+    sharding = [*_sharding(training, plan)]
+    changes = [*_changes(training), *sharding]
     if smallest.peak.parameters + smallest.peak.context > smallest.limit:
-        return tuple(larger)  # none of the changes shrinks the parameters
-    changes = [*_changes(training)]
+        changes = sharding  # no other change shrinks the parameters
     if training.recipe.model is None or training.recipe.model.layers > MAX_TRACED_LAYERS:
-        return (*(f"perhaps {change.description}" for change in changes), *larger)
+        fits = [*_lines_of_fitting(training, plans, sharding)]
+        untraced = [change for change in changes if not (fits and change in sharding)]
+        return (*fits, *(f"perhaps {change.description}" for change in untraced), *larger)
+    if not changes:
+        return tuple(larger)
     combined = _combine(changes)
     _predict_all(training, [*changes, combined])
-    lines = []
-    for change in changes:
-        candidate = _with_change(training, plan, change)
-        if candidate is not None and candidate.fits:
-            lines.append(f"{change.description}: {format_gib(candidate.peak.total)} GiB")
+    lines = [*_lines_of_fitting(training, [plan], changes)]
     candidate = _with_change(training, plan, combined)
     if not lines and candidate is not None:
         verb = "fit" if candidate.fits else "still do not fit"
         size = format_gib(candidate.peak.total)
         lines.append(f"{combined.description} together {verb}: {size} GiB")
     return (*lines, *larger)
+
+
+def _lines_of_fitting(
+    training: TrainingSetup, plans: Sequence[Plan], changes: Sequence[SettingChange]
+) -> Iterator[str]:
+    """What the first of the plans that fits takes, with each change that alone makes one fit."""
+    for change in changes:
+        candidates = (_with_change(training, plan, change) for plan in plans)
+        fitting = next((one for one in candidates if one is not None and one.fits), None)
+        if fitting is not None:
+            batch = f" with {fitting.plan.per_device} per device" if len(plans) > 1 else ""
+            yield f"{change.description}: {format_gib(fitting.peak.total)} GiB{batch}"
 
 
 def _changes(training: TrainingSetup) -> Iterator[SettingChange]:
@@ -80,6 +98,14 @@ def _changes(training: TrainingSetup) -> Iterator[SettingChange]:
         if 0 < less < int(number or 0):
             description = f"{flag} {less} instead of {number}, as the recipe allows"
             yield SettingChange(description, {flag: str(less)})
+
+
+def _sharding(training: TrainingSetup, plan: Plan) -> Iterator[SettingChange]:
+    """Dividing weights among ranks, if there are several and none has its own share of a batch."""
+    if plan.world == 1 or plan.shares or FSDP_FLAG in training.arguments:
+        return
+    adds = "" if FSDP_FLAG in training.declared_flags else ", which `ddpfix patch --with fsdp` adds"
+    yield SettingChange(f"{FSDP_FLAG}{adds}", {FSDP_FLAG: None})
 
 
 def _combine(changes: Sequence[SettingChange]) -> SettingChange:

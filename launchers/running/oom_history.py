@@ -17,12 +17,13 @@ import attrs
 
 from ...errors import InputError
 from ...record import replace
+from ..memory.step import FSDP_FLAG
 from ..script.arguments import parse_flags
 from ..script.secret_flags import is_secret
 from ..state import write_atomically
 from ..state_files import read
 from ..state_types import positive
-from .oom_ladder import CHECKPOINTING, FSDP, LaunchSettings, may_shard
+from .oom_ladder import CHECKPOINTING, LaunchSettings, may_shard
 from .run_record import utc_now, versions
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class LearnedSettings:
     @property
     def switches(self) -> list[str]:
         """The script's switches that were turned on."""
-        return [CHECKPOINTING] * self.checkpointing + [FSDP] * self.fsdp
+        return [CHECKPOINTING] * self.checkpointing + [FSDP_FLAG] * self.fsdp
 
 
 class OomHistory:
@@ -126,7 +127,7 @@ class OomHistory:
             "per_device": setting.plan.per_device,
             "eval_per_device": setting.eval_per_device,
             "checkpointing": CHECKPOINTING in setting.added_flags,
-            "fsdp": FSDP in setting.added_flags,
+            "fsdp": FSDP_FLAG in setting.added_flags,
             "numbers": _halved_numbers(setting),
         }
         write_atomically(self._path, json.dumps(content, indent=2) + "\n")
@@ -159,7 +160,7 @@ def _lowered(setting: LaunchSettings, known: LearnedSettings) -> LaunchSettings:
     switches = {
         one: None
         for one in known.switches
-        if one in setting.declared_flags and (one != FSDP or may_shard(setting))
+        if one in setting.declared_flags and (one != FSDP_FLAG or may_shard(setting))
     }
     if switches:
         setting = replace(setting, added_flags={**setting.added_flags, **switches})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...recipes.model import Recipe
 from ...record import record, replace
+from ..memory.step import FSDP_FLAG
 from ..planning.plan import Plan, solve, solve_shared
 from ..script.arguments import parse_flags
 from ..script.flags import set_flag
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .failure import RunFailure
 
 CHECKPOINTING = "--gradient_checkpointing"
-FSDP = "--fsdp"
 COMPILE = "--compile"
 
 
@@ -140,7 +140,7 @@ def _fsdp(now: LaunchSettings) -> Rung | None:
         return None
     ranks = now.plan.world
     what = f"weights, gradients and optimizer states are divided among {ranks} ranks"
-    return _switched_on(now, FSDP, what)
+    return _switched_on(now, FSDP_FLAG, what)
 
 
 def may_shard(now: LaunchSettings) -> bool:
@@ -151,7 +151,7 @@ def may_shard(now: LaunchSettings) -> bool:
     """
     passed = {**now.recipe.arguments, **parse_flags(now.extra)}
     several = now.plan.world > 1 and not now.plan.shares
-    return several and FSDP in now.declared_flags and COMPILE not in passed
+    return several and FSDP_FLAG in now.declared_flags and COMPILE not in passed
 
 
 def _switched_on(now: LaunchSettings, switch: str, what: str) -> Rung | None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 
 from ...errors import InputError
 from ...recipes.model import Recipe
+
+FLAG = re.compile(r"--?[A-Za-z_]")
 
 
 def parse_flags(extra: Sequence[str]) -> dict[str, str | None]:
     """The flags among a user's arguments, with the last value of each, or None for a switch."""
     flags: dict[str, str | None] = {}
     for word, following in itertools.zip_longest(extra, extra[1:]):
-        if word.startswith("--") and len(word) > 2:
+        if FLAG.match(word):
             flag, equals, value = word.partition("=")
-            is_value = following is not None and not following.startswith("--")
+            is_value = following is not None and not FLAG.match(following)
             flags[flag] = value if equals else (following if is_value else None)
     return flags
 

@@ -51,25 +51,25 @@ def find_script_flags(
     *,
     recipe: str | None,
     global_batch: int | None,
-    roles: Mapping[str, str] = MappingProxyType({}),
+    roles: Mapping[str, Sequence[str]] = MappingProxyType({}),
     default_batch: int | None = None,
 ) -> ScriptFlags:
     """The flags among ``arguments``, by a recipe, by their ``roles`` or by their common names.
 
     A flag that the arguments leave at its default is found among those that the script declares;
-    ``default_batch`` is that of the batch.
+    ``default_batch`` is that of the batch, and ``roles`` has the spellings of options.
     Raises InputError when the arguments name no batch.
     """
     names = {role: [f"--{name}" for name in ROLES[role]] for role in RUN_ROLES}
     for role in RUN_ROLES:
         if role in roles:
-            names[role] = [roles[role]] if role != "output" else [roles[role], *names[role]]
+            names[role] = [*roles[role], *(names[role] if role == "output" else ())]
     if recipe is not None:
         flags = load(recipe).flags
         names = {role: list(filter(None, [getattr(flags, role)])) for role in RUN_ROLES}
     passed = parse_flags(arguments)
     output = _first_match(passed, names["output"])
-    in_script = declared_flag_names(script)
+    in_script = {*declared_flag_names(script), *(each[0] for each in roles.values())}
     batch, accumulation = (
         _first_match(passed, names[role]) or _first_match(in_script, names[role])
         for role in ("train_batch", "accumulation")

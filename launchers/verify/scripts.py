@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,10 +19,12 @@ from ...patcher.api import (
     all_capabilities,
     decode,
     patch,
+    read_modernized,
+    read_program,
     select_capabilities,
 )
 from ..script.flags import remove_flag
-from ..script.source import declared_flag_names
+from ..script.source import declared_flag_names, script_text
 from .evidence import TOKEN_MEANS, Row
 from .program_copy import copy_program, program_folders
 from .request import VerifyRequest
@@ -32,6 +35,7 @@ ACCUMULATION_MATTERS = {
 }
 """Rules whose findings in the original mean that splitting into micro-batches changes results."""
 
+WEIGHT_HELPER = "def weighed_by_tokens("
 PARTIAL_CAPABILITIES = {"flags"}
 """Capabilities that leave a part of the script as it is, where that is all that can be done."""
 
@@ -76,7 +80,8 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     if not script.is_file():
         raise InputError(f"{script}: no such script")
     judged = copy_program(script, folder / "patched")
-    _check_compiles(judged, script)
+    is_patched_here = original is None and rev is None and not request.as_is
+    _check_compiles(judged, script, modernize=is_patched_here)
     if original is not None or rev is not None:
         before = copy_program(original or script, folder / "original", as_name=script.name)
         if rev is not None:
@@ -112,10 +117,17 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     return _with_original(before, judged, summary, patch_as_requested)
 
 
-def _check_compiles(copy: Path, script: Path, *, patched: bool = False) -> None:
-    """Raise InputError, with the line, for a script that no run could begin."""
+def _check_compiles(
+    copy: Path, script: Path, *, patched: bool = False, modernize: bool = False
+) -> None:
+    """Raise InputError, with the line, for a script that no run could begin.
+
+    ``modernize``: words that became keywords are no reason, as the patch replaces them.
+    """
+    source = read_modernized(str(copy)) if modernize else None
+    text = source.encode(source.text) if source else copy.read_bytes()
     try:
-        compile(copy.read_bytes(), str(script), "exec", dont_inherit=True)
+        compile(text, str(script), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         place = f"{script}:{getattr(error, 'lineno', None) or 1}"
         what = "the patched script does" if patched else "it does"
@@ -133,6 +145,10 @@ def _with_original(
         finding.code for finding in patch(original, select=[*ACCUMULATION_MATTERS]).findings_before
     }
     note = next((text for code, text in ACCUMULATION_MATTERS.items() if code in codes), "")
+    if not note and any(
+        WEIGHT_HELPER in module.source.text for module in read_program(str(judged)).modules
+    ):
+        note = TOKEN_MEANS  # the original has no ranks, and so no finding
     left = patch(judged, select=["DF307"]).findings_before if "DF307" in codes else ()
     if left:
         fix = "--unsafe-fixes changes" if all(one.edits for one in left) else "no fix changes here"
@@ -144,8 +160,13 @@ def _with_original(
 def _added_flags(original: Path, judged: Path) -> tuple[Flag, ...]:
     """Flags of capabilities that the judged script declares and the original does not."""
     added = declared_flag_names(judged) - declared_flag_names(original)
+    text = script_text(original)  # of which the flags cannot be told where it is no valid Python
     flags = [flag for capability in all_capabilities() for flag in capability.flags]
-    return tuple(flag for flag in flags if flag.spelling in added)
+    return tuple(
+        flag
+        for flag in flags
+        if flag.spelling in added and not re.search(rf"""['"]{flag.spelling}['"]""", text)
+    )
 
 
 def _check_out(script: Path, rev: str, copy: Path) -> None:
