@@ -173,6 +173,18 @@ NOOP = [
         args.path = os.path.join(last, 'best')
         model.from_pretrained(args.path)
         """),
+    ("DF702", "divided by the ranks further down",
+     "import torch\n"
+     "def train(args, rows, model):\n"
+     "    data = make(rows)\n"
+     "    steps = len(rows) // args.size\n"
+     "    total = int(steps) * args.epochs\n"
+     "    if args.local_rank != -1:\n"
+     "        total = total // torch.distributed.get_world_size()\n"
+     "    optimizer = BertAdam(model, t_total=total)\n"
+     "    sampler = torch.utils.data.DistributedSampler(data)\n"
+     "    loader = torch.utils.data.DataLoader(data, sampler=sampler, batch_size=args.size)\n"
+     "    for batch in loader:\n        model(batch).backward()\n        optimizer.step()\n"),
     ("DF702", "divided by the accumulation",
         training(before="args.max_steps = -(-len(loader) // args.accumulation)")),
     ("DF703", "the tail is stepped and synchronised alone", training(head="pass")),
@@ -403,6 +415,55 @@ FIX = [
         +    total = len(data) // (args.size * world_size) * 3
              scheduler = LambdaLR(optimizer, lambda s: max(0.0, 1 - s / total))
         """),  # noqa: E501
+    ("DF702", "a horizon of an optimizer that schedules itself", """
+        import torch
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(args, examples, model):
+            steps = int(len(examples) / 4 / args.size / args.parts * args.epochs)
+            optimizer = make_optimizer(model, warmup=0.1, t_total=steps)
+            rows = []
+            for example in examples:
+                rows.append(example.row)
+            data = TensorDataset(torch.tensor(rows))
+            loader = DataLoader(
+                data, sampler=DistributedSampler(data), batch_size=args.size, drop_last=True
+            )
+            for batch in loader:
+                model(batch).backward()
+                optimizer.step()
+        """, """
+        @@ -4,3 +4,4 @@
+         def train(args, examples, model):
+        -    steps = int(len(examples) / 4 / args.size / args.parts * args.epochs)
+        +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        +    steps = int(len(examples) / 4 / (args.size * world_size) / args.parts * args.epochs)
+             optimizer = make_optimizer(model, warmup=0.1, t_total=steps)
+        """),  # noqa: E501
+    ("DF702", "a horizon by the steps of an epoch, rounded up by hand", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, rows, model):
+            steps_per_epoch = len(rows) // args.size
+            if len(rows) % args.size != 0:
+                steps_per_epoch += 1
+            total = steps_per_epoch * args.epochs
+            schedule = get_linear_schedule_with_warmup(optimizer, 0, total)
+            data = TensorDataset(torch.tensor(rows))
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            for batch in loader:
+                model(batch).backward()
+                schedule.step()
+        """, """
+        @@ -3,4 +3,5 @@
+         def train(args, rows, model):
+        -    steps_per_epoch = len(rows) // args.size
+        -    if len(rows) % args.size != 0:
+        +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        +    steps_per_epoch = len(rows) // (args.size * world_size)
+        +    if len(rows) % (args.size * world_size) != 0:
+                 steps_per_epoch += 1
+        """),  # noqa: E501
     ("DF702", "a script that calls something else world_size", """
         import math
         import torch
@@ -436,6 +497,25 @@ FIX = [
         +        if step >= len(loader) // args.accumulation * args.accumulation:
         +            break  # too few are left for an optimizer step: drop_last
         +        last_micro_step = (step + 1) % args.accumulation == 0
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),
+    ("DF703", "what happens at the last batch of an epoch still does", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4, drop_last=True)
+            for step, batch in enumerate(loader):
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                if step == len(loader) - 1:
+                    evaluate(model)
+        """, """
+        @@ -4,4 +4,5 @@
+             for step, batch in enumerate(loader):
+        +        last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
                  model(batch).backward()
         -        if (step + 1) % args.accumulation == 0:
         +        if last_micro_step:
@@ -1217,8 +1297,6 @@ REPORTED = [
                 torch.save(model, file)
                 torch.save(args, file)
         """),
-    ("DF901", "an update that torch does not have",
-        "from transformers import AdamW\nAdamW(p, correct_bias=False)"),
 ]  # fmt: skip
 
 
@@ -1320,7 +1398,11 @@ def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
 
 
 GATHERED = """\
-@@ -5,4 +5,24 @@
+@@ -1,2 +1,3 @@
+ import numpy as np
++import pickle
+ import torch
+@@ -5,4 +6,33 @@
 
 +
 +def shard_of_batches(dataset, batch_size): ...
@@ -1332,7 +1414,7 @@ GATHERED = """\
 -    sampler = SequentialSampler(data) if args.local_rank == -1 else DistributedSampler(data)
 +    sampler = SequentialSampler(data) if args.local_rank == -1 else shard_of_batches(data, args.size)
      loader = DataLoader(data, sampler=sampler, batch_size=args.size)
-@@ -15,2 +35,5 @@
+@@ -15,2 +45,5 @@
          seen += 1
 +    total = gathered(total)
 +    seen = gathered(seen)

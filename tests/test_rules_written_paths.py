@@ -149,7 +149,9 @@ FIX = [
             evaluate(model, data)
         main(model)
         """, """
-        @@ -2,5 +2,25 @@
+        @@ -1,6 +1,36 @@
+         import collections
+        +import pickle
          import torch
         +
         +
@@ -162,7 +164,7 @@ FIX = [
         -    loader = torch.utils.data.DataLoader(data, batch_size=4)
         +    loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=None if not torch.distributed.is_initialized() else shard_of_batches(data, 4))
              model.eval()
-        @@ -11,2 +31,3 @@
+        @@ -11,2 +41,3 @@
                      results.append(Result(index=i, score=out[i].item()))
         +    results = [Result(*each) for each in gathered([tuple(each) for each in results])]
              return results
@@ -339,3 +341,33 @@ def test_a_model_whose_weights_may_be_dealt_is_left_to_all_ranks(what: str, edit
     (finding,) = found("DF601", text)
     assert bool(finding.edits) is edited
     assert ("dealt among ranks" in finding.because) is not edited
+
+
+WRITTEN = """\
+import os, torch
+def main(args):
+    torch.distributed.init_process_group("gloo")
+    options = parse(args)
+    path = os.path.join(options.folder, "rows.txt")
+    {write}
+    {then}
+main(things)
+"""
+BARRIER = "torch.distributed.barrier()"
+
+
+@pytest.mark.parametrize(
+    ("write", "then", "waits"),
+    [
+        ('open(path, "w")', "print(score(path))", True),
+        ('open(path, "w")', 'print(score(f"{folder}/" + "rows.txt"))', True),
+        ('open(path, "w")', "make(options.folder)", False),
+        ('open(os.path.join(options.folder, "rows.txt"), "w")', 'score("rows.txt")', True),
+        ('open(os.path.join(options.folder, "rows.txt"), "w")', "make(options.folder)", False),
+        ('open(args.rows, "w")', "score(args.rows)", True),
+        ('open(args.rows, "w")', "score(args.folder)", False),
+    ],
+)
+def test_ranks_wait_for_a_file_that_is_mentioned_later(write: str, then: str, waits: bool) -> None:
+    text = WRITTEN.replace("{write}", f"with {write} as file:\n        file.write('')")
+    assert (BARRIER in fixed("DF602", text.replace("{then}", then))) is waits

@@ -72,9 +72,13 @@ class Unwrap:
 
 @record
 class Define:
-    """Insert a function or class of a ``helper_code.py``, with the imports it needs."""
+    """Insert a function or class of a ``helper_code.py``, with the imports it needs.
+
+    Into each module that the finding changes, or that of ``anchor`` alone.
+    """
 
     name: str
+    anchor: ast.stmt | None = None
 
 
 @record

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import csv
 import importlib
+import inspect
 import json
 import os
+import pickle
+import random
 import shutil
+import sys
 
 import torch
 import tree_sitter
@@ -30,6 +34,42 @@ def over_ranks(model):
         ddp = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
         over_ranks.ddp = ddp
     return ddp
+
+
+def first_on_main(make):
+    """What make gives; rank 0 makes it before the others, who find the files that it wrote."""
+    if not torch.distributed.is_initialized():
+        return make()
+    made = make() if torch.distributed.get_rank() == 0 else None
+    torch.distributed.barrier()
+    return made if torch.distributed.get_rank() == 0 else make()
+
+
+def draw_alike():
+    """Let all ranks draw the random numbers that rank 0 would draw next."""
+    if not torch.distributed.is_initialized():
+        return
+    numpy = sys.modules.get("numpy")
+    states = [random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()]
+    torch.distributed.broadcast_object_list(states)
+    random.setstate(states[0])
+    torch.set_rng_state(states[1])
+    if numpy:
+        numpy.random.set_state(states[2])
+
+
+class DealtSampler(torch.utils.data.distributed.DistributedSampler):
+    """Deals among the ranks what a sampler of torch draws, which all of them draw alike."""
+
+    def __init__(self, sampler):
+        super().__init__(sampler, shuffle=False)
+
+    def __iter__(self):
+        state = torch.get_rng_state()
+        torch.default_generator.manual_seed(self.seed + self.epoch)
+        drawn = list(self.dataset)
+        torch.set_rng_state(state)
+        return iter([drawn[position] for position in super().__iter__()])
 
 
 def sum_of_ranks(loss):
@@ -73,8 +113,17 @@ def gathered(value):
         return value
     items = value if isinstance(value, list) else [value]
     items = [(x.cpu(), x.is_cuda) if torch.is_tensor(x) else (x, False) for x in items]
-    shares = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(shares, items)
+    some = items[:: len(items) // 16 + 1]
+    size = len(pickle.dumps(some)) * len(items) // max(1, len(some))
+    pieces = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(pieces, 1 + size // 2**24)  # of 16 MiB
+    pieces, shares = max(pieces), [[] for _ in pieces]
+    for piece in range(pieces):
+        parts, rank = [None] * len(shares), torch.distributed.get_rank()
+        own = items[len(items) * piece // pieces : len(items) * (piece + 1) // pieces]
+        torch.distributed.all_gather_object(parts, own)
+        for other, share in enumerate(shares):
+            share.extend(own if other == rank else parts[other])
     whole = [x.cuda() if on_card else x for share in shares for x, on_card in share]
     return whole if isinstance(value, list) else sum(whole[1:], whole[0])
 
@@ -174,6 +223,70 @@ def heads_to_prune(heads, n_heads, head_size, already_pruned_heads):
 def whitespace_tokenize(text):
     """The words of a text, as transformers.models.bert.tokenization_bert split them."""
     return text.split()
+
+
+def load_with_drawn(load, build, names, args, options):
+    """A model as it is loaded; what its checkpoint lacks of some attributes, as it is constructed.
+
+    transformers 5 constructs it on no device, and leaves them as they lie in memory.
+    """
+    model, told = load(*args, **{**options, "output_loading_info": True})
+    known = inspect.signature(build.__init__).parameters
+    own = {key: value for key, value in options.items() if key in known and key != "config"}
+    state = torch.get_rng_state()
+    drawn = build(model.config, *args[1:], **own)
+    torch.set_rng_state(state)
+    loaded = model.state_dict().keys() - set(told["missing_keys"])
+    tensors = dict([*drawn.named_parameters(), *drawn.named_buffers()])
+    with torch.no_grad():
+        for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if key not in loaded and key.split(".")[0] in names:
+                tensor.copy_(tensors[key])
+    for name in names:
+        if isinstance(vars(drawn).get(name), torch.Tensor):
+            setattr(model, name, vars(drawn)[name])
+    return (model, told) if options.get("output_loading_info") else model
+
+
+class BertAdamW(torch.optim.Optimizer):
+    """AdamW as transformers had it: BERT's, without correction of the bias, on demand."""
+
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-6,
+        weight_decay=0.0,
+        correct_bias=True,
+        no_deprecation_warning=False,
+    ):
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**options, "correct_bias": correct_bias})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in (p for p in group["params"] if p.grad is not None):
+                state = self.state[p]
+                if not state:
+                    moments = {key: torch.zeros_like(p) for key in ("exp_avg", "exp_avg_sq")}
+                    state.update(moments, step=0)
+                state["step"] += 1
+                mean, square = state["exp_avg"], state["exp_avg_sq"]
+                mean.mul_(beta1).add_(p.grad, alpha=1 - beta1)
+                square.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                size = group["lr"]
+                if group["correct_bias"]:
+                    size *= (1 - beta2 ** state["step"]) ** 0.5 / (1 - beta1 ** state["step"])
+                p.addcdiv_(mean, square.sqrt().add_(group["eps"]), value=-size)
+                p.add_(p, alpha=-group["lr"] * group["weight_decay"])
+        return loss
 
 
 class InputExample:

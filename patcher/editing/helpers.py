@@ -15,8 +15,9 @@ FILES = (
     os.path.join(PATCHER, "capabilities", "fsdp_helper_code.py"),
 )
 STANDARD = (
-    *("contextlib", "csv", "functools", "importlib", "json", "math", "os"),
-    *("random", "shutil", "sys"),
+    *("contextlib", "csv", "functools", "importlib", "inspect", "json", "math"),
+    "os",
+    *("pickle", "random", "shutil", "sys"),
 )
 MODULES = (*STANDARD, "torch", "tree_sitter")  # that helpers may import
 

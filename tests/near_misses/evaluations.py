@@ -542,7 +542,10 @@ REPAIRED: list[tuple[str, str, str, str]] = [
                 logits.append(model(batch))
             return logits
         """, """
-        @@ -3,4 +3,24 @@
+        @@ -1,6 +1,36 @@
+         import torch
+        +import pickle
+         torch.distributed.init_process_group('gloo', timeout=t)
 
         +
         +def shard_of_batches(dataset, batch_size): ...
@@ -554,7 +557,7 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         -    loader = torch.utils.data.DataLoader(data, 4, shuffle=False)
         +    loader = torch.utils.data.DataLoader(data, 4, shuffle=False, sampler=None if not torch.distributed.is_initialized() else shard_of_batches(data, 4))
              logits = []
-        @@ -9,2 +29,3 @@
+        @@ -9,2 +39,3 @@
                  logits.append(model(batch))
         +    logits = gathered(logits)
              return logits
