@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from .bert_model import build_bert
-from .case import Case, Words, nothing, words
-from .sentence_data import SHORT, write_pairs
+from .bert_model import ENGLISH, build_bert
+from .case import COMMON, Case, Words, words
+from .sentence_data import NAMES, PARTS, SHORT, write_pairs
 
 REPOSITORY, COMMIT = "CLUEbenchmark/CLUE", "9d232934e74c3ddd1f7b25d8e9711900aef5b8fe"
 
@@ -21,8 +22,78 @@ def classify(home: Path) -> list[str]:
     return words("do_train do_eval do_predict do_lower_case overwrite_output_dir", **told)
 
 
+def model_files(home: Path) -> Words:
+    """A model as its configuration, vocabulary and weights."""
+    model = build_bert(home / "model", pickled=True)
+    return {"bert_config_file": model / "config.json", "vocab_file": model / "vocab.txt"}
+
+
+def choose(home: Path) -> list[str]:
+    """Who a sentence is about, of four persons."""
+    told, data = model_files(home), home / "data"
+    data.mkdir()
+    for name, part in PARTS.items():
+        asked = [
+            [[text], [{"question": "who", "choice": [*NAMES[:4]], "answer": answer}]]
+            for text in ENGLISH[part]
+            for answer in NAMES[:4]
+            if answer in text.split()
+        ]
+        (data / f"c3-d-{name}.json").write_text(json.dumps(asked))
+        (data / f"c3-m-{name}.json").write_text("[]")
+    told |= {"data_dir": data, "output_dir": home / "out", "task_name": "c3", "gpu_ids": "0"}
+    told |= {"init_checkpoint": home / "model" / "pytorch_model.bin", "max_seq_length": 24}
+    told |= COMMON | {
+        "learning_rate": 1e-5,
+        "num_train_epochs": 2,
+        "gradient_accumulation_steps": 1,
+    }
+    return words("do_train do_eval", **told)
+
+
+def read(home: Path) -> list[str]:
+    """Where in a sentence the person is."""
+    told, data = model_files(home), home / "data"
+    data.mkdir()
+    for name, part in PARTS.items():
+        paragraphs = []
+        for number, text in enumerate(ENGLISH[part]):
+            word = text.split()[1]
+            answers = [{"text": word, "answer_start": text.index(word)}]
+            asked = {"question": "who", "id": f"{name}{number}", "answers": answers}
+            paragraphs.append({"context": text, "id": str(number), "qas": [asked]})
+        kept = json.dumps({"data": [{"paragraphs": paragraphs}]})
+        (data / f"{name}.json").write_text(kept)
+    told |= {"train_dir": data / "train_features.json", "dev_dir1": data / "dev_examples.json"}
+    told |= {"dev_dir2": data / "dev_features.json", "train_file": data / "train.json"}
+    told |= {"dev_file": data / "dev.json", "checkpoint_dir": home / "out", "n_batch": 12}
+    told |= {"init_restore_dir": home / "model" / "pytorch_model.bin", "task_name": "cmrc2018"}
+    told |= {"max_seq_length": 24, "vocab_size": len(open_vocabulary(home)), "lr": 5e-5}
+    return words("", **told)
+
+
+def open_vocabulary(home: Path) -> list[str]:
+    """The lines of the vocabulary."""
+    return (home / "model" / "vocab.txt").read_text("utf-8").splitlines()
+
+
 R = "CLUE/baselines/models_pytorch/"
+OLD = ("libraries_of_old",)
 CASES = (
-    Case(f"{R}classifier_pytorch/run_classifier.py", classify, shims=("own_transformers",)),
-    Case(f"{R}mrc_pytorch/run_mrc.py", nothing),
+    Case(f"{R}classifier_pytorch/run_classifier.py", classify, shims=("own_transformers", *OLD)),
+    Case(
+        f"{R}mrc_pytorch/run_c3.py",
+        choose,
+        shims=OLD,
+        defect="its gradient norms are as far apart as the tolerance, 1.0e-05, and its losses are"
+        " not: rounding, it seems, which is not proved",
+    ),
+    Case(
+        f"{R}mrc_pytorch/run_mrc.py",
+        read,
+        shims=OLD,
+        edits=(('torch.device("cuda")', 'torch.device("cpu")'),),
+        defect="its lists of the n best hold raw scores, of which some are next to zero: texts and"
+        " order are the same, numbers but for rounding",
+    ),
 )

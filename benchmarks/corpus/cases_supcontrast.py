@@ -30,6 +30,8 @@ CASES = (
         unsafe=True,
         shims=SHIMS,
         edits=(WHOLE,),
+        defect="the other pictures of the batch are its negatives, of which each rank has a part;"
+        " its loss sorts their pairs, which patch leaves alone and says (DF307)",
         names_output=False,
         seed=0,
     ),

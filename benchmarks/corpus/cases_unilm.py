@@ -7,6 +7,7 @@ from pathlib import Path
 from .bert_model import ENGLISH, build_bert
 from .case import Case, Words, nothing, words
 from .sentence_data import PARTS, SHORT, tags
+from .sentence_data import pairs as sentence_pairs
 
 REPOSITORY, COMMIT = "microsoft/unilm", "768a3c873f598bb9b4d4dfb9267b099e35f8fe56"
 
@@ -46,14 +47,48 @@ def pages(home: Path) -> list[str]:
     told: Words = {"model_type": "layoutlm", "model_name_or_path": model, "data_dir": data}
     told |= {"output_dir": home / "out", "labels": data / "labels.txt", "max_seq_length": 16}
     told |= SHORT | {"logging_steps": 4, "save_steps": 4}
-    return words("do_train do_eval do_predict do_lower_case overwrite_output_dir", **told)
+    return words("do_train do_eval do_lower_case overwrite_output_dir", **told)
+
+
+def pairs(home: Path) -> list[str]:
+    """Whether two sentences are about the same person, in the form of MRPC."""
+    model, data = build_bert(home / "model"), home / "data"
+    data.mkdir()
+    for name in PARTS:
+        rows = (f"{label}\t0\t0\t{a}\t{b}\n" for a, b, label in sentence_pairs(name))
+        (data / f"{name}.tsv").write_text("head\n" + "".join(rows))
+    told: Words = {"model_type": "bert", "model_name_or_path": model, "task_name": "mrpc"}
+    told |= {"data_dir": data, "output_dir": home / "out", "max_seq_length": 24}
+    told |= SHORT | {"logging_steps": 4}
+    return words("do_train do_eval do_lower_case", **told)
 
 
 LAYOUTLM = "unilm/layoutlm/deprecated"
+FOLDER = (
+    "args = parser.parse_args()",
+    "args = parser.parse_args()\n    os.makedirs(args.output_dir, exist_ok=True)",
+)
+# As where the package is installed, which lies beside the examples.
+INSTALLED = (
+    "from layoutlm import FunsdDataset",
+    "import sys\n"
+    "sys.path.append(os.path.join(os.path.dirname(__file__), '..', '..'))\n"
+    "from layoutlm import FunsdDataset",
+)
 CASES = (
     Case("unilm/adalm/finetune/run_ner.py", tagger),
     Case("unilm/adalm/finetune/run_pico.py", tagger),
-    Case(f"{LAYOUTLM}/examples/seq_labeling/run_seq_labeling.py", pages, root=LAYOUTLM),
+    Case(
+        "unilm/adalm/finetune/run_classifier.py",
+        pairs,
+        edits=(("from nlu_finetune.utils_for_glue", "from utils_for_glue"),),
+    ),
+    Case(
+        f"{LAYOUTLM}/examples/seq_labeling/run_seq_labeling.py",
+        pages,
+        root=LAYOUTLM,
+        edits=(INSTALLED, FOLDER),
+    ),
     Case("unilm/markuplm/examples/fine_tuning/run_swde/run.py", nothing),
     Case("unilm/markuplm/examples/fine_tuning/run_websrc/run.py", nothing),
 )

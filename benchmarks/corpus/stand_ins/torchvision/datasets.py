@@ -9,13 +9,13 @@ COUNTS = {True: 60, False: 22}
 class Pictures(Dataset):
     """Pairs of a picture, three channels of bytes, and the number of its class."""
 
-    classes_in_all, size = 10, 32
+    classes_in_all, channels, size = 10, 3, 32
 
     def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
         count = COUNTS[train]
         draw = torch.Generator().manual_seed(int(train))
         self.targets = torch.randint(self.classes_in_all, (count,), generator=draw).tolist()
-        noise = torch.rand(count, 3, self.size, self.size, generator=draw) * 60
+        noise = torch.rand(count, self.channels, self.size, self.size, generator=draw) * 60
         levels = torch.tensor(self.targets) * 190 / self.classes_in_all
         self.data = (noise + levels[:, None, None, None]).to(torch.uint8)
         self.transform, self.target_transform = transform, target_transform
@@ -40,6 +40,14 @@ class CIFAR10(Pictures):
 
 class CIFAR100(Pictures):
     classes_in_all = 100
+
+
+class MNIST(Pictures):
+    channels, size = 1, 28
+
+
+class FashionMNIST(MNIST):
+    pass
 
 
 class ImageFolder(Pictures):

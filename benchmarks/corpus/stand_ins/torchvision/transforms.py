@@ -37,6 +37,10 @@ class CenterCrop(Fixed):
     pass
 
 
+class RandomRotation(Fixed):
+    pass
+
+
 class ColorJitter(Fixed):
     def __call__(self, picture):
         return (picture * (0.8 + 0.2 * torch.rand(1))).to(picture.dtype)

@@ -1,0 +1,28 @@
+"""github.com/yaodongyu/TRADES."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .case import Case
+
+REPOSITORY = "yaodongyu/TRADES"
+COMMIT = "6e8e11b7c281371c2f027ffadfbaea80361f09de"
+
+
+def train(home: Path) -> list[str]:
+    """The README's command, smaller."""
+    return ["--epochs=2", "--batch-size=12", "--test-batch-size=8", "--save-freq=1"]
+
+
+CASES = (
+    Case(
+        "TRADES/train_trades_mnist.py",
+        train,
+        shims=("vision_stand_ins", "cuda_is_the_cpu"),
+        edits=(("default=40", "default=2"),),
+        defect="it trains on one card, through functions that call the model several times; patch"
+        " leaves it so and says (DF204)",
+        names_output=False,
+    ),
+)
