@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 from ddpfix.errors import InputError
 from ddpfix.launchers.running.runner import LOG, RunOutcome
+from ddpfix.launchers.script.arguments import parse_flags
 from ddpfix.launchers.script.flags import find_script_flags
 from ddpfix.launchers.trace.clipped import ClippedGradient
 from ddpfix.launchers.trace.events import (
@@ -34,6 +35,7 @@ from ddpfix.launchers.verify.checks import collect_warnings, computes_the_same
 from ddpfix.launchers.verify.evidence import TOKEN_MEANS, Evidence, Row, RunTrace
 from ddpfix.launchers.verify.prediction_order import hidden_order
 from ddpfix.launchers.verify.request import VerifyRequest
+from ddpfix.launchers.verify.scripts import prepare_scripts
 from ddpfix.launchers.verify.verifier import verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -189,6 +191,23 @@ def test_what_a_rank_without_a_share_logs_in_training_is_no_score(tmp_path: Path
     two = run_of(tmp_path, "x2", events((0,), 0.5), events((), 1.0))
     row = scores_once(evidence(one, one, two))
     assert row.status == "holds", row.evidence
+
+
+@pytest.mark.parametrize(
+    ("shares", "status"),
+    [
+        ([(2, 0, 3, 1), (1, 3, 2, 0)], "holds"),  # a loader that shuffles, on each rank of its own
+        ([(2, 0, 3, 1), (1, 3, 2, 2)], "broken"),
+        ([(2, 0, 3), (1, 3, 2)], "broken"),
+    ],
+)
+def test_every_rank_may_score_the_whole_set_in_an_order_of_its_own(
+    tmp_path: Path, shares: list[tuple[int, ...]], status: str
+) -> None:
+    one = run_of(tmp_path, "x1", drawn(1, (0, 1, 2, 3), "eval", site=EVALUATE))
+    two = run_of(tmp_path, "x2", *(drawn(1, share, "eval", site=EVALUATE) for share in shares))
+    row = scores_once(evidence(one, one, two))
+    assert row.status == status, row.evidence
 
 
 def test_scores_that_are_nan_on_one_side_alone_differ(tmp_path: Path) -> None:
@@ -427,6 +446,45 @@ def test_flags_that_a_module_beside_the_script_declares_are_found(tmp_path: Path
         ["--output_dir", "o", "--train_batch_size", "8"], script, recipe=None, global_batch=None
     )
     assert flags.accumulation == "--gradient_accumulation_steps"
+
+
+@pytest.mark.parametrize("words", [["-b", "12"], ["-b=12"], ["--size", "12", "-v"]])
+def test_a_batch_is_found_by_any_spelling_of_its_option(tmp_path: Path, words: list[str]) -> None:
+    flags = find_script_flags(
+        words,
+        tmp_path / "gone.py",
+        recipe=None,
+        global_batch=None,
+        roles={"train_batch": ("--size", "-b")},
+        default_batch=64,
+    )
+    assert (flags.train_batch, flags.global_batch) == (words[0].partition("=")[0], 12)
+    told = flags.arguments(words, "out", 6, 1)
+    assert parse_flags(told)[flags.train_batch] == "6"
+    assert len(told) == len(words)
+
+
+def test_a_negative_number_is_a_value() -> None:
+    assert parse_flags(["--rank", "-1", "-x", "--fast"]) == {
+        "--rank": "-1",
+        "-x": None,
+        "--fast": None,
+    }
+
+
+def test_a_script_in_words_of_old_is_patched_before_it_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "move.py").write_text("def to_card(x):\n    return x.cuda(async=True)\n")
+    script = tmp_path / "train.py"
+    text = "from move import to_card\nprint(to_card, lambda x: x.cuda(async=True))\n"
+    text += "parser.add_argument('--epochs', type=int)\n"
+    script.write_text(text + "if __name__ == '__main__':\n    to_card(None)\n")
+    with pytest.raises(InputError, match=r"train.py:2: it does not compile"):
+        prepare_scripts(VerifyRequest(script, [], as_is=True), tmp_path / "as_is")
+    scripts = prepare_scripts(VerifyRequest(script, []), tmp_path / "runs")
+    for name in ("train.py", "move.py"):
+        assert "async=" not in (scripts.patched.parent / name).read_text()
+        assert "async=" in (scripts.original.parent / name).read_text()
+    assert scripts.added_flags == ()
 
 
 def test_argparse_own_line_is_the_reason(tmp_path: Path) -> None:

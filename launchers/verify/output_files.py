@@ -16,7 +16,7 @@ _DECIMAL = re.compile(r"\d+\.\d+")
 _FLOAT = re.compile(r"-?\d+\.\d+(?:[eE][-+]?\d+)?")
 _RAW_DIGITS = 6  # of a number that nobody has rounded, after the point
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d(?:[.,]\d+)?")
-_LOG = re.compile(r"\.log$|log|config|args|events\.out\.", re.IGNORECASE)
+_LOG = re.compile(r"\.log$|log|config|args|setting|events\.out\.", re.IGNORECASE)
 
 
 def different_files(first: Path, second: Path, *, text_only: bool) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ...patcher.api import read_program
+from ...patcher.api import read_modernized, read_program
 
 _HIDDEN = {"__pycache__", ".git"}
 
@@ -34,7 +34,9 @@ def program_folders(script: Path) -> ProgramFolders:
     """Where the program of a script lies. Raises InputError where it cannot be read."""
     path = script.resolve()
     home = path.parent
-    program = read_program(str(path))
+    source = read_modernized(str(path))  # what only `patch` can read is patched in the copy
+    data = source.encode(source.text) if source else None
+    program = read_program(str(path), data, read_modernized)
     files = [Path(module.source.name).resolve() for module in program.modules]
     folders = tuple(dict.fromkeys(file.parent for file in files))
     above = [root for root in program.roots if home.is_relative_to(root)]

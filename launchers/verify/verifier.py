@@ -326,7 +326,7 @@ def _roles(script: Path) -> dict[str, Any]:
     batch = roles.get("train_batch")
     default = batch.default if batch else None
     return {
-        "roles": {role: one.flag for role, one in roles.items()},
+        "roles": {role: (one.flag, *one.spellings) for role, one in roles.items()},
         "default_batch": default if type(default) is int and default > 0 else None,
     }
 
