@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import random
 import shutil
 import traceback
@@ -97,6 +98,7 @@ def fixture_scripts() -> list[Path]:
     return [path for path in every if "__main__" in texts[path] or ".backward()" in texts[path]]
 
 
+@functools.cache
 def plain(script: Path) -> str:
     """The text of a script as ast writes it, without comments."""
     return ast.unparse(ast.parse(script.read_text())) + "\n"

@@ -1,18 +1,29 @@
-"""One spelling of a program, whatever its own: what the kinds of spellings.py change is undone."""
+"""One spelling of a program, whatever its own: what the kinds of spellings.py change is undone.
+
+Four things more are one, as they are equally right where a patch adds them: an imported name and
+its whole path (``timedelta``, ``datetime.timedelta``), neighbours in either order where neither
+binds what the other reads, whatever name keeps a value that only the next statement reads, but more
+than once, and a test inside of a test and both in one. Two programs that differ in anything else
+differ here.
+"""
 
 from __future__ import annotations
 
 import ast
-from typing import Any
+import itertools
+from collections import Counter
+from typing import Any, TypeGuard
 
 from spellings import SPELLED, Substitute, blocks, local_signatures, signature
 from spellings_text import HELPERS, PACKAGE
+
+NEXT = f"{SPELLED}next"  # what is bound for the next statement alone
 
 
 def one_spelling(files: dict[str, str]) -> dict[str, str]:
     """The definitions of a program by name, and what its script runs, in one spelling."""
     parts: dict[str, str] = {}
-    trees = {name: ast.parse(text) for name, text in files.items()}
+    trees = {name: with_whole_paths(ast.parse(text)) for name, text in files.items()}
     own = {k: v for tree in trees.values() for k, v in local_signatures(tree).items()}
     for name, tree in trees.items():
         for stmt in undone(tree, own).body:
@@ -31,7 +42,105 @@ def undone(tree: ast.Module, own: dict[str, tuple[str, ...]]) -> ast.Module:
     tree = Plain(own).visit(tree)
     for block in blocks(tree):
         block[:] = [s for s in block if not is_idle(s)] or [ast.Pass()]
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+        name_what_is_read_next(function)
+    for block in blocks(tree):
+        sort_neighbours(block)
     return ast.fix_missing_locations(tree)
+
+
+def with_whole_paths(tree: ast.Module) -> ast.Module:
+    """The module with ``a.b`` for each ``b`` that ``from a import b`` binds in it."""
+    whole = {
+        alias.asname or alias.name: f"{stmt.module}.{alias.name}"
+        for stmt in ast.walk(tree)
+        if isinstance(stmt, ast.ImportFrom) and not stmt.level and stmt.module
+        if not stmt.module.startswith(SPELLED)
+        for alias in stmt.names
+    }
+    bound = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in whole and node.id not in bound:
+            node.id = whole[node.id]  # with its dots, which do for a comparison
+    return tree
+
+
+def uses(node: ast.AST) -> Counter[str]:
+    """How often each name occurs."""
+    return Counter(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def name_what_is_read_next(function: ast.FunctionDef) -> None:
+    """One name for all values that a function binds for the next statement alone."""
+    counts = uses(function)
+    for block in blocks(function):
+        for stmt, following in itertools.pairwise(block):
+            if name := read_next(stmt, following, counts):
+                assert isinstance(stmt, ast.Assign)
+                stmt.targets = [ast.Name(NEXT, ast.Store())]
+                Substitute(name, ast.Name(NEXT, ast.Load())).visit(following)
+
+
+def read_next(stmt: Any, following: ast.stmt, counts: Counter[str]) -> str:
+    """The name of a value that the next statement reads more than once, and no other one."""
+    if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
+        name = stmt.targets[0].id
+        if counts[name] > 2 and counts[name] == uses(following)[name] + 1:
+            return name
+    return ""
+
+
+def sort_neighbours(block: list[ast.stmt]) -> None:
+    """Neighbours of which neither binds what the other reads, in alphabetical order."""
+    plain = [only_binds(stmt) for stmt in block]
+    start = 0
+    while start < len(block):
+        end = start
+        while end < len(block) and plain[end]:
+            end += 1
+        if end - start > 1:
+            block[start:end] = sorted_bindings(block[start:end])
+        start = end + 1
+
+
+def sorted_bindings(block: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements that only bind, in alphabetical order as far as none reads what one binds."""
+    told = [(ast.unparse(stmt), *bound_and_mentioned(stmt), stmt) for stmt in block]
+    for last in range(len(told) - 1, 0, -1):
+        for index in range(last):
+            one, two = told[index : index + 2]
+            if two[0] < one[0] and not (one[1] & two[2] or two[1] & one[2]):
+                told[index : index + 2] = [two, one]
+    return [stmt for _, _, _, stmt in told]
+
+
+def only_binds(stmt: ast.stmt) -> bool:
+    """Whether a statement does nothing but to bind names and attributes, also under a test."""
+    if not isinstance(stmt, ast.Assign | ast.If):
+        return False
+    return not any(
+        (isinstance(node, ast.stmt) and not isinstance(node, ast.Assign | ast.If))
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) != "int")
+        for node in ast.walk(stmt)
+    )
+
+
+def bound_and_mentioned(stmt: ast.stmt) -> tuple[set[str], set[str]]:
+    """The names and attributes that a statement binds, and all that it mentions."""
+    found: list[ast.Name | ast.Attribute] = [
+        node for node in ast.walk(stmt) if isinstance(node, ast.Name | ast.Attribute)
+    ]
+    stores = {
+        ast.unparse(node)
+        for node in found
+        if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+    }
+    return stores, {ast.unparse(node) for node in found}
 
 
 def is_idle(stmt: ast.stmt) -> bool:
@@ -82,7 +191,7 @@ class PutName(ast.NodeTransformer):
 
 def inline_names(tree: ast.Module) -> None:
     """Values of names that a kind made, in the place of these names."""
-    changed = True
+    changed, counts = True, uses(tree)
     while changed:
         changed = False
         for block in blocks(tree):
@@ -90,10 +199,33 @@ def inline_names(tree: ast.Module) -> None:
                 target = stmt.targets[0] if isinstance(stmt, ast.Assign) else None
                 if isinstance(target, ast.Name) and target.id.startswith(SPELLED):
                     assert isinstance(stmt, ast.Assign)
+                    if block[index + 1 :] and read_next(stmt, block[index + 1], counts):
+                        continue
                     rest = [Substitute(target.id, stmt.value).visit(s) for s in block[index + 1 :]]
                     block[index:] = rest or [ast.Pass()]
                     changed = True
                     break
+
+
+def with_test_inside(stmt: ast.If) -> ast.If:
+    """``if a:`` around ``if b:`` alone as ``if a and b:``, where neither has another branch."""
+    inner = stmt.body[0]
+    if stmt.orelse or len(stmt.body) > 1 or not isinstance(inner, ast.If):
+        return stmt
+    test = inner.test
+    if all(map(is_idle, inner.body)):
+        test, inner = ast.UnaryOp(ast.Not(), test), ast.If(test, inner.orelse, [])
+    if inner.orelse:
+        return stmt
+    tests = stmt.test.values if is_and(stmt.test) else [stmt.test]
+    stmt.test = ast.BoolOp(ast.And(), [*tests, *(test.values if is_and(test) else [test])])
+    stmt.body = inner.body
+    return stmt
+
+
+def is_and(test: ast.expr) -> TypeGuard[ast.BoolOp]:
+    """Whether a test is ``a and b``."""
+    return isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
 
 
 class Plain(ast.NodeTransformer):
@@ -152,7 +284,7 @@ class Plain(ast.NodeTransformer):
                 node.test = node.test.operand
                 node.body, node.orelse = node.orelse or [ast.Pass()], node.body
             node.orelse = [s for s in node.orelse if not is_idle(s)]
-        return node
+        return with_test_inside(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Operands of a symmetric comparison in alphabetical order, tuples for lists."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import random
-from pathlib import Path
 
 import pytest
 from cases import found, module
@@ -13,27 +13,24 @@ from spelling_cases import KINDS, Baselines, fixture_scripts, judge, mutants, pl
 from spellings_undone import one_spelling
 
 SEED = 7
-KINDS_THAT_HOLD = [
-    "annotations",
-    "walrus statement",
-    "x = x + 1",
-    "backslashes",
-    "docstrings",
-    "keywords",
-    "positions",
-    "semicolons",
-    "comparison turned",
-    "if inverted",
-    "test in a name",
-]
 
 
-@pytest.mark.parametrize("kind", KINDS_THAT_HOLD)
-def test_another_spelling_changes_nothing(kind: str, tmp_path: Path) -> None:
-    bases = Baselines(tmp_path / "program")
-    for mutant in mutants(fixture_scripts(), [kind], 3, SEED):
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Baselines:
+    """The outcomes of the scripts as they are, for all kinds."""
+    return Baselines(tmp_path_factory.mktemp("spellings") / "program")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_spelling_changes_nothing(kind: str, bases: Baselines) -> None:
+    for mutant in mutants(fixture_scripts(), [kind], 2, SEED):
         verdict, details = judge(bases, mutant)
         assert verdict == "same", f"{mutant.script} seed {mutant.seed}: {verdict}\n{details}"
+
+
+@functools.cache
+def spelled_once(text: str) -> dict[str, str]:
+    return one_spelling({"": text})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,9 +43,37 @@ def test_a_spelling_is_another_text_and_the_same_program(kind: str) -> None:
         files, count = KINDS[kind](text, random.Random(SEED))
         if count:
             assert files[""] != text
-            assert one_spelling(files) == one_spelling({"": text})
+            assert one_spelling(files) == spelled_once(text)
             changed += 1
     assert changed
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "is_same"),
+    [
+        ("from d import t\nx = t(1)", "import d\nx = d.t(1)", True),
+        ("from d import t\nx = t(1)", "from e import t\nx = t(1)", False),
+        ("from d import t\ndef f(t): t(1)", "import d\ndef f(t): d.t(1)", False),
+        ("a.x = 1\na.y = 2", "a.y = 2\na.x = 1", True),
+        ("a.x = 1\na.y = a.x", "a.y = a.x\na.x = 1", False),
+        ("a.x = f()\na.y = 2", "a.y = 2\na.x = f()", False),
+        ("a = 1\na.y = 2", "a.y = 2\na = 1", False),
+        ("if a:\n if b: pass\n else: x()", "if a and not b: x()", True),
+        ("if a:\n if b: y()\n else: x()", "if a and not b: x()", False),
+        ("if a:\n if b: x()\nelse: y()", "if a and b: x()", False),
+        (
+            "def k():\n a = f()\n g(a, a)",
+            "def k():\n spelled_1 = f()\n g(spelled_1, spelled_1)",
+            True,
+        ),
+        ("def k():\n a = f()\n g(a, a)", "def k():\n g(f(), f())", False),
+        ("def k():\n a = f()\n g(a, a)\n h(a)", "def k():\n b = f()\n g(b, b)\n h(b)", False),
+    ],
+)
+def test_one_spelling_makes_equal_what_is_equally_right_and_nothing_else(
+    one: str, two: str, *, is_same: bool
+) -> None:
+    assert (one_spelling({"": one}) == one_spelling({"": two})) is is_same
 
 
 TRAINING = """
