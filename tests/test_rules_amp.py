@@ -249,6 +249,17 @@ def test_clipping_beside_the_step_stays_there() -> None:
     assert run(BESIDE_THE_STEP, fp16=False)[0] == run(SCRIPT, fp16=False)[0]
 
 
+def test_what_is_clipped_may_have_a_name() -> None:
+    clip = "torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), args.max_norm)"
+    (margin,) = {line.partition("torch")[0] for line in SCRIPT.split("\n") if clip in line}
+    named = f"weights = amp.master_params(optimizer)\n{margin}{clip}".replace(
+        "_(amp.master_params(optimizer)", "_(weights"
+    )
+    assert fixed("DF801", SCRIPT.replace(clip, named)) == fixed("DF801", SCRIPT)
+    elsewhere = SCRIPT.replace(clip, f"{named}\n{margin}print(weights)")
+    assert fixed("DF801", elsewhere) == elsewhere
+
+
 @pytest.mark.parametrize(
     "line",
     [

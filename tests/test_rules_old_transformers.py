@@ -1,12 +1,14 @@
-"""DF901, DF908 and DF909: what scripts for transformers 2 to 4 ask of classes and modules."""
+"""DF901, DF908, DF909, DF911: what scripts for transformers 2 to 4 ask of it."""
 
 from __future__ import annotations
 
 import ast
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from cases import changes, fixed, found
 from ddpfix.patcher.analysis.load import read_program
 from ddpfix.patcher.editing import helper_code
@@ -49,6 +51,65 @@ NOOP = [
         class Mine(BertLayer):
             def __init__(self, config):
                 self.init_weights()
+        """),
+    ("DF911", "layers that the library draws", """
+        from torch import nn
+        from transformers import BertModel, BertPreTrainedModel
+        class Head(nn.Module):
+            def __init__(self, size):
+                self.dense = nn.Linear(size, size)
+        class MyLayerNorm(nn.Module):
+            def __init__(self, size):
+                self.weight = nn.Parameter(torch.ones(size))
+        class Tagger(BertPreTrainedModel):
+            def __init__(self, config):
+                self.bert, self.head, self.norm = BertModel(config), Head(8), MyLayerNorm(8)
+        Tagger.from_pretrained(path)
+        """),
+    ("DF911", "weights in a way of its own", """
+        from torch import nn
+        from transformers import BertPreTrainedModel
+        class Tagger(BertPreTrainedModel):
+            def __init__(self, config):
+                self.bias = nn.Parameter(torch.zeros(3))
+            def _init_weights(self, module):
+                nn.init.zeros_(module.bias)
+        Tagger.from_pretrained(path)
+        """),
+    ("DF911", "no model of the library", """
+        from torch import nn
+        from transformers import BertModel
+        class Tagger(nn.Module):
+            def __init__(self, config):
+                self.bias = nn.Parameter(torch.zeros(3))
+                self.bert = BertModel.from_pretrained(path)
+        Tagger.from_pretrained(path)
+        """),
+    ("DF909", "a complete model, which finishes itself", """
+        from transformers import BertForSequenceClassification
+        class Mine(BertForSequenceClassification):
+            def __init__(self, config):
+                super().__init__(config)
+        Mine.from_pretrained(path)
+        """),
+    ("DF909", "built here and never loaded", """
+        from transformers import BertModel, BertPreTrainedModel
+        class Mine(BertPreTrainedModel):
+            def __init__(self, config):
+                super().__init__(config)
+                self.bert = BertModel.from_pretrained(path)
+        Mine(config)
+        """),
+    ("DF909", "finished by what derives from it", """
+        from transformers import BertPreTrainedModel
+        class Base(BertPreTrainedModel):
+            def __init__(self, config):
+                super().__init__(config)
+        class Mine(Base):
+            def __init__(self, config):
+                super().__init__(config)
+                self.post_init()
+        Mine.from_pretrained(path)
         """),
 ]  # fmt: skip
 
@@ -94,6 +155,29 @@ FIX = [
         +from torch.optim import AdamW
         +optimizer = AdamW(p, lr=1, eps=1e-6, weight_decay=0.0)
         """),
+    ("DF901", "options of the old optimizer that torch has no word for", """
+        from transformers import AdamW
+        optimizer = AdamW(p, correct_bias=True, lr=1e-4, no_deprecation_warning=True)
+        """, """
+        @@ -1,2 +1,2 @@
+        -from transformers import AdamW
+        -optimizer = AdamW(p, correct_bias=True, lr=1e-4, no_deprecation_warning=True)
+        +from torch.optim import AdamW
+        +optimizer = AdamW(p, lr=1e-4, eps=1e-6, weight_decay=0.0)
+        """),
+    ("DF901", "the old optimizer comes along where torch's cannot do the same", """
+        import transformers
+        optimizer = transformers.AdamW(p, lr=1e-4, correct_bias=args.correct)
+        """, """
+        @@ -1,2 +1,44 @@
+         import transformers
+        -optimizer = transformers.AdamW(p, lr=1e-4, correct_bias=args.correct)
+        +import torch
+        +
+        +
+        +class BertAdamW(torch.optim.Optimizer): ...
+        +optimizer = BertAdamW(p, lr=1e-4, correct_bias=args.correct)
+        """),
     ("DF901", "a class of an old module", """
         from transformers.modeling_albert import AlbertModel as Albert
         """, """
@@ -136,6 +220,24 @@ FIX = [
                  super().__init__(config)
         -        self.init_weights()
         +        self.post_init()
+        """),
+    ("DF909", "of a class in a table, which calls neither", """
+        from transformers import BertModel, BertPreTrainedModel
+        class Tagger(BertPreTrainedModel):
+            def __init__(self, config):
+                super(Tagger, self).__init__(config)
+                self.bert = BertModel(config)
+                if config.deep:
+                    self.more = None
+            def forward(self, x):
+                return self.bert(x)
+        CLASSES = {"bert": (Config, Tagger)}
+        CLASSES[name][1].from_pretrained(path)
+        """, """
+        @@ -7,2 +7,3 @@
+                     self.more = None
+        +        self.post_init()
+             def forward(self, x):
         """),
 ]  # fmt: skip
 
@@ -234,6 +336,27 @@ def test_tokenizers_of_a_copy_keep_their_calls(tmp_path: Path, own: bool) -> Non
     assert codes == (set() if own else {"DF905"})
 
 
+@pytest.mark.parametrize("elsewhere", ["", "def read_lines(): pass\n"])
+def test_what_a_function_does_counts_under_the_name_that_it_is_imported_by(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    (tmp_path / "lines.py").write_text(
+        "def read_lines(tokenizer, text):\n    return tokenizer.encode_plus(text)\n"
+        "def unused(tokenizer, text):\n    return tokenizer.encode_plus(text)\n"
+    )
+    (tmp_path / "other.py").write_text("x = 1\n" + elsewhere)
+    (tmp_path / "run.py").write_text(
+        "import transformers\nimport other\nfrom lines import read_lines as read\n"
+        "def main():\n"
+        "    for batch in loader:\n"
+        "        model(read(tokenizer, batch)).backward()\n"
+        "if __name__ == '__main__':\n    main()\n"
+    )
+    program = read_program(str(tmp_path / "run.py"), None)
+    found = [f for f in check(program, all_rules()) if f.code == "DF905"]
+    assert [f.line for f in found] == [2]
+
+
 def test_a_model_in_a_folder_of_its_own_is_read(tmp_path: Path) -> None:
     """It has no word on training, and dies in its constructor."""
     (tmp_path / "models").mkdir()
@@ -254,6 +377,58 @@ def test_a_model_in_a_folder_of_its_own_is_read(tmp_path: Path) -> None:
     assert [f.module.source.name for f in found] == [str(tmp_path / "models" / "tagger.py")]
 
 
+DRAWN = """
+import torch
+from torch import nn
+from transformers import BertModel, BertPreTrainedModel
+class Chain(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.moves = nn.Parameter(torch.empty(count, count))
+        self.register_buffer("places", torch.arange(count), persistent=False)
+        nn.init.constant_(self.moves, 3.0)
+class Tagger(BertPreTrainedModel):
+    def __init__(self, config, labels, scale=1.0):
+        super().__init__(config)
+        self.bert = BertModel(config)
+        self.head = nn.Linear(8, labels)
+        self.chain = Chain(labels)
+        self.scale = nn.Parameter(torch.full((2,), scale))
+        self.weights = torch.tensor([1.0, 2.0])
+        self.post_init()
+def load(path, **options):
+    return Tagger.from_pretrained(path, **options)
+"""
+
+
+def test_what_a_constructor_draws_survives_the_loading(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    base = transformers.BertModel(config)
+    base.save_pretrained(tmp_path / "base")
+    (finding,) = found("DF911", DRAWN)
+    assert finding.because.startswith("chain, scale, weights of Tagger are")
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(fixed("DF911", DRAWN), names)
+    model = names["load"](tmp_path / "base", labels=4, scale=5.0)
+    assert model.chain.moves.tolist() == [[3.0] * 4] * 4
+    assert model.chain.places.tolist() == [0, 1, 2, 3]
+    assert model.scale.tolist() == [5.0, 5.0]
+    assert model.weights.tolist() == [1.0, 2.0]
+    name = "embeddings.word_embeddings.weight"
+    assert torch.equal(model.bert.state_dict()[name], base.state_dict()[name])
+    with torch.no_grad():
+        model.chain.moves.fill_(7.0)
+    model.save_pretrained(tmp_path / "tuned")
+    again, told = names["load"](tmp_path / "tuned", labels=4, output_loading_info=True)
+    assert again.chain.moves.tolist() == [[7.0] * 4] * 4
+    assert again.scale.tolist() == [5.0, 5.0]
+    assert again.chain.places.tolist() == [0, 1, 2, 3]
+    assert not told["missing_keys"]
+
+
 @pytest.mark.parametrize("package", ["pytorch_transformers", "pytorch_pretrained_bert"])
 def test_an_older_library_is_named_and_left_alone(package: str) -> None:
     (finding,) = found("DF901", f"from {package} import AdamW\nAdamW(p)\n")
@@ -266,3 +441,22 @@ def test_the_helpers_are_no_decorated_classes() -> None:
     """A decorator above a helper would not travel with it."""
     tree = ast.parse(Path(helper_code.__file__).read_text())
     assert not [n for n in tree.body if getattr(n, "decorator_list", ())]
+
+
+@pytest.mark.parametrize("correct", [True, False])
+def test_the_old_optimizer_steps_as_it_did_in_transformers_4(correct: bool) -> None:
+    """Its formula: Adam's with or without the correction, and the decay behind the step."""
+    weight = torch.nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    options = {"lr": 0.1, "weight_decay": 0.01, "correct_bias": correct}
+    optimizer = helper_code.BertAdamW([weight], **options, no_deprecation_warning=True)
+    value, mean, square = 1.0, 0.0, 0.0
+    for step, gradient in enumerate((0.5, -2.0, 3.0), 1):
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimizer.step()
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        rate = 0.1 * ((1 - 0.999**step) ** 0.5 / (1 - 0.9**step) if correct else 1.0)
+        value -= rate * mean / (square**0.5 + 1e-6)
+        value -= 0.1 * 0.01 * value
+        assert weight.item() == pytest.approx(value, rel=1e-12)
+    assert set(optimizer.state[weight]) == {"step", "exp_avg", "exp_avg_sq"}

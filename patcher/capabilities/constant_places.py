@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from ..analysis.call_graph import reachable_functions
 from ..analysis.constant_meanings import ConstantSetting, Literal
 from ..analysis.names import calls_at_import
+from ..analysis.parsed_arguments import argument_sites, arguments_at
 from ..analysis.program import Program
 from ..audit.o11_shared_modules_neutral import importers, used_names
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, is_inside, mentions, parameters, precedes
 from .errors import CannotError
-from .flags import Flag, argument_sites, arguments_at, last_added_option
+from .flags import Flag, last_added_option
 
 STARTS = ("spawn", "start_processes", "Process", "Pool", "ProcessPoolExecutor", "set_start_method")
 OTHER_COMMAND_LINES = {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 
 from ...record import record
-from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..editing.edits import Import, Insert
 from ..findings import Finding
 from ..source.module import Module
-from ..source.tree import Function, bound_names, mentions, parameters, within
+from ..source.tree import mentions
 
 DATACLASS_FIELD = "{name}: {kind} = field(default{maker}={default}, metadata={{{metadata}}})"
 
@@ -153,124 +152,3 @@ def _field_names(program: Program) -> set[str]:
         for stmt in owner.body
         if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name)
     }
-
-
-def argument_sites(program: Program) -> list[tuple[Module, ast.Assign, str]]:
-    """The statements after which the arguments are known, and their name there.
-
-    Where a function parses and returns them, that is the statement that calls it.
-    """
-    sites: list[tuple[Module, ast.Assign, str]] = []
-    for module, stmt, args in program.parse_sites:
-        function = module.function(stmt)
-        if function is None or not _returns_arguments(program, function):
-            sites.append((module, stmt, args))
-            continue
-        for where, call in program.callers(function):
-            outer = where.statement(call)
-            if isinstance(outer, ast.Assign) and isinstance(outer.targets[0], ast.Name):
-                sites.append((where, outer, outer.targets[0].id))
-    return sites
-
-
-def arguments_at(program: Program, module: Module, node: ast.AST) -> str:
-    """The expression for the parsed arguments at ``node``, or the empty string without one."""
-    function = module.function(node)
-    if function is None:
-        return next(iter(sorted(_argument_names(program, module, None))), "")
-    own = bound_names(function.body)
-    for name in sorted(_argument_names(program, module, function)):
-        return name
-    for name in sorted(parameters(function) - own):
-        if _gets_arguments(program, module, function, name):
-            return name
-    if "self" in parameters(function):
-        owner = module.enclosing_class(function)
-        attributes = _attributes_with_arguments(program, module, owner) if owner else []
-        for text in attributes:
-            return text
-    for name in sorted(_argument_names(program, module, None) - own - parameters(function)):
-        return name
-    return ""
-
-
-def _argument_names(program: Program, module: Module, function: Function | None) -> set[str]:
-    """Names that a function (or the module's top level) binds to the parsed arguments.
-
-    By ``args = parser.parse_args()``, or ``args = get_args()`` of a function that parses.
-    """
-    names = {
-        args
-        for where, stmt, args in program.parse_sites
-        if where is module and where.function(stmt) is function
-    }
-    parsers = {where.function(stmt) for where, stmt, _ in program.parse_sites} - {None}
-    for parser in parsers:
-        assert parser is not None
-        for where, call in program.callers(parser):
-            stmt = where.statement(call)
-            if (
-                where is module
-                and where.function(call) is function
-                and isinstance(stmt, ast.Assign)
-            ):
-                target = stmt.targets[0]
-                if (
-                    stmt.value is call
-                    and isinstance(target, ast.Name)
-                    and _returns_arguments(program, parser)
-                ):
-                    names.add(target.id)
-    return names
-
-
-def _returns_arguments(program: Program, parser: Function) -> bool:
-    """Whether a function returns the arguments that it parses."""
-    names = {args for where, stmt, args in program.parse_sites if where.function(stmt) is parser}
-    returned = [out.value for out in within(parser.body, ast.Return)]
-    return any(isinstance(value, ast.Name) and value.id in names for value in returned)
-
-
-def _gets_arguments(
-    program: Program,
-    module: Module,
-    function: Function,
-    name: str,
-    seen: frozenset[Function] = frozenset(),
-) -> bool:
-    """Whether every call of a function passes the parsed arguments as parameter ``name``."""
-    callers = [(w, call) for w, call in program.callers(function) if program.is_live(w, call)]
-    if not callers or function in seen:
-        return False
-    for where, call in callers:
-        value = argument_for_parameter(module, function, call, name)
-        if value is None:
-            return False
-        text, caller = where.text(value), where.function(call)
-        if text in _argument_names(program, where, caller) | _argument_names(program, where, None):
-            continue
-        if text.startswith("self."):
-            owner = where.enclosing_class(call)
-            if owner is not None and text in _attributes_with_arguments(program, where, owner):
-                continue
-            return False
-        if caller is None or text not in parameters(caller):
-            return False
-        if not _gets_arguments(program, where, caller, text, seen | {function}):
-            return False
-    return True
-
-
-def _attributes_with_arguments(program: Program, module: Module, owner: ast.ClassDef) -> list[str]:
-    """Attributes such as ``self.args`` in which a class keeps the parsed arguments."""
-    return [
-        module.text(target)
-        for constructor in owner.body
-        if isinstance(constructor, ast.FunctionDef) and constructor.name == "__init__"
-        for stmt in within(constructor.body, ast.Assign)
-        if isinstance(stmt.value, ast.Name)
-        and stmt.value.id in parameters(constructor)
-        and _gets_arguments(program, module, constructor, stmt.value.id)
-        for target in stmt.targets
-        if module.text(target).startswith("self.")
-    ]

@@ -41,9 +41,10 @@ def sharded_like(tensor, value):
 
 
 def sharding_blocks(model):
-    """The layers of a model that are gathered one at a time: the members of its lists of alike.
+    """The parts of a model that are gathered one at a time: the members of its lists of alike.
 
-    What is tied to something outside of its layer stays with the rest of the model.
+    What is tied to something outside of its layer stays with the rest of the model, whose weights
+    have to be of one type: parts with others are for themselves.
     """
     total = sum(weight.numel() for weight in model.parameters())
     blocks, inside = [], set()
@@ -58,14 +59,21 @@ def sharding_blocks(model):
         ):
             blocks += members
             inside.update(part.modules())
-    users = {}
+    users, inside = {}, set()
     for part in model.modules():
         for weight in part._parameters.values():
             users.setdefault(weight, set()).add(part)
     for block in blocks:
         own = set(block.modules())
         if all(users[weight] <= own for weight in block.parameters()):
+            inside.update(own)
             yield block
+    types = [weight.dtype for weight in model.parameters() if weight.requires_grad]
+    for part in model.modules():
+        held = [weight for weight in part.parameters(recurse=False) if weight.requires_grad]
+        is_other = any(weight.dtype != types[0] for weight in held) and part is not model
+        if is_other and part not in inside and all(users[weight] == {part} for weight in held):
+            yield part
 
 
 class ShardedModel:
@@ -232,7 +240,8 @@ def deal_loaded_weights(part, state, prefix, *rest):
 def deal_optimizer_state(optimizer):
     """Let an optimizer's state_dict and load_state_dict mean what they do without FSDP."""
     kind = type(optimizer).__name__
-    if kind not in ("Adam", "AdamW", "SGD", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad"):
+    known = "Adam AdamW BertAdamW SGD Adamax NAdam RAdam RMSprop Adagrad"
+    if kind not in known.split():
         raise SystemExit(f"--fsdp: {kind} may need more than a part of each weight")
 
     def saved(optimizer, state):

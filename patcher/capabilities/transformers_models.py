@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...record import record
+from ..analysis.parsed_arguments import arguments_at
 from ..analysis.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding
@@ -13,7 +14,7 @@ from ..source.tree import (
     argument_values,
     precedes,
 )
-from .flags import Flag, arguments_at, missing_flag_findings
+from .flags import Flag, missing_flag_findings
 from .models import ModelConstruction, model_constructions, transformer_class, transformer_parts
 
 

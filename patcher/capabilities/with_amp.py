@@ -19,6 +19,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Literal
 
+from ..analysis.parsed_arguments import argument_sites, arguments_at
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite, Unwrap
@@ -42,7 +43,7 @@ from ..source.tree import (
     within,
 )
 from .errors import CannotError
-from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
+from .flags import Flag, missing_flag_findings
 from .models import (
     DdpWrap,
     ModelConstruction,

@@ -16,13 +16,14 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 import ast
 from collections.abc import Iterator
 
+from ..analysis.parsed_arguments import arguments_at
 from ..analysis.program import Program
 from ..analysis.rank_reach import differs_by_role
 from ..editing.edits import Insert
 from ..findings import Finding
 from ..source.tree import precedes
 from .errors import CannotError
-from .flags import Flag, arguments_at, missing_flag_findings
+from .flags import Flag, missing_flag_findings
 from .models import DdpWrap, ddp_wraps
 
 ORDER = 30

@@ -20,12 +20,13 @@ Source       torch.distributed.fsdp.fully_shard; https://arxiv.org/abs/2304.1127
 import ast
 from collections.abc import Iterator
 
+from ..analysis.parsed_arguments import arguments_at
 from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding
 from ..source.tree import argument, within
 from .errors import CannotError
-from .flags import Flag, arguments_at, missing_flag_findings
+from .flags import Flag, missing_flag_findings
 from .fsdp_obstacles import check_script
 from .fsdp_saving import GATHER, saving_edits
 from .models import DdpWrap, ddp_wraps

@@ -19,12 +19,14 @@ Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
 import ast
 from collections.abc import Iterator
 
+from ..analysis.parsed_arguments import argument_sites, arguments_at
 from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding
+from ..fixes.behind_binding import behind_binding
 from ..source.module import Module
 from ..source.tree import argument, bound_names, everywhere, last_argument, position, within
-from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
+from .flags import Flag, missing_flag_findings
 from .models import model_constructions
 from .transformers_models import model_sites
 
@@ -109,7 +111,7 @@ def _set_precision(program: Program) -> Iterator[Finding]:
             module,
             stmt,
             because,
-            (Insert(stmt, PRECISION.format(args=args), "after"), Import("torch")),
+            (*behind_binding(module, stmt, args, PRECISION.format(args=args)), Import("torch")),
         )
 
 

@@ -25,10 +25,12 @@ import textwrap
 from collections.abc import Iterator
 
 from ...record import record
+from ..analysis.parsed_arguments import argument_sites, arguments_at
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding
+from ..fixes.behind_binding import behind_binding
 from ..fixes.grad_scaler import is_schedule
 from ..source.module import Module
 from ..source.tree import (
@@ -40,7 +42,7 @@ from ..source.tree import (
     within,
 )
 from .errors import CannotError
-from .flags import Flag, argument_sites, arguments_at, missing_flag_findings
+from .flags import Flag, missing_flag_findings
 from .loop_state import LoopState, find_loop_state
 from .models import models_of
 
@@ -391,7 +393,7 @@ def _keep_given_save_steps(program: Program) -> Iterator[Finding]:
     for module, stmt, args in argument_sites(program):
         code = f"{args}.{CHOSEN} = {args}.{EVERY.name}  # which is overwritten below"
         because = f"{args}.{EVERY.name} is overwritten"
-        yield Finding(module, stmt, because, (Insert(stmt, code, "after"),))
+        yield Finding(module, stmt, because, behind_binding(module, stmt, args, code))
 
 
 def _disable_own_resume(program: Program, training: ResumableLoop) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.behind_binding import behind_binding
 from ..fixes.grad_scaler import (
     SCALER,
     forward_statements,
@@ -32,6 +33,7 @@ from ..fixes.grad_scaler import (
     put_under_autocast,
     scaled_step,
 )
+from ..fixes.process_group import arguments_name
 from ..fixes.statements import arguments_in_order
 from ..source.module import Module
 from ..source.tree import (
@@ -155,7 +157,13 @@ def flag_branches(
         and not starts.orelse
         and all(is_apex(stmt) for stmt in starts.body)
         and scale in scales.body
-        and all(is_apex(part) or part is scale or clip_call(module, part) for part in scales.body)
+        and all(
+            is_apex(part)
+            or part is scale
+            or clip_call(module, part)
+            or names_what_is_clipped(module, part)
+            for part in scales.body
+        )
     ):
         return initialize, branch, scale
     return None
@@ -244,6 +252,23 @@ def clip_call(module: Module, stmt: ast.stmt) -> ast.Call | None:
     return call if argument(call, 0, "parameters") is not None else None
 
 
+def names_what_is_clipped(module: Module, stmt: ast.stmt) -> bool:
+    """``weights = amp.master_params(optimizer)``, which is read once, in a call that clips."""
+    match stmt:
+        case ast.Assign(targets=[ast.Name(id=name) as target], value=ast.Call(func=func)):
+            uses = [use for use in module.occurrences(name) if use is not target]
+        case _:
+            return False
+    if module.dotted(func) != "apex.amp.master_params" or len(uses) != 1:
+        return False
+    return uses[0] in [
+        argument(clip, 0, "parameters")
+        for part in module.body(stmt)
+        for clip in [clip_call(module, part)]
+        if clip is not None
+    ]
+
+
 def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
     """Edits that do the same with torch.amp."""
     module = shape.loop.module
@@ -284,6 +309,10 @@ def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit
     """Edits that clear the flag at opt level O0, where both are command-line options."""
     module = shape.loop.module
     level = "" if shape.level is None else module.text(shape.level)
-    for _, stmt, args in program.parse_sites:
-        if all(text.startswith(f"{args}.") for text in (flag, level)):
-            yield Insert(stmt, f"{flag} = {flag} and {level} != '{FLOAT32}'", "after")
+    here = f"{arguments_name(program, module, shape.loop.steps)}."
+    if not flag.startswith(here) or not level.startswith(here):
+        return
+    for where, stmt, args in program.parse_sites:
+        there, chosen = (f"{args}.{text.removeprefix(here)}" for text in (flag, level))
+        code = f"{there} = {there} and {chosen} != '{FLOAT32}'"
+        yield from behind_binding(where, stmt, args, code)

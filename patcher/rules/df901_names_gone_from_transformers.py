@@ -8,8 +8,9 @@ Example      from transformers import AdamW, get_linear_schedule_with_warmup
 Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with transformers'
              defaults spelled out where the call relied on them: weight_decay=0.0 and eps=1e-6
              (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
-             checkpoint) is reported with the way out. DataProcessor, InputExample, InputFeatures
-             and whitespace_tokenize are carried along; tables of checkpoints become empty ones.
+             checkpoint) is reported with the way out. DataProcessor, InputExample, InputFeatures,
+             whitespace_tokenize and, for correct_bias=False, the old AdamW are carried along;
+             tables of checkpoints become empty ones.
              A local copy of transformers, and the older pytorch_transformers, are left alone.
 Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
              in where eps enters the bias correction, by the order of eps.
@@ -20,13 +21,14 @@ Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; to
 import ast
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 
 from ..analysis.program import Program
 from ..analysis.vendored import has_own
 from ..editing.edits import Define, Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, keyword, last_argument
+from ..source.tree import Function, keyword, last_argument, position
 from .transformers_modules import MODEL_CLASSES, MODELS, PREFIXES, moved_class, split_model_module
 
 __all__ = ["MODELS", "MODEL_CLASSES", "PREFIXES"]
@@ -44,7 +46,9 @@ OLD_ADAMW = {
 }
 # Parameters of the old AdamW with other defaults than torch's: position and default.
 DEFAULTS = {"eps": (3, "1e-6"), "weight_decay": (4, "0.0")}
-NO_COUNTERPART = "correct_bias=False has no counterpart in torch"
+CORRECT_BIAS = 5  # position of the parameter that torch's class does not have
+OLD_OPTIONS = ("correct_bias", "no_deprecation_warning")
+CARRIED_ADAMW = "BertAdamW"
 
 LAYER_NORM = "torch.nn.LayerNorm"
 MOVED = {  # old name, and today's name of the same thing
@@ -195,11 +199,11 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:
                 because = f"{module.dotted(call.func)} is gone"
-                if not is_translatable(call):
-                    yield Finding(module, call, f"{because}; {NO_COUNTERPART}")
-                    continue
-                edits = (Rewrite(call.func, "torch.optim.AdamW"), Import("torch"))
-                yield Finding(module, call, because, (*edits, *explicit_defaults(call)))
+                edits: tuple[Edit, ...] = (Define(CARRIED_ADAMW), Rewrite(call.func, CARRIED_ADAMW))
+                if is_translatable(call):
+                    edits = (Rewrite(call.func, "torch.optim.AdamW"), Import("torch"))
+                    edits += (*explicit_defaults(call), *without_old_options(call))
+                yield Finding(module, call, because, edits)
 
 
 def other_libraries(program: Program, module: Module) -> Iterator[Finding]:
@@ -240,6 +244,12 @@ def import_findings(
     obstacles: list[str] = []
     for alias, replacement in removed.items():
         local = alias.asname or alias.name
+        calls: list[ast.Call] = []
+        if full_names[alias] in OLD_ADAMW:
+            old = module.calls_to("AdamW")
+            calls = [c for c in old if isinstance(c.func, ast.Name) and c.func.id == local]
+            if not all(map(is_translatable, calls)):
+                replacement, calls = CARRIED_ADAMW, []
         home, _, name = replacement.rpartition(".")
         if tables.get(alias):
             continue
@@ -251,17 +261,9 @@ def import_findings(
             uses = [use for use in module.occurrences(local) if isinstance(use, ast.Name)]
             uses = [] if local == replacement else uses
             edits += [Define(replacement), *(Rewrite(use, replacement) for use in uses)]
-        if full_names[alias] in OLD_ADAMW:
-            calls = [
-                call
-                for call in module.calls_to("AdamW")
-                if isinstance(call.func, ast.Name) and call.func.id == local
-            ]
-            if not all(is_translatable(call) for call in calls):
-                obstacles.append(f"; {NO_COUNTERPART}")
-            new = [call for call in calls if call not in explicit]
-            edits += [edit for call in new for edit in explicit_defaults(call)]
-            explicit.update(new)
+        for call in (call for call in calls if call not in explicit):
+            edits += [*explicit_defaults(call), *without_old_options(call)]
+        explicit.update(calls)
     names = [alias.name for alias in removed]
     because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
     because += "".join(obstacles)
@@ -343,8 +345,25 @@ def explicit_defaults(call: ast.Call) -> Iterator[Edit]:
         yield Rewrite(last, "".join(f", {text}" for text in missing), after=True)
 
 
+def without_old_options(call: ast.Call) -> Iterator[Edit]:
+    """Edits that take out the options that torch's class does not have."""
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    for before, word in pairwise(sorted(arguments, key=position)):
+        if isinstance(word, ast.keyword) and word.arg in OLD_OPTIONS:
+            yield Rewrite(before, "", word, after=True)
+
+
 def is_translatable(call: ast.Call) -> bool:
-    """Whether torch's class accepts the arguments of the call."""
-    return bool(call.args or call.keywords) and not any(
-        word.arg in ("correct_bias", "no_deprecation_warning", None) for word in call.keywords
+    """Whether torch's class can do what the call asks for."""
+    correct = keyword(call, "correct_bias")
+    names = [word.arg for word in call.keywords]
+    return (
+        bool(call.args or names)
+        and len(call.args) <= CORRECT_BIAS
+        and None not in names
+        and (bool(call.args) or names[0] not in OLD_OPTIONS)
+        and (
+            correct is None
+            or (isinstance(correct.value, ast.Constant) and correct.value.value is True)
+        )
     )
