@@ -4,7 +4,7 @@ from .analysis.added_lengths import added_lengths
 from .analysis.constant_settings import constant_batch
 from .analysis.flag_roles import FlagRole, divides_batch, flag_roles
 from .analysis.joined_processes import joins_processes
-from .analysis.load import read_program
+from .analysis.load import read_modernized, read_program
 from .analysis.pretrained_models import PretrainedModel, UnknownModel, pretrained_model
 from .analysis.program import Program
 from .capabilities import Capability, all_capabilities, select_capabilities
@@ -57,6 +57,7 @@ __all__ = [
     "patch",
     "pretrained_model",
     "read_config",
+    "read_modernized",
     "read_program",
     "select_capabilities",
     "select_rules",

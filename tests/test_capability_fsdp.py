@@ -348,6 +348,14 @@ def test_layers_are_the_members_of_large_lists_of_alike() -> None:
     assert list(helpers.sharding_blocks(torch.nn.Linear(2, 2))) == []
 
 
+def test_parts_with_weights_of_another_type_are_for_themselves() -> None:
+    model = Layers().bfloat16()
+    model.head = torch.nn.Linear(5, 2)
+    assert list(helpers.sharding_blocks(model)) == [*model.layers, model.head]
+    model.head.requires_grad_(False)
+    assert list(helpers.sharding_blocks(model)) == list(model.layers)
+
+
 @pytest.mark.parametrize(
     ("model", "because"),
     [

@@ -68,10 +68,8 @@ def test_their_parameters_are_those_of_one_process_under_the_same_names(folder: 
 
 
 def test_every_rank_evaluates_to_what_one_process_does(folder: Path) -> None:
-    def scores(name: str) -> list[str]:
-        lines = (folder / name).read_text().splitlines()
-        return [line for line in lines if line.startswith("loss")]
-
-    alone = scores("alone.txt")
+    lines = (folder / "alone.txt").read_text().splitlines()
+    alone = [line for line in lines if line.startswith("loss")]
     assert len(alone) == 2
-    assert scores("ranks.txt").count(alone[-1]) == 2
+    # Two ranks that print at once may share a line.
+    assert (folder / "ranks.txt").read_text().count(alone[-1]) == 2

@@ -124,3 +124,29 @@ def test_what_runs_of_an_imported_script(tmp_path: Path, running: set[str], use:
     own = "def train():\n    for batch in data:\n        model(batch).backward()\ntrain()\nbuild\n"
     more = {"pretrain": PRETRAIN, "steps": STEPS + "\ndef build():\n    pass\n"}
     assert live(tmp_path, "pretrain", run=use + own, **more) >= running
+
+
+@pytest.mark.parametrize("elsewhere", ["", "class Saving: pass\n"])
+def test_methods_of_a_base_in_another_module_are_the_class_s_own(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    (tmp_path / "base.py").write_text(
+        "import torch\nclass Saving(torch.nn.Module):\n"
+        "    def keep(self, path):\n        torch.save(self.state_dict(), path)\n"
+    )
+    (tmp_path / "other.py").write_text(f"x = 1\n{elsewhere}")
+    (tmp_path / "net.py").write_text(
+        "from base import Saving\nclass Net(Saving):\n    def forward(self, x):\n        return x\n"
+        "class Small(Net):\n    pass\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, other\nfrom net import Small\ndef main():\n    net = Small()\n"
+        "    for batch in torch.utils.data.DataLoader(data):\n"
+        "        net(batch).mean().backward()\n        optimizer.step()\n"
+        "    net.keep('a.pt')\nif __name__ == '__main__':\n    main()\n"
+    )
+    result = patch(script)
+    assert [f.module.source.file for f in result.findings_before if f.code == "DF601"] == [
+        "base.py"
+    ]

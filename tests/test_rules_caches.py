@@ -131,6 +131,17 @@ FIX = [
 ]  # fmt: skip
 
 
+def test_the_read_may_be_the_other_branch_below_the_write() -> None:
+    text = cache(DUMP)
+    head, read, write = "if os.path.exists(path)", "pickle.load(open(path, 'rb'))", DUMP
+    turned = text.replace(head, f"{head} is False").replace(f"made = {read}", "THERE")
+    turned = turned.replace(f"made = make(args)\n        {write}", f"made = {read}")
+    turned = turned.replace("THERE", f"made = make(args)\n        {write}")
+    (finding,) = found("DF406", turned)
+    assert finding.because == "another rank looks for it in line 8"
+    assert "write_on_main(path, 'wb', lambda" in fixed("DF406", turned)
+
+
 @pytest.mark.parametrize(("text", "diff"), [pytest.param(t, d, id=name) for name, t, d in FIX])
 def test_a_cache_is_written_by_rank_0_exactly_like_this(text: str, diff: str) -> None:
     new = fixed("DF406", text)

@@ -137,6 +137,28 @@ FIX = [
         +    if not torch.distributed.is_initialized():
         +        model = torch.nn.DataParallel(model, device_ids=[0, 1])
         """),
+    ("DF303", "ranks wrap once more to evaluate", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        def train(model):
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        def evaluate(args, model, data):
+            if args.local_rank != -1:
+                model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+            net = torch.nn.DataParallel(model).cuda()
+            net.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                net(batch)
+        """, """
+        @@ -6,5 +6,3 @@
+         def evaluate(args, model, data):
+        -    if args.local_rank != -1:
+        -        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+        -    net = torch.nn.DataParallel(model).cuda()
+        +    net = model.cuda()
+             net.eval()
+        """),
     ("DF303", "a wrapper that is moved, and moved for ranks as well", """
         import torch
         class Trainer:
@@ -440,6 +462,28 @@ FIX = [
         -        model = torch.nn.DataParallel(model)
              for batch in torch.utils.data.DataLoader(data):
         """),
+    ("DF303", "a wrapper for evaluation goes with a test that it is the other branch of", """
+        import torch
+        def evaluate(args, model, data):
+            model.eval()
+            if not args.n_gpu > 1:
+                pass
+            else:
+                model = torch.nn.DataParallel(model)
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        def train(args, model, data):
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        """, """
+        @@ -3,6 +3,2 @@
+             model.eval()
+        -    if not args.n_gpu > 1:
+        -        pass
+        -    else:
+        -        model = torch.nn.DataParallel(model)
+             for batch in torch.utils.data.DataLoader(data):
+        """),
     ("DF303", "a wrapper for evaluation goes alone from a block of several statements", """
         import torch
         def evaluate(args, model, data):
@@ -544,25 +588,6 @@ REPORTED = [
         def train(args, model):
             torch.distributed.init_process_group('gloo')
             return fit(torch.nn.DataParallel(model))
-        """),
-    ("DF201", "two cards go by their numbers", """
-        import torch
-        def train(net):
-            model = torch.nn.DataParallel(net).to("cuda:0")
-            other.to("cuda:1")
-            for batch in torch.utils.data.DataLoader(data):
-                model(batch).backward()
-        if __name__ == "__main__":
-            train(net)
-        """),
-    ("DF201", "the number of a card is computed", """
-        import torch
-        def train(net):
-            model = torch.nn.DataParallel(net).to(f"cuda:{number}")
-            for batch in torch.utils.data.DataLoader(data):
-                model(batch).backward()
-        if __name__ == "__main__":
-            train(net)
         """),
     ("DF201", "imports stand below what makes the model", """
         import torch

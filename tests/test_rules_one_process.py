@@ -145,11 +145,6 @@ UNSHARED = {
                'if __name__ == "__main__":\n    mp.spawn(main)\n    main()'),
         "starts processes of its own",
     ),
-    "a card by its number": (script(setup="model.cuda(1)"), "line 7 chooses a card: model.cuda(1)"),
-    "a card of an option": (
-        script(setup='device = torch.device(f"cuda:{args.gpu}")'),
-        "line 7 chooses a card: torch.device(",
-    ),
     "several cards": (
         script(setup='names = ["cuda:0", "cuda:1"]'),
         "several cards are named by their numbers, or one in another module",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import io
@@ -126,3 +128,41 @@ def test_a_folder_of_each_process_and_code_that_nothing_calls_are_left_alone() -
     assert found("DF607", text) == []
     uncalled = "class Case:\n    def tear_down(self):\n        shutil.rmtree('x')\n\ndef score"
     assert found("DF607", script("pass").replace("def score", uncalled)) == []
+
+
+EARLY = """
+import os
+import torch
+from torch.utils.data import DataLoader
+
+def note(path):
+    with open(path, "w") as file:
+        file.write("settings")
+
+def main(args, model, data):
+    note("settings.txt")
+    os.remove("old.txt")
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in DataLoader(data, sampler=torch.utils.data.DistributedSampler(data)):
+        model(batch).backward()
+        optimizer.step()
+    note("end.txt")
+
+if __name__ == "__main__":
+    main(*args)
+"""
+
+
+def test_a_rank_is_known_by_the_launcher_before_the_group_is_made(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(EARLY)
+    result = patch(script)
+    assert result.refusal == ""
+    (change,) = result.changes
+    first = "if int(os.environ.get('RANK', -1)) in (-1, 0):\n"
+    assert f'    {first}        with open(path, "w") as file:\n' in change.text
+    assert f'    {first}        os.remove("old.txt")\n' in change.text
+    assert [each.because for each in result.audit if each.code == "O7"] == []
+    script.write_text(change.text)
+    assert patch(script).changes == ()

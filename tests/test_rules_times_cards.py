@@ -48,6 +48,15 @@ def test_all_cards_are_counted_as_one_on_a_rank() -> None:
     assert found("DF205", new) == []
 
 
+@pytest.mark.parametrize("ids", ["None", "config.GPUS"])
+def test_cards_that_a_configuration_lists_are_one_on_a_rank(ids: str) -> None:
+    text = script("pass", ids, "config.PER_GPU*len(config.GPUS)")
+    new = fixed("DF205", text)
+    one = "(1 if torch.distributed.is_initialized() else len(config.GPUS))"
+    assert new == text.replace("len(config.GPUS)", one)
+    assert found("DF205", new) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -72,7 +81,7 @@ def test_what_may_mean_something_else_is_reported_and_not_touched(text: str) -> 
         script(size="args.batch"),
         script(size="args.batch // torch.cuda.device_count()"),
         script().replace('    torch.distributed.init_process_group("gloo")\n', ""),
-        script(ids="None"),
+        script(ids="None").replace("gpus", "files"),
     ],
     ids=["not multiplied", "divided by all cards", "no group", "another list"],
 )

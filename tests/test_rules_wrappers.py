@@ -74,6 +74,42 @@ def test_a_wrapped_model_is_asked_exactly_like_this(old: str, new: str) -> None:
     assert found("DF305", text) == []
 
 
+LOADED = "\ndef test(path):\n    model = Net()\n    model.load_state_dict(torch.load(path))\n"
+
+
+def test_what_is_loaded_bare_is_saved_bare() -> None:
+    line, bare = "torch.save(model.state_dict(), path)", "getattr(model, 'module', model)"
+    text = training(line) + LOADED
+    assert fixed("DF305", text) == training(line.replace("model", bare, 1)) + LOADED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        training("torch.save(model.state_dict(), path)"),
+        training("torch.save(model.state_dict(), p)\n    model.load_state_dict(best)") + LOADED,
+        training("torch.save(optimizer.state_dict(), path)") + LOADED,
+        training("torch.save(model.state_dict(), path)") + LOADED.replace("model", "net"),
+        training("torch.save(model.state_dict(), path)")
+        .replace(
+            "if args.local_rank != -1:\n        model = torch.nn.parallel.Distributed",
+            "if args.train:\n        model = torch.nn.Distributed",
+        )
+        .replace("Distributed", "")
+        + LOADED,
+    ],
+    ids=[
+        "loaded nowhere",
+        "into the wrapper",
+        "an optimizer's",
+        "an optimizer",
+        "one process, too",
+    ],
+)
+def test_a_state_that_has_the_wrappers_keys_for_all_keeps_them(text: str) -> None:
+    assert found("DF305", text) == []
+
+
 def test_what_is_compiled_around_the_wrapper_is_no_new_model() -> None:
     text = training("model = torch.compile(model)\n    model.generate(batch)")
     new = text.replace("    model.generate(", "    getattr(model, 'module', model).generate(")

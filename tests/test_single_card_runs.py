@@ -13,6 +13,7 @@ HEAD = """\
 import json
 import os
 import sys
+from multiprocessing import Pool
 
 import torch
 from torch import nn
@@ -96,7 +97,65 @@ net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, momentum=0.0).eval(), nn.
 net[1].train = lambda mode=True: net[1]
 Trainer(net).fit(DataLoader(data, batch_size=size))
 """
+TWICE = """
+
+def warm_up(model, optimizer):
+    for inputs, labels in DataLoader(data, batch_size=size):
+        optimizer.zero_grad()
+        nn.functional.l1_loss(model(inputs.to(device)), labels.to(device)).backward()
+        optimizer.step()
+
+
+def train(model, optimizer):
+    for inputs, labels in DataLoader(data, batch_size=size):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs.to(device)), labels.to(device)).backward()
+        optimizer.step()
+
+
+def train_as_before(model, optimizer, batches):
+    for inputs, labels in batches:
+        model(inputs.to(device)).mean().backward()
+        optimizer.step()
+
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+adam = torch.optim.Adam(net.parameters(), lr=0.01)
+with Pool(2) as pool:
+    assert pool.map(len, ["ab", "c"]) == [2, 1]
+warm_up(net, adam)
+train(net, adam)
+"""
 SCRIPTS = {"flat": FLAT, "a sum": SUMMED, "options": OPTIONS, "a step": STEP, "a class": CLASS}
+PHASES = """
+sets = {"train": data, "val": TensorDataset(torch.randn(6, 4), torch.ones(6, 1))}
+loaders = {x: DataLoader(sets[x], batch_size=size) for x in ["train", "val"]}
+
+
+def train(model, loaders, optimizer):
+    best, weights = 1e9, None
+    for epoch in range(2):
+        for phase in ["train", "val"]:
+            model.train(phase == "train")
+            total, count = 0.0, 0
+            for inputs, labels in loaders[phase]:
+                optimizer.zero_grad()
+                with torch.set_grad_enabled(phase == "train"):
+                    loss = nn.functional.mse_loss(model(inputs.to(device)), labels.to(device))
+                    if phase == "train":
+                        loss.backward()
+                        optimizer.step()
+                total, count = total + loss.item() * len(inputs), count + len(inputs)
+            if phase == "val":
+                assert count == 6
+                best = min(best, total)
+
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+train(net, loaders, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+"""
+SCRIPTS["phases"] = PHASES
+SCRIPTS["two trainings, and one that nothing calls"] = TWICE
 
 
 @pytest.mark.parametrize("body", SCRIPTS.values(), ids=SCRIPTS)
@@ -118,3 +177,51 @@ def test_two_ranks_end_with_the_parameters_of_one_process(
     assert first == second
     for ours, theirs in zip(first, alone, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-6)
+
+
+GROUP = """
+if "LOCAL_RANK" in os.environ:
+    torch.distributed.init_process_group("gloo")
+"""
+
+
+def test_ranks_that_nothing_wraps_share_the_training(forge: Forge, tmp_path: Path) -> None:
+    """A process group is made, as in many scripts, and the model is never wrapped."""
+    text = HEAD + GROUP + STEP + TAIL
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    result = patch(script)
+    assert result.refusal == ""
+    assert "DF301" in {each.code for each in result.findings_before}
+    (change,) = result.changes
+    (alone,) = written(forge, tmp_path, "original", text, None)
+    first, second = written(forge, tmp_path, "ranks", change.text, 2)
+    assert first == second
+    for ours, theirs in zip(first, alone, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    "loaders",
+    [
+        '{x: DataLoader(sets[x], batch_size=size) for x in ["train", "val"]}',
+        '{"train": DataLoader(data, batch_size=size), "val": DataLoader(sets["val"])}',
+        '{}\nloaders["train"] = DataLoader(data, size)\nloaders["val"] = DataLoader(sets["val"])',
+        "{x: DataLoader(sets[x], size, shuffle=(x != 'val')) for x in sets}",
+    ],
+    ids=["made alike", "listed", "put in", "of a dictionary"],
+)
+def test_the_loader_of_the_phase_that_trains_is_dealt(loaders: str, tmp_path: Path) -> None:
+    made = 'loaders = {x: DataLoader(sets[x], batch_size=size) for x in ["train", "val"]}'
+    text = HEAD + PHASES.replace(made, f"loaders = {loaders}")
+    text = text.replace("net = nn.Sequential(", "net = nn.DataParallel(nn.Sequential(").replace(
+        "nn.Linear(8, 1)).to", "nn.Linear(8, 1))).to"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    result = patch(script)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert "loaders['train'].sampler.set_epoch(epoch)" in change.text
+    (line,) = [line for line in change.text.splitlines() if "else DistributedSampler(" in line]
+    assert ("x != 'train'" in line) is ("for x in" in loaders)

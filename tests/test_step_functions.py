@@ -67,7 +67,8 @@ def test_a_script_with_a_step_of_its_own_is_patched(tmp_path: Path) -> None:
     script.write_text(HEAD + STEP + MAIN)
     result = patch(script)
     assert result.refusal == ""
-    assert "DistributedSampler(torch.randn(8, 2), shuffle=False)" in result.diff()
+    assert "+    train_dataset = torch.randn(8, 2)" in result.diff()  # read once, by all ranks
+    assert "DistributedSampler(train_dataset, shuffle=False)" in result.diff()
     assert "+        model = torch.nn.parallel.DistributedDataParallel(" in result.diff()
     assert "loader.sampler.set_epoch(epoch)" in result.diff()
 

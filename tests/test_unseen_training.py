@@ -244,7 +244,7 @@ for batch in DataLoader(torch.randn(8, 2)):
 
 def test_a_copy_for_each_card_of_one_process_averages_nothing_over_ranks() -> None:
     assert "O2" in violated(COPYING)
-    assert [each.line for each in found("DF301", COPYING)] == [11]
+    assert [each.line for each in found("DF301", COPYING)] == [14]
 
 
 def test_what_insists_on_dataparallel_is_told_and_not_widened() -> None:
@@ -292,3 +292,22 @@ def test_batches_that_a_loop_draws_itself_may_differ_between_ranks() -> None:
     )
     (finding,) = found("DF401", drawn.replace("torch.stack(batch)", "torch.randn(2, 2)"))
     assert finding.severity.name == "DEGRADED"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for step in range(4):\n    batch = data[step * 2 : (step + 1) * 2]\n",
+        "for start in range(0, 8, 2):\n    stop = start + 2\n    batch = data[start:stop]\n",
+        "start = 0\nwhile start < 8:\n    batch = cut(data, start)\n    start += 2\n",
+    ],
+    ids=["by its number", "by where it starts", "in a function"],
+)
+def test_batches_that_a_loop_cuts_out_of_the_data_are_those_of_all_ranks(lines: str) -> None:
+    cut = ITERATED.replace(
+        "for batch in batches(list(torch.randn(8, 2)), 2):\n",
+        "def cut(data, i):\n    return data[i : i + 2]\n\n"
+        f"data = list(torch.randn(8, 2))\nrandom.shuffle(data)\n{lines}",
+    )
+    (finding,) = found("DF401", cut)
+    assert finding.severity is None or finding.severity.name == "ERROR"

@@ -27,7 +27,17 @@ AVERAGES_GRADIENTS = {
 OPTIMIZERS = frozenset(
     {
         *("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"),
-        *("LARS", "LAMB", "Lamb", "Adafactor", "BertAdam", "FusedAdam", "Lion", "Optimizer"),
+        *(
+            "LARS",
+            "LAMB",
+            "Lamb",
+            "Adafactor",
+            "BertAdam",
+            "BertAdamW",
+            "FusedAdam",
+            "Lion",
+            "Optimizer",
+        ),
     }
 )
 # Run the training loop themselves, with all that belongs to several ranks.
@@ -38,6 +48,8 @@ OWNS_LOOP = {
 }
 # Divide the work themselves: remote procedure calls, parameter servers.
 DIVIDES_WORK = {*("init_rpc", "rpc_async", "rpc_sync", "DistributedModelParallel")}
+# torch's sampler that deals by rank, and the one that patched scripts carry.
+RANK_SAMPLERS = ("DistributedSampler", "DealtSampler")
 # Deal a loader's batches by rank.
 DEALS_DATA = {
     *("DistributedSampler", "DistributedBatchSampler", "StatefulDistributedSampler"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 
 from ..source.module import Module
 from ..source.tree import Function, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
 
 BINDING = {"staticmethod", "classmethod", "property"}
+BY_NAME = ("Fire", "globals", "locals", "__dict__", "import_module", "run_path")
 DYNAMIC = ("import_module", "__import__", "run_module", "run_path")
 
 
@@ -30,6 +32,31 @@ def run_functions(graph: CallGraph) -> set[Function]:
 def called_functions(graph: CallGraph) -> set[Function]:
     """Functions that the script itself may run, methods only where their own names are used."""
     return _reach(graph, resolved=True, by_own_name=True)
+
+
+def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
+    """Those of the script's own functions whose names are nowhere, and looked up by nobody."""
+    script = graph.script
+    by_text = any(module.spells(name) for module in graph.modules for name in BY_NAME)
+    looks_up = any(
+        module.dotted(n) == "sys.modules"
+        for module in graph.modules
+        for n in module.attributes("modules")
+    )
+    evaluates = any(isinstance(call.func, ast.Name) for call in script.calls_to("eval", "exec"))
+    if by_text or looks_up or evaluates:
+        return set()
+    names = {
+        function: function.name
+        for function in functions
+        if script.parents.get(function) is script.tree and not function.decorator_list
+    }
+    texts = {node.value for node in script.nodes(ast.Constant) if isinstance(node.value, str)}
+    return {
+        function
+        for function, name in names.items()
+        if name not in texts and not any(module.spells(name) for module in graph.modules)
+    }
 
 
 def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> set[Function]:
@@ -55,6 +82,9 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
             uses[node].add(name)
         if resolved and module is not graph.script:
             uses[module.tree] -= _only_in_guard(module, uses[module.tree])
+        uses[module.tree] |= _renamed(module)
+        for owner, name in _inherited(module):
+            uses[owner].add(name)
     by_text = any(module.spells(name) for module in graph.modules for name in DYNAMIC)
     shared = {
         name
@@ -101,6 +131,25 @@ def _only_in_guard(module: Module, names: set[str]) -> set[str]:
     }
 
 
+def _inherited(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Pairs of a method and a base of its class, whose methods are the class's own, too."""
+    for owner in module.nodes(ast.ClassDef):
+        methods: list[ast.AST] = [each for each in owner.body if isinstance(each, Function)]
+        for base in owner.bases:
+            for method in methods or [module.tree]:
+                yield method, module.last_name(base)
+
+
+def _renamed(module: Module) -> set[str]:
+    """The names of functions and classes that a module imports under other names."""
+    return {
+        alias.name
+        for stmt in module.nodes(ast.ImportFrom)
+        for alias in stmt.names
+        if alias.asname is not None and alias.asname != alias.name
+    }
+
+
 def _meant(graph: CallGraph, module: Module, owner: ast.AST, name: str) -> set[Module] | None:
     """The modules whose function or class the uses in a function mean; None for any."""
     imports = sum(
@@ -108,12 +157,12 @@ def _meant(graph: CallGraph, module: Module, owner: ast.AST, name: str) -> set[M
         for stmt in module.nodes(ast.ImportFrom)
         for alias in stmt.names
     )
-    if imports > 1:
+    if imports > 1 or name in _renamed(module):
         return None
     meant: set[Module] = set()
-    for use in module.occurrences(name):
-        if not is_inside(use, owner):
-            continue
+    everywhere = module.occurrences(name)
+    inside = [use for use in everywhere if is_inside(use, owner)]
+    for use in inside or everywhere:  # a base is named outside of the methods that have it
         found = graph.resolve(module, use)
         if found is not None and isinstance(found[1], (ast.ClassDef, ast.FunctionDef)):
             meant.add(found[0])

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable
 
 from ...errors import InputError
+from ...record import replace
 from ..source.files import Source, decode, read_bytes
 from ..source.module import Module
+from ..source.old_syntax import modernized
 from .import_paths import added_roots, package_roots, project_roots
 from .imports import links_of
 from .names import Unread, calls_at_import
@@ -22,7 +24,7 @@ ABOUT_TRAINING = re.compile(
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
-    r"|Loss\(|cross_entropy|async *="
+    r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
 )
 
 DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)
@@ -32,6 +34,12 @@ SourceReader = Callable[[str], Source | None]
 def read_source(path: str) -> Source | None:
     """Read ``path``; None where there is no such file. Raises InputError."""
     return decode(path, read_bytes(path)) if os.path.isfile(path) else None
+
+
+def read_modernized(path: str) -> Source | None:
+    """Read ``path`` as `patch` does, with today's words; None where there is no such file."""
+    source = read_source(path)
+    return source and replace(source, text=modernized(source.text))
 
 
 def read_program(path: str, data: bytes | None = None, look: SourceReader = read_source) -> Program:

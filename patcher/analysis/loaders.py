@@ -15,6 +15,8 @@ from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, parameters, position, within
 from .call_graph import CallGraph
+from .dictionaries import item_of, key_that_trains, values_of
+from .frameworks import RANK_SAMPLERS
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -47,6 +49,7 @@ class Loader:
     cycle: ast.Call | None = None  # the itertools.cycle around it
     factory_call: ast.Call | None = None  # the call of the function that constructs it
     others: tuple[Loader, ...] = ()  # what other branches construct in its place
+    only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
 
     def shares_with(self, other: Loader) -> bool:
         """Whether both use one sampler; without samplers, whether they are one construction."""
@@ -61,8 +64,14 @@ class Loader:
             node
             for sampler in self.samplers
             for node in everywhere(sampler, ast.Call)
-            if self.module.last_name(node.func) == "DistributedSampler"
+            if self.module.last_name(node.func) in RANK_SAMPLERS and self._is_meant(node)
         ]
+
+    def _is_meant(self, sampler: ast.Call) -> bool:
+        """Whether a sampler is for this one of a dictionary's loaders, by the test around it."""
+        key = self.only_for.rpartition(" == ")[2]
+        tests = [up.test for up in self.module.ancestors(sampler) if isinstance(up, ast.IfExp)]
+        return not key or not tests or any(key in self.module.text(test) for test in tests)
 
 
 def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
@@ -115,7 +124,21 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             loader = _trace_attribute(graph, module, node, depth)
             return loader and replace(loader, name=module.text(node), scope=module.function(node))
         case ast.Subscript():
-            return _trace_element(graph, module, node.value, None, depth + 1)
+            loader = _trace_item(graph, module, node, depth)
+            return loader or _trace_element(graph, module, node.value, None, depth + 1)
+    return None
+
+
+def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: int) -> Loader | None:
+    """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
+    key = key_that_trains(module, node)
+    for where, value in values_of(graph, module, node.value) if key else ():
+        item, only_for = item_of(where, value, key)
+        loader = None if item is None else trace_loader(graph, where, item, depth + 1)
+        if loader is not None and (loader.call is item or not only_for):
+            name = f"{module.text(node.value)}[{key!r}]"
+            scope = module.function(node)
+            return replace(loader, name=name, scope=scope, only_for=only_for)
     return None
 
 
@@ -151,7 +174,7 @@ def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]
         for word in call.keywords
         if word.arg is None
         for each in everywhere(word.value, ast.Call)
-        if module.last_name(each.func) == "DistributedSampler"
+        if module.last_name(each.func) in RANK_SAMPLERS
     )
 
 

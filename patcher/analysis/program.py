@@ -19,9 +19,10 @@ from .argv_fields import argv_fields
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
-from .liveness import called_functions, run_functions, spelled_functions
+from .liveness import called_functions, never_spelled, run_functions, spelled_functions
 from .loaders import Loader
 from .names import Unread, calls_at_import
+from .results import binds_first, name_of_result, spelled_name
 from .train_loops import TrainLoop, train_loops
 
 OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
@@ -81,19 +82,19 @@ class Program(CallGraph):
         return by_dest
 
     @cached_property
-    def parse_sites(self) -> list[tuple[Module, ast.Assign, str]]:
+    def parse_sites(self) -> list[tuple[Module, ast.stmt, str]]:
         """Where the parsed arguments are bound: module, statement and name.
 
         ``args = parser.parse_args()``, or ``args = get_args()`` where that function returns them;
-        without either, the statement that makes an object whose ``local_rank`` is read.
+        ``settings.args`` is a name too, and ``if (args := get_args()).debug:`` a statement that
+        binds one before anything else. Without either, the statement that makes an object whose
+        ``local_rank`` is read.
         """
         sites = [
-            (module, stmt, stmt.targets[0].id)
+            (module, module.statement(call), name)
             for module, call in self._parsing_calls()
-            for stmt in [module.statement(call)]
-            if isinstance(stmt, ast.Assign)
-            and stmt.value is call
-            and isinstance(stmt.targets[0], ast.Name)
+            for name in [name_of_result(module, call)]
+            if name
         ]
         return sites or list(self._configurations())
 
@@ -109,12 +110,9 @@ class Program(CallGraph):
             if function is None:
                 continue
             returned = [each.value for each in within(function.body, ast.Return)]
-            if any(isinstance(value, ast.Name) and value.id == name for value in returned):
-                for where, call in self.callers(function):
-                    bound = where.statement(call)
-                    if isinstance(bound, ast.Assign) and bound.value is call:
-                        target = bound.targets[0]
-                        names |= {target.id: None} if isinstance(target, ast.Name) else {}
+            if any(value is not None and spelled_name(module, value) == name for value in returned):
+                results = [name_of_result(*caller) for caller in self.callers(function)]
+                names |= dict.fromkeys(filter(None, results))
         return [*names]
 
     def _parsing_calls(self) -> Iterator[tuple[Module, ast.Call]]:
@@ -125,7 +123,7 @@ class Program(CallGraph):
                 if function is not None and isinstance(module.parents[call], ast.Return):
                     yield from self.callers(function)
 
-    def _configurations(self) -> Iterator[tuple[Module, ast.Assign, str]]:
+    def _configurations(self) -> Iterator[tuple[Module, ast.stmt, str]]:
         """``cfg = load(path)`` and ``model_args, args = parser.parse_args_into_dataclasses()``."""
         for module in self.modules:
             with_local_rank = {
@@ -141,6 +139,11 @@ class Program(CallGraph):
                 for name in names:
                     if isinstance(name, ast.Name) and name.id in with_local_rank - {"self"}:
                         yield module, stmt, name.id
+            for binding in module.nodes(ast.NamedExpr):
+                name, head = binding.target, module.statement(binding)
+                is_first = binds_first(module, head, binding) and self.is_live(module, head)
+                if name.id in with_local_rank and isinstance(binding.value, ast.Call) and is_first:
+                    yield module, head, name.id
 
     @cached_property
     def has_ranks(self) -> bool:
@@ -163,7 +166,7 @@ class Program(CallGraph):
             return True
         objects = {args for _, _, args in self.parse_sites}
         return any(
-            isinstance(node.value, ast.Name) and node.value.id in objects
+            spelled_name(module, node.value) in objects
             for module in self.modules
             for node in module.attributes(name)
         )
@@ -264,6 +267,9 @@ class Program(CallGraph):
         functions = [loop.module.function(loop.steps) for loop in self._all_loops]
         functions += [evaluation.function for evaluation in self.evaluations]
         known = {function for function in functions if function is not None}
+        if not known <= self.live_functions:
+            left = known - never_spelled(self, known)
+            known = left if left & self.live_functions else known
         return bool(self.live_functions) and (
             known <= self.live_functions
             # Other scripts that this one imports have loops of their own, which it does not run.

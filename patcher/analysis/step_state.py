@@ -14,7 +14,7 @@ from .local_models import calls_per_path
 from .program import Program
 from .train_loops import TrainLoop
 
-MOMENTS = ("AdamW", "Adam", "BertAdam", "FusedAdam", "NAdam", "RAdam")
+MOMENTS = ("AdamW", "Adam", "BertAdam", "BertAdamW", "FusedAdam", "NAdam", "RAdam")
 """Optimizers that keep two averages of the gradient, as AdamW does."""
 OTHERS = ("Adagrad", "Adadelta", "Adamax", "RMSprop", "LARS", "LAMB", "Lamb", "Adafactor", "Lion")
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, argument, below, bound_names, is_inside, within
+from ..source.tree import Function, argument, below, bound_names, everywhere, is_inside, within
 from .call_graph import CallGraph
 from .conditions import plain_test
 from .loaders import SOURCE_NAMES, Loader, loader_of, next_loader
@@ -57,6 +57,19 @@ class TrainLoop:
         return self.step_test.orelse if self.steps_in_else else self.step_test.body
 
     @cached_property
+    def drops_rest(self) -> bool:
+        """Whether the batches of an epoch that are too few for a step may be left out.
+
+        As drop_last asks for, unless something happens at the last batch, by its number.
+        """
+        if self.loader is None or not self.loader.drop_last or self.steps.orelse:
+            return False
+        return not any(
+            isinstance(compare.ops[0], ast.Eq | ast.GtE) and is_in_terms_of(compare, self.step_name)
+            for compare in within(self.steps.body, ast.Compare)
+        )
+
+    @cached_property
     def counters(self) -> set[str]:
         """Names that count optimizer steps: ``global_step += 1`` under the accumulation test."""
         if self.step_test is None:
@@ -68,6 +81,14 @@ class TrainLoop:
             and isinstance(node.value, ast.Constant)
             and node.value.value == 1
         }
+
+
+def is_in_terms_of(compare: ast.Compare, step: str) -> bool:
+    """Whether a comparison of a step's number names another quantity, and no remainder."""
+    if any(isinstance(node.op, ast.FloorDiv | ast.Mod) for node in everywhere(compare, ast.BinOp)):
+        return False
+    names = {node.id for node in everywhere(compare, ast.Name)}
+    return step in names and len(names) > 1
 
 
 def is_backward(call: ast.Call) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ..source.module import Module
 from ..source.tree import Function, mentions, within
@@ -11,6 +12,7 @@ from .program import Program
 from .train_loops import TrainLoop, is_step
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+ABOUT_CARDS = re.compile("gpu|cuda|device|parallel", re.IGNORECASE)
 SHARED = "over_ranks"  # of helper_code.py: a model for one call, which stays what it is otherwise
 OTHER_WAYS = AVERAGES_GRADIENTS - {TORCH_WRAPPER, "apex.parallel.DistributedDataParallel"}
 
@@ -90,3 +92,12 @@ def leaves_function(module: Module, function: Function, call: ast.Call) -> bool:
         if any(isinstance(target, ast.Subscript | ast.Attribute) for target in each.targets)
     ]
     return any(mentions(node, name) for node in results for name in names)
+
+
+def is_whatever_cards(module: Module, wrap: ast.AST) -> bool:
+    """Whether a lone process comes to a DataParallel without a test of its cards.
+
+    Then what it saves and loads has the wrapper's keys, which begin with ``module.``.
+    """
+    tests = [module.text(up.test) for up in module.ancestors(wrap) if isinstance(up, ast.If)]
+    return not any(map(ABOUT_CARDS.search, tests))

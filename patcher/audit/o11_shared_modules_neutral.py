@@ -15,6 +15,7 @@ Source            https://docs.python.org/3/reference/import.html
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from ...errors import InputError
@@ -41,22 +42,25 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         if module.source.text == old.source.text:
             continue
         changed = changed_definitions(old, module)
+        made_ranks: dict[str, list[str]] = {}  # scripts, by the name that makes them ranks
         for other in importers(module, own):
-            for name in sorted(used_names(other, module) & changed.keys()):
-                node, gains = changed[name]
-                where = other.source.path.name
-                if gains and trains_alone(other):
-                    yield violated(
-                        module,
-                        node,
-                        f"{where} uses {name}, which now asks for the rank, and"
-                        f" trains without a wrapper: patch {program.script.source.path.name} and"
-                        f" {where} in one go",
-                    )
-                else:
-                    yield unknown(
-                        module, node, f"{where} uses {name}, which changes: patch or check it too"
-                    )
+            where, used = other.source.path.name, sorted(used_names(other, module) & changed.keys())
+            alone = bool(used) and trains_alone(other)
+            gained = [name for name in used if changed[name][1] and alone]
+            for name in gained[:1]:
+                made_ranks.setdefault(name, []).append(where)
+            for name in () if gained else used:
+                because = f"{where} uses {name}, which changes: patch or check it too"
+                yield unknown(module, changed[name][0], because)
+        together = [program.script.source.path.name, *chain(*made_ranks.values())]
+        for name, scripts in made_ranks.items():
+            use, train = ("use", "train") if scripts[1:] else ("uses", "trains")
+            yield violated(
+                module,
+                changed[name][0],
+                f"{', '.join(scripts)} {use} {name}, which now asks for the rank, and {train}"
+                f" without a wrapper: patch them in one go, `ddpfix patch {' '.join(together)}`",
+            )
 
 
 def changed_definitions(old: Module, new: Module) -> dict[str, tuple[ast.AST, bool]]:

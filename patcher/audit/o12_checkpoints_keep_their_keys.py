@@ -8,8 +8,9 @@ At run time       The file cannot be loaded into the bare model: every key is mi
 How it is judged  Each state_dict() that goes into a save is followed to what ranks have under that
                   name there: wrapped above it in the same function, or passed so by all callers.
                   It is a violation if a lone process does not wrap the model, or if the file is
-                  loaded into the bare one. Where DataParallel has wrapped it, the keys had
-                  `module.` before.
+                  loaded into the bare one. Where DataParallel has wrapped it whatever the cards,
+                  the keys had `module.` before; where it has for several cards, only a file that is
+                  loaded into the bare model is a violation.
 When unknown      Never: where the name may stand for the bare model, nothing is said.
 Source            https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.wrapping import is_whatever_cards
 from ..source.module import Module
 from ..source.tree import argument, mentions, parameters, precedes
 from .ranks import has_several_ranks, is_certain, is_managed, ranks_at
@@ -34,7 +36,7 @@ MAX_DEPTH = 3
 def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
     if not has_several_ranks(program) or is_managed(program):
         return
-    if program.calls_to("DataParallel") or (original and original.calls_to("DataParallel")):
+    if one_process_wraps(original or program):
         return  # which has put `module.` into the keys before
     for module in program.modules:
         for call in module.calls_to("state_dict"):
@@ -51,10 +53,17 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
                 )
 
 
+def one_process_wraps(program: Program) -> bool:
+    """Whether a lone process has its model in DataParallel, whatever the number of its cards."""
+    return any(is_whatever_cards(*each) for each in program.calls_to("DataParallel"))
+
+
 def is_bare_elsewhere(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether a lone process saves the bare model, or the file is loaded into a bare one."""
     wraps = program.calls_to(*WRAPPERS)
-    if not any(Role.SINGLE in roles_reaching(program, *wrap) for wrap in wraps):
+    if not program.calls_to("DataParallel") and not any(
+        Role.SINGLE in roles_reaching(program, *wrap) for wrap in wraps
+    ):
         return True
     saves = [
         up

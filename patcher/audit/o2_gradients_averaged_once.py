@@ -133,8 +133,12 @@ def may_get_to(program: Program, wrap: Wrap, loop: TrainLoop) -> bool:
     """Whether a wrapped model can be the one that a loop trains."""
     module, call = wrap
     home, place = module.function(call), loop.module.function(loop.steps)
-    if home is None:
-        return loop.module is not module or call.lineno < (loop.steps.end_lineno or 0)
+    if home is None:  # a function of the same file may be above the lines that call it
+        return (
+            place is not None
+            or loop.module is not module
+            or call.lineno < (loop.steps.end_lineno or 0)
+        )
     if home is place:
         outer = loop.epochs or loop.steps
         return call.lineno < (outer.end_lineno or 0)

@@ -19,6 +19,7 @@ Source            torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ..analysis.frameworks import RANK_SAMPLERS
 from ..analysis.loaders import Loader
 from ..analysis.manual_sharding import manual_shards
 from ..analysis.program import Program
@@ -106,9 +107,7 @@ def sampler_leaves(program: Program, loader: Loader) -> list[Leaf]:
 
 def is_distributed(module: Module, node: ast.expr) -> bool:
     """Whether a sampler is a DistributedSampler, or one around it."""
-    return any(
-        module.last_name(call.func) == "DistributedSampler" for call in everywhere(node, ast.Call)
-    )
+    return any(module.last_name(call.func) in RANK_SAMPLERS for call in everywhere(node, ast.Call))
 
 
 def is_undealt(program: Program, loop: TrainLoop, loader: Loader, leaves: list[Leaf]) -> bool:
@@ -263,6 +262,8 @@ def epoch_unknown(
 def shuffles(module: Module, node: ast.expr) -> bool:
     """Whether a DistributedSampler shuffles, which it does unless it is told not to."""
     for call in everywhere(node, ast.Call):
+        if module.last_name(call.func) == "DealtSampler":
+            return True
         if module.last_name(call.func) == "DistributedSampler":
             word = argument(call, 3, "shuffle")
             return word is None or (isinstance(word, ast.Constant) and word.value is True)

@@ -11,7 +11,8 @@ How it is judged  Each place that writes is followed up to its callers: do rank 
                   may name a rank, a card, a process or a time is taken to do so. Files in memory
                   are none. Reads are compared with the writes above them in the same function,
                   through the functions that both call.
-When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated.
+When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
+                  method that is called on objects of unknown class only, or not at all.
 Source            https://docs.python.org/3/library/os.html#os.makedirs
 """
 
@@ -22,7 +23,7 @@ from ..analysis.before_group import runs_before_group
 from ..analysis.effects import Kind, Reached, direct_effects, effects_of_call
 from ..analysis.file_effects import PathKind
 from ..analysis.program import Program
-from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, values_by_role
+from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, is_surely_entered, values_by_role
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, keyword, precedes, within
@@ -92,9 +93,11 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
                 )
             return
     text = " ".join(module.text(path).split())
-    yield violated(
-        module, call, f"every rank comes to {CHANGES[reached.effect.kind]} `{text}` by {name}()"
-    )
+    what = f"{CHANGES[reached.effect.kind]} `{text}` by {name}()"
+    if is_surely_entered(program, module.function(call)):
+        yield violated(module, call, f"every rank comes to {what}")
+    else:
+        yield unknown(module, call, f"every rank would {what}, if anything that is read calls this")
 
 
 def asks_too_early(program: Program, module: Module, call: ast.Call) -> bool:

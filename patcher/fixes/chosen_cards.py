@@ -46,7 +46,7 @@ def card_variables(program: Program, module: Module) -> Iterator[Edit]:
 
 
 def refuse_chosen_cards(program: Program, module: Module) -> None:
-    """Raise where a card's number is computed or an option."""
+    """Raise where a card's number is computed."""
     for call in module.calls_to("cuda", "to", "device"):
         if not program.is_live(module, call):
             continue
@@ -54,8 +54,20 @@ def refuse_chosen_cards(program: Program, module: Module) -> None:
         if is_device and not module.dotted(call.func).startswith("torch."):
             continue
         chosen = [*call.args, *(word.value for word in call.keywords if word.arg == "device")]
-        if any(names_card(module, value) for value in chosen) or (is_device and len(call.args) > 1):
+        if any(names_card(module, value) and not is_plain(value) for value in chosen):
             raise NotShareableError(f"line {call.lineno} chooses a card: {module.text(call)}")
+
+
+def is_plain(value: ast.expr) -> bool:
+    """Whether a card's number or text stands there as it is, for DF206 to leave to the launcher."""
+    if isinstance(value, ast.IfExp):
+        return is_plain(value.body) and is_plain(value.orelse)
+    if isinstance(value, ast.Call):
+        function = value.func
+        return isinstance(function, ast.Attribute) and function.attr == "format"
+    return isinstance(
+        value, ast.Constant | ast.Name | ast.Attribute | ast.Subscript | ast.JoinedStr | ast.BinOp
+    )
 
 
 def names_card(module: Module, value: ast.expr) -> bool:

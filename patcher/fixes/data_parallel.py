@@ -159,7 +159,7 @@ def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
     ):
         return True  # a global that functions may read
     if any(
-        value.value is not None and wrap.target in {n.id for n in everywhere(value.value, ast.Name)}
+        value.value is not None and hands_over(module, value.value, wrap.target)
         for value in within(body, ast.Return)
         if module.function(value) is function
     ):
@@ -184,6 +184,20 @@ def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
         or (outermost is not None and is_inside(call, outermost))
     }
     return bool(reachable_functions(program, names) & training)
+
+
+def hands_over(module: Module, value: ast.expr, model: str) -> bool:
+    """Whether a value holds the model itself, and not what a call of it gives."""
+    for name in everywhere(value, ast.Name):
+        up = module.parents[name]
+        if isinstance(up, ast.Attribute) and up.attr not in MOVES:
+            up = module.parents[up]
+            is_called = isinstance(up, ast.Call)
+        else:
+            is_called = isinstance(up, ast.Call) and up.func is name
+        if name.id == model and not is_called:
+            return True
+    return False
 
 
 def leaves_before_training(program: Program, module: Module, stmt: ast.stmt) -> bool:

@@ -9,6 +9,7 @@ from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import is_inside, mentions, position, within
+from .behind_binding import behind_binding
 from .process_group import (
     READ_RANK,
     SET_UP,
@@ -61,17 +62,17 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     script = program.script
     timeout, needed = one_hour(script)
     code = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
-    start: Insert | None = None
+    start: tuple[Edit, ...] = ()
     for module, parse, args in program.parse_sites:
-        if module is script and start is None:
+        if module is script and not start:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
-            start = Insert(parse, code, "after")
+            start = behind_binding(module, parse, args, code)
     guard = main_guard(script)
-    if start is None and guard is not None:
-        start = Insert(guard, code, "first")
-    if start is None and (first := first_step(script)) is not None:
-        start = Insert(first, code)
+    if not start and guard is not None:
+        start = (Insert(guard, code, "first"),)
+    if not start and (first := first_step(script)) is not None:
+        start = (Insert(first, code),)
     counts = [stmt for stmt in script.nodes(ast.Assign) if is_device_count(script, stmt)]
     counts_elsewhere = any(
         is_device_count(module, stmt)
@@ -80,7 +81,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for stmt in module.nodes(ast.Assign)
         if guard is None or not is_inside(stmt, guard)
     )
-    if start is None or counts_elsewhere or any(map(names_card_by_number, program.modules[1:])):
+    if not start or counts_elsewhere or any(map(names_cards_otherwise, program.modules[1:])):
         return ()
     cards = cards_by_number(script)
     if cards is None:
@@ -90,7 +91,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for stmt in counts
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
-    return (start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
+    return (*start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
 
 
 def with_free_name(module: Module, template: str) -> str:
@@ -103,7 +104,7 @@ def with_free_name(module: Module, template: str) -> str:
 def why_no_group(program: Program) -> str:
     """Why a program gets no set-up of a process group."""
     script, *others = program.modules
-    if cards_by_number(script) is None or any(map(names_card_by_number, others)):
+    if cards_by_number(script) is None or any(map(names_cards_otherwise, others)):
         return "several cards are named by their numbers, or one in another module"
     if any(is_device_count(each, stmt) for each in others for stmt in each.nodes(ast.Assign)):
         return "another module counts the cards"
@@ -141,18 +142,16 @@ def is_text(stmt: ast.stmt) -> bool:
     return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
 
 
-def names_card_by_number(module: Module) -> bool:
-    """Whether a literal such as ``"cuda:0"`` names a card."""
-    return any(
-        isinstance(node.value, str) and node.value.startswith("cuda:")
-        for node in module.nodes(ast.Constant)
-    )
+def names_cards_otherwise(module: Module) -> bool:
+    """Whether a text such as ``"cuda:0"`` is used in a way that is not known."""
+    return cards_by_number(module) is None
 
 
 def cards_by_number(module: Module) -> tuple[Edit, ...] | None:
     """Edits that give each rank its own card where ``"cuda:0"`` names that of a lone process.
 
-    None where several cards are named, or a name is part of a longer text.
+    Several of them, and texts that are put together, are left to DF206; None where one of them is
+    used in another way.
     """
     named = [
         node
@@ -160,10 +159,11 @@ def cards_by_number(module: Module) -> tuple[Edit, ...] | None:
         if isinstance(node.value, str) and node.value.startswith("cuda:")
     ]
     numbers = {node.value for node in named}
-    parents = [module.parents[node] for node in named]
-    if len(numbers) > 1 or any(isinstance(up, ast.JoinedStr | ast.Expr) for up in parents):
-        return None
-    if any(not str(text).removeprefix("cuda:").isdigit() for text in numbers):
+    is_put_together = any(not str(text).removeprefix("cuda:").isdigit() for text in numbers)
+    if len(numbers) > 1 or is_put_together:
+        known = (ast.JoinedStr, ast.BinOp, ast.Attribute, ast.Call, ast.IfExp, ast.Assign)
+        return () if all(isinstance(module.parents[node], known) for node in named) else None
+    if any(isinstance(module.parents[node], ast.Expr) for node in named):
         return None
     return tuple(
         Rewrite(node, f"f\"cuda:{{os.environ.get('LOCAL_RANK', {str(node.value)[5:]})}}\"")

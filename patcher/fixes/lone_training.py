@@ -65,23 +65,48 @@ def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Modul
 
     Those of the group are not here. Raises NotShareableError.
     """
-    if len(loops) != 1:
-        lines = " and ".join(str(loop.steps.lineno) for loop in loops)
-        raise NotShareableError(f"it trains in several places, in lines {lines}")
-    (loop,) = loops
-    if loop.loader is None:
-        raise NotShareableError("its batches come from no DataLoader that could be dealt")
-    for module, call in program.calls_to("Process", "spawn", "Pool"):
-        if program.is_live(module, call) and "multiprocessing" in module.dotted(call.func):
-            raise NotShareableError(f"line {call.lineno} starts processes of its own")
-    refuse_other_gradients(program, loop)
+    return [*forward_through_ddp(program, loops), *cards_left_to_launcher(program)]
+
+
+def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
+    """Edits of the one forward pass of each training loop, with its module.
+
+    Raises NotShareableError.
+    """
+    for loop in loops:
+        if loop.loader is None:
+            which = f" of the loop in line {loop.steps.lineno}" if loops[1:] else ""
+            raise NotShareableError(
+                f"its batches{which} come from no DataLoader that could be dealt"
+            )
+    refuse_trainings_elsewhere(program, loops)
     models = models_of_optimizers(program)
-    module, calls = forward_calls(program, loop, models)
-    edits: list[Edit] = [
-        Rewrite(call.func, f"{SHARED}({module.text(call.func)})") for call in calls
-    ]
-    edits += [Define(SHARED), Import("torch")]
-    return [*((module, edit) for edit in edits), *cards_left_to_launcher(program)]
+    edits: dict[ast.Call, tuple[Module, Edit]] = {}
+    for loop in loops:
+        refuse_other_gradients(program, loop)
+        module, calls = forward_calls(program, loop, models)
+        for call in calls:
+            edits[call] = module, Rewrite(call.func, f"{SHARED}({module.text(call.func)})")
+    needed: list[Edit] = [Define(SHARED), Import("torch")]
+    modules = dict.fromkeys(module for module, _ in edits.values())
+    return [*edits.values(), *((module, edit) for module in modules for edit in needed)]
+
+
+def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None:
+    """Raise where processes that the script starts may train; a Pool that reads data is none."""
+    functions = [loop.module.function(loop.steps) for loop in loops]
+    names = {function.name for function in functions if function is not None}
+    for module, call in program.calls_to("Process", "spawn", "Pool"):
+        if not program.is_live(module, call) or "multiprocessing" not in module.dotted(call.func):
+            continue
+        passed = [
+            node
+            for other in module.nodes(ast.Call)
+            for value in other.args
+            for node in names_within(value, names)
+        ]
+        if module.last_name(call.func) != "Pool" or passed:
+            raise NotShareableError(f"line {call.lineno} starts processes of its own")
 
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:

@@ -6,11 +6,13 @@ import ast
 
 from ..analysis.evaluations import Evaluation
 from ..analysis.loaders import Loader
+from ..analysis.parsed_arguments import parameter_with_arguments
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Guard, Import, Insert
 from ..source.module import Module
 from ..source.tree import (
+    Function,
     argument_values,
     below,
     bound_names,
@@ -23,6 +25,7 @@ from ..source.tree import (
     precedes,
     within,
 )
+from .dataset_by_name import dataset_by_name
 
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
@@ -46,6 +49,7 @@ if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accel
     torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
                                          timeout={timeout})"""
 
+DATASET_NAMES = ("eval_dataset", "evaluation_dataset", "eval_dataset_to_share")
 BATCH_SAMPLER = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out
 
 WAIT = """\
@@ -55,6 +59,8 @@ if torch.distributed.is_initialized():
 WRAP = """\
 if {group}:
     {model} = torch.nn.parallel.DistributedDataParallel({model}, {options})"""
+
+IS_FIRST = "int(os.environ.get('RANK', -1)) in (-1, 0)"
 
 
 def one_hour(module: Module) -> tuple[str, Import]:
@@ -66,16 +72,35 @@ def one_hour(module: Module) -> tuple[str, Import]:
 
 def arguments_name(program: Program, module: Module, node: ast.AST) -> str:
     """The name that holds the parsed command line at ``node``; "" where none is in scope."""
-    names = program.argument_names
-    return next((name for name in names if is_in_scope(module, node, name)), "")
+    names = [name for name in program.argument_names if is_in_scope(module, node, name)]
+    return names[0] if names else parameter_with_arguments(program, module, node)
 
 
 def is_in_scope(module: Module, node: ast.AST, name: str) -> bool:
-    """Whether ``name`` is a parameter or a variable of the function around ``node``, or global."""
+    """Whether ``name`` is a parameter or a variable of the function around ``node``, or global.
+
+    An attribute such as ``settings.args`` is in scope where that very object is.
+    """
     function = module.function(node)
+    root, _, attribute = name.partition(".")
+    if attribute and not is_same_object(module, function, name):
+        return False
     if function is None:
-        return name in module.module_names
-    return name in parameters(function) | bound_names(function.body) | module.module_names
+        return root in module.module_names
+    return root in parameters(function) | bound_names(function.body) | module.module_names
+
+
+def is_same_object(module: Module, function: Function | None, name: str) -> bool:
+    """Whether an attribute is one of an object that the function, or the module, also fills in."""
+    root, _, path = name.partition(".")
+    homes = {
+        None if home is None or root not in bound_names(home.body) else home
+        for node in module.attributes(path.rpartition(".")[2])
+        if isinstance(node.ctx, ast.Store) and module.text(node) == name
+        for home in [module.function(node)]
+    }
+    own = set() if function is None else parameters(function) | bound_names(function.body)
+    return (function if root in own else None) in homes
 
 
 def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
@@ -98,16 +123,17 @@ def on_cuda_test(program: Program, at: tuple[Module, ast.AST] | None = None) -> 
     It reads the arguments where they hold the device, and are in scope at a node of a module.
     """
     devices = [f"{name}.device" for name in program.argument_names]
-    for args in program.argument_names:
-        if (at is None or is_in_scope(*at, args)) and any(
-            isinstance(target.ctx, ast.Store)
-            and isinstance(where.parents[target], ast.Assign)
-            and where.text(target) in devices
-            and program.is_live(where, target)
-            for where in program.modules
-            for target in where.attributes("device")
-        ):
-            return f"{args}.device.type == 'cuda'"
+    is_kept = any(
+        isinstance(target.ctx, ast.Store)
+        and isinstance(where.parents[target], ast.Assign)
+        and where.text(target) in devices
+        and program.is_live(where, target)
+        for where in program.modules
+        for target in where.attributes("device")
+    )
+    args = next(iter(program.argument_names), "") if at is None else arguments_name(program, *at)
+    if is_kept and args:
+        return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"
 
 
@@ -176,8 +202,10 @@ def unwrapped_model(model: str) -> str:
     return f"getattr({model}, 'module', {model})"
 
 
-def only_on_main(stmt: ast.stmt) -> tuple[Edit, ...]:
-    """Edits that leave a statement to rank 0."""
+def only_on_main(stmt: ast.stmt, *, before_group: bool = False) -> tuple[Edit, ...]:
+    """Edits that leave a statement to rank 0, which no process group can tell ``before_group``."""
+    if before_group:
+        return (Guard(stmt, IS_FIRST), Import("os"))
     return (Guard(stmt, "is_main_process()"), Define("is_main_process"))
 
 
@@ -189,8 +217,8 @@ def evaluation_share(
     None where the results of an evaluation with this loader cannot provably be gathered, where the
     loader has other uses, or where its data or batch size are unknown or bound after its sampler.
     """
-    loader, module = evaluation.loader, evaluation.module
-    if loader.module is not module or loader.dataset is None or loader.batch_size is None:
+    loader, module = evaluation.loader, evaluation.loader.module
+    if loader.dataset is None or loader.batch_size is None:
         return None
     if loader.others:
         return None  # a share of one, and all of another that a test picks
@@ -199,16 +227,22 @@ def evaluation_share(
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]
     if users[0] is not evaluation or not all(e.accumulators and forwards_itself(e) for e in users):
         return None
-    if any(e.module is not module for e in users) or is_used_elsewhere(module, loader, users):
+    if any(e.module is not evaluation.module for e in users):
         return None
-    sampler = f"shard_of_batches({module.text(loader.dataset)}, {module.text(loader.batch_size)})"
-    gather: list[Edit] = []
+    if is_used_elsewhere(module, loader, users):
+        return None
+    data, gather = dataset_by_name(module, loader.call, loader.dataset, DATASET_NAMES)
+    sampler = f"shard_of_batches({data}, {module.text(loader.batch_size)})"
     for each in users:
         lines = [gathering_line(each, name) for name in each.accumulators or ()]
         if not all(lines):
             return None
         gather.append(Insert(each.loop, "\n".join(lines), "after"))
-    return sampler, (*gather, Define("shard_of_batches"), Define("gathered"))
+    helpers = (
+        Define("shard_of_batches", module.statement(loader.call)),
+        Define("gathered", evaluation.loop),
+    )
+    return sampler, (*gather, *helpers)
 
 
 def gathering_line(evaluation: Evaluation, name: str) -> str:

@@ -11,11 +11,18 @@ from ..source.tree import mentions, position
 
 
 def with_gate(module: Module, stmt: ast.stmt) -> ast.stmt:
-    """The ``if`` without ``else`` that holds nothing but ``stmt``, or ``stmt`` itself."""
+    """The ``if`` that holds nothing but ``stmt``, or ``stmt`` itself; its ``pass`` is nothing."""
     gate = module.parents[stmt]
-    if isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse:
-        return gate
+    if isinstance(gate, ast.If):
+        blocks = [*filter(None, map(without_pass, (gate.body, gate.orelse)))]
+        if blocks == [[stmt]]:
+            return gate
     return stmt
+
+
+def without_pass(block: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a block that do something."""
+    return [stmt for stmt in block if not isinstance(stmt, ast.Pass)]
 
 
 def main_guard(module: Module) -> ast.If | None:

@@ -15,6 +15,7 @@ from ..source.tree import (
     is_inside,
     names_within,
     parameters,
+    same_code,
     within,
 )
 
@@ -33,9 +34,21 @@ def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
 
 
 def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:
-    """Whether later statements of the block mention the path, or parts of it."""
+    """Whether later statements of the block mention the path, or parts of it.
+
+    Where a name holds the path, the literals of what it holds are parts too; where an object does,
+    the same attribute is.
+    """
     body = module.body(stmt)
-    later, literals = body[body.index(stmt) + 1 :], path_literals(path)
+    later = body[body.index(stmt) + 1 :]
+    literals = path_literals(path)
+    if isinstance(path, ast.Name):
+        literals |= path_literals(module.definition(path, path))
+    if isinstance(path, ast.Attribute) and any(
+        isinstance(node.ctx, ast.Load) and same_code(node, path)
+        for node in within(later, ast.Attribute)
+    ):
+        return True
     names = names_within(later, path_names(module, stmt, path))
     return any(isinstance(name.ctx, ast.Load) for name in names) or (
         bool(literals) and any(node.value in literals for node in within(later, ast.Constant))
@@ -120,11 +133,15 @@ def is_option(node: ast.expr) -> bool:
 
 
 def path_names(module: Module, stmt: ast.stmt, path: ast.expr | None) -> set[str]:
-    """Local variables of the function that a path is made of."""
+    """Local variables of the function that a path is made of, and not objects that hold parts."""
     function = module.function(stmt)
-    if function is None:
+    if function is None or path is None:
         return set()
-    names = {node.id for node in everywhere(path, ast.Name)} if path is not None else set()
+    names = {
+        node.id
+        for node in everywhere(path, ast.Name)
+        if not isinstance(module.parents[node], ast.Attribute)
+    }
     return names & bound_names(function.body) - parameters(function)
 
 

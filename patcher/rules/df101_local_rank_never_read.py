@@ -16,8 +16,9 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..editing.edits import Import, Insert, Rewrite
+from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
@@ -45,7 +46,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 module,
                 stmt,
                 f"{args}.local_rank keeps its default under torchrun and accelerate launch",
-                (Insert(stmt, READ_RANK.format(args=args), "after"), Import("os")),
+                (*behind_binding(module, stmt, args, READ_RANK.format(args=args)), Import("os")),
             )
     if not program.parse_sites:
         yield from unexplained_local_rank(program)

@@ -29,7 +29,7 @@ from ..source.module import Module
 CODE, SEVERITY, SAFETY = "DF204", Severity.NOTE, Safety.SAFE
 
 BECAUSE = "under a launcher each rank trains a model alone"
-GROUP_MAKERS = ("init_process_group", "init_device_mesh", "init_distributed", "initialize")
+GROUP_MAKERS = ("init_process_group", "init_device_mesh", "init_distributed")
 SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
 

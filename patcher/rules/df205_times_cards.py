@@ -13,6 +13,7 @@ Source       torch.nn.DataParallel (device_ids)
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.program import Program
@@ -23,6 +24,7 @@ from ..source.tree import argument, everywhere, precedes
 
 CODE, SEVERITY, SAFETY = "DF205", Severity.ERROR, Safety.SAFE
 
+CARDS = re.compile("(gpus?|cards|devices?)(_?(ids?|list))?", re.IGNORECASE)
 SCALING = (ast.Mult, ast.Div, ast.FloorDiv)
 LISTS = ("list", "sorted", "range")
 
@@ -58,7 +60,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def counted_cards(program: Program) -> Iterator[Finding]:
-    """Batches of training loaders that are multiplied by ``torch.cuda.device_count()``."""
+    """Batches of training loaders that are multiplied by the number of cards."""
     seen: set[ast.Call] = set()
     for loop in program.train_loops:
         for loader in () if loop.loader is None else (loop.loader, *loop.loader.others):
@@ -66,12 +68,32 @@ def counted_cards(program: Program) -> Iterator[Finding]:
             value = None if size is None else module.definition(size, loader.call) or size
             for call in [] if value is None else everywhere(value, ast.Call):
                 factor = scaling(module, call)
-                counts = module.dotted(call.func) == "torch.cuda.device_count"
+                counts = module.dotted(call.func) == "torch.cuda.device_count" or (
+                    counts_listed_cards(program, module, call)
+                )
                 if counts and factor and isinstance(factor.op, ast.Mult) and call not in seen:
                     seen.add(call)
                     code = f"(1 if torch.distributed.is_initialized() else {module.text(call)})"
                     because = f"{' '.join(module.text(factor).split())}: a rank has one card"
                     yield Finding(module, call, because, (Rewrite(call, code), Import("torch")))
+
+
+def counts_listed_cards(program: Program, module: Module, call: ast.Call) -> bool:
+    """``len(config.GPUS)``; not of a variable that DataParallel takes, which is cut instead."""
+    if module.dotted(call.func) != "len" or len(call.args) != 1:
+        return False
+    (cards,) = call.args
+    if not isinstance(cards, ast.Name | ast.Attribute):
+        return False
+    wrapped = {
+        module.text(ids)
+        for where, each in program.calls_to("DataParallel")
+        if where is module and (ids := argument(each, 1, "device_ids")) is not None
+    }
+    name = cards.id if isinstance(cards, ast.Name) else cards.attr
+    if isinstance(cards, ast.Name) and name in wrapped:
+        return False
+    return module.text(cards) in wrapped or bool(CARDS.fullmatch(name))
 
 
 def lengths(module: Module, cards: ast.Name) -> list[ast.Call]:

@@ -6,9 +6,11 @@ At run time  Every rank trains a model of its own on its part of the data; the l
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
 Fix          torch's DistributedDataParallel: behind the place where a lone process would use
-             DataParallel, or in the place of apex's.
-Fix safety   Safe: only a rank of a process group reaches the line. Without a DataParallel to show
-             where the model is complete, it is only reported.
+             DataParallel, or in the place of apex's. Without a DataParallel to show where the
+             model is complete, the model's call in a training step goes through it, by the helper
+             over_ranks of DF204.
+Fix safety   Safe: only a rank of a process group reaches the line. Where a step does more than call
+             one model once, and go back through it once, it is only reported.
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
 """
 
@@ -22,6 +24,7 @@ from ..analysis.trained_models import last_part, trained_models, trained_without
 from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.chosen_cards import NotShareableError
 from ..fixes.data_parallel import (
     Wrap,
     is_part,
@@ -29,6 +32,7 @@ from ..fixes.data_parallel import (
     serves_training,
     wrap_in,
 )
+from ..fixes.lone_training import forward_through_ddp
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import bound_names, only_argument, parameters, position, precedes, within
@@ -82,11 +86,30 @@ def findings(program: Program) -> Iterator[Finding]:
                     )
             yield Finding(module, wrap.stmt, because, edits)
         if not places:
-            because = (
-                "no model is wrapped after it: behind the line that moves the model to its device "
-                "add model = torch.nn.parallel.DistributedDataParallel(model)"
-            )
-            yield Finding(*groups[0], because)
+            yield from never_wrapped(program, *groups[0])
+
+
+def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:
+    """A process group, and no wrapper of any kind: the step's forward pass gets one."""
+    because = "no model is wrapped after it"
+    loops = [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
+    ]
+    try:
+        parts = forward_through_ddp(program, loops) if loops else []
+    except NotShareableError as error:
+        because += f", and {error}"
+        parts = []
+    if not parts:
+        because += (
+            ": behind the line that moves the model to its device add "
+            "model = torch.nn.parallel.DistributedDataParallel(model)"
+        )
+        yield Finding(module, group, because)
+        return
+    yield Finding(parts[0][0], loops[0].steps, because, tuple(edit for _, edit in parts))
 
 
 def unwrapped_loops(program: Program) -> Iterator[Finding]:

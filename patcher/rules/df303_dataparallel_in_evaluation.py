@@ -1,12 +1,15 @@
 """DataParallel wraps a model for evaluation, or where a process group may exist.
 
 What         torch.nn.DataParallel inside an evaluation function, or where ranks of a process group
-             reach it.
+             reach it; DistributedDataParallel inside an evaluation function.
 At run time  Wrappers nest at every evaluation (DataParallel of DistributedDataParallel does not
-             run), and state_dict keys gain another "module." each time.
+             run, and of two of the latter one is left, whose buffers are sent at every batch: ranks
+             with more batches wait for ever), and state_dict keys gain another "module." each time.
 Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)   # in evaluate()
 Fix          No wrapper in evaluation; elsewhere only under the single-process test, which a test
-             of n_gpu is where the set-up gives each rank one card.
+             of n_gpu is where the set-up gives each rank one card. Where a model that is not
+             trained is loaded into the wrapper, ranks have it as well, on one card each: the
+             file's keys begin with "module.".
 Fix safety   Safe: the values computed are the same; a lone process with several cards evaluates
              on one of them.
 Source       torch.nn.DataParallel
@@ -17,27 +20,83 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
+from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import end, wrap_in
+from ..fixes.data_parallel import end, serves_training, wrap_in
 from ..fixes.statements import with_gate
 from ..source.module import Module
+from ..source.tree import argument, last_argument, mentions, precedes, within
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 
+OWN_CARD = (
+    "[torch.cuda.current_device()] "
+    "if torch.distributed.is_initialized() and torch.cuda.is_available() else "
+)
 NO_GROUP = "not torch.distributed.is_initialized()"
 
 
 def findings(program: Program) -> Iterator[Finding]:
     has_group = bool(program.calls_to("init_process_group"))
+    training = {loop.module.function(loop.steps) for loop in program.train_loops}
+    for module, call in program.calls_to("DistributedDataParallel"):
+        function = module.function(call)
+        evaluates = program.evaluation_of(module, call) is not None and function not in training
+        if evaluates and program.train_loops and wrap_in(module, call) is not None:
+            because = "an evaluation function wraps its model, which may have a wrapper"
+            yield Finding(module, call, because, (unwrapped(module, call),))
     for module, call in program.calls_to("DataParallel"):
-        stmt = module.statement(call)
         if program.evaluation_of(module, call) is not None and program.has_ranks:
-            edit = Replace(with_gate(module, stmt), "")
-            yield Finding(module, call, "an evaluation function wraps its model", (edit,))
+            because = "an evaluation function wraps its model"
+            yield Finding(module, call, because, (unwrapped(module, call),))
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
+            if is_on_own_card(call):
+                continue
             because = "nothing keeps a rank of a process group away from it"
-            yield Finding(module, call, because, restrict_to_lone_process(module, call))
+            edits = on_own_card(program, module, call) or restrict_to_lone_process(module, call)
+            yield Finding(module, call, because, edits)
+
+
+def unwrapped(module: Module, call: ast.Call) -> Edit:
+    """The edit that takes a wrapper out, with what only it stands for."""
+    wrap = wrap_in(module, call)
+    if wrap is not None and (wrap.inner != wrap.target or wrap.moves):
+        return Replace(wrap.stmt, f"{wrap.target} = {wrap.inner}{wrap.moves}")
+    return Replace(with_gate(module, module.statement(call)), "")
+
+
+def is_on_own_card(call: ast.Call) -> bool:
+    """Whether a wrapper is told that each rank has one card."""
+    cards = argument(call, 1, "device_ids")
+    return cards is not None and mentions(cards, "is_initialized")
+
+
+def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that leave the wrapper to ranks as well, each on its card; () where it is not needed.
+
+    It is where the model is loaded from a file behind it, whose keys begin with ``module.``, and
+    no training comes behind it, for which DistributedDataParallel would take its place.
+    """
+    wrap = wrap_in(module, call)
+    if wrap is None or serves_training(program, module, wrap):
+        return ()
+    loads = [
+        load
+        for load in within(module.scope_statements(wrap.stmt), ast.Call)
+        if isinstance(load.func, ast.Attribute)
+        and load.func.attr == "load_state_dict"
+        and module.text(load.func.value) == wrap.target
+        and precedes(wrap.stmt, load)
+    ]
+    last = last_argument(call)
+    if not loads or last is None or not is_whatever_cards(module, wrap.stmt):
+        return ()
+    cards = argument(call, 1, "device_ids")
+    text = OWN_CARD + (module.text(cards) if cards is not None else "None")
+    if cards is not None:
+        return (Rewrite(cards, text), Import("torch"))
+    return (Rewrite(last, f", device_ids={text}", after=True), Import("torch"))
 
 
 def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]:

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, value_for_role
+from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.data_parallel import wrap_in
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, names_within, precedes
@@ -41,15 +43,23 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from isinstance_tests(module)
         if not defines_module_attribute(program):
             yield from n_gpu_tests(module)
-        for name in wrapper_uses(module):
+        for name, wrap in wrapper_uses(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
             if use.attr in MODEL_ATTRIBUTES:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
-            elif use.attr == "load_state_dict" and not any(
-                map(saves_wrapper_state, program.modules)
+            elif (
+                use.attr == "load_state_dict"
+                and not wraps_lone_process(module, wrap)
+                and not any(map(saves_wrapper_state, program.modules))
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
+            elif (
+                use.attr == "state_dict"
+                and not wraps_lone_process(module, wrap)
+                and is_loaded_bare(program, name.id)
+            ):
+                because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
             else:
                 continue
             yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
@@ -107,14 +117,35 @@ def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, ast.st
     """Scope, name and statement of ``model = DistributedDataParallel(model, …)``."""
     for call in module.calls_to(*WRAPPERS):
         stmt = module.statement(call)
-        if isinstance(stmt, ast.Assign) and stmt.value is call:
+        if isinstance(stmt, ast.Assign) and (stmt.value is call or wrap_in(module, call)):
             for target in stmt.targets:
                 if isinstance(target, ast.Name):
                     yield module.function(stmt), target.id, stmt
 
 
-def wrapper_uses(module: Module) -> Iterator[ast.Name]:
-    """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it."""
+def is_loaded_bare(program: Program, model: str) -> bool:
+    """Whether a model of this name is loaded from a file, and never in its wrapper."""
+    loads = [
+        (module, call.func.value)
+        for module, call in program.calls_to("load_state_dict")
+        if isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == model
+    ]
+    wrapped = {name for module in program.modules for name, _ in wrapper_uses(module)}
+    return bool(loads) and not any(owner in wrapped for _, owner in loads)
+
+
+def wraps_lone_process(module: Module, wrap: ast.stmt) -> bool:
+    """Whether a lone process has the wrapper whatever its cards: what it loads has its keys."""
+    return "DistributedDataParallel" not in module.text(wrap) and is_whatever_cards(module, wrap)
+
+
+def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
+    """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it.
+
+    Each with the statement that wraps it.
+    """
     seen: set[ast.Name] = set()
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
     for scope, name, wrap in wrapper_names(module):
@@ -131,7 +162,7 @@ def wrapper_uses(module: Module) -> Iterator[ast.Name]:
             is_wrapper = precedes(wrap, use) and not any(precedes(s, use) for s in rebindings)
             if is_wrapper and not is_tested(module, use):
                 seen.add(base)
-                yield base
+                yield base, wrap
 
 
 def is_tested(module: Module, use: ast.Attribute) -> bool:

@@ -4,7 +4,8 @@ What         A process group is created, and the training loader has no Distribu
 At run time  N ranks with one seed compute the same gradients N times: no speed-up, and N times
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
-Fix          DistributedSampler for a rank, RandomSampler for a lone process. Data that the script
+Fix          DistributedSampler for a rank, RandomSampler for a lone process; for a sampler of a
+             part or by weights, what it draws, dealt by rank (DealtSampler). Data that the script
              deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
 Fix safety   Safe: a lone process keeps its sampler. Only reported where the data only iterates, as
              an IterableDataset takes no sampler: deal by rank in its __iter__; and where no
@@ -17,17 +18,41 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.dealing import dealt_by_hand, is_iterable_dataset, seeded_by_rank
-from ..analysis.frameworks import DEALS_DATA, DIVIDES_WORK, OWNS_LOOP, calls_one_of
+from ..analysis.frameworks import (
+    DEALS_DATA,
+    DIVIDES_WORK,
+    OWNS_LOOP,
+    RANK_SAMPLERS,
+    calls_one_of,
+)
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
-from ..editing.edits import Edit, Import, Rewrite
+from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..source.module import Module
-from ..source.tree import argument, keyword, last_argument, only_argument, same_code
+from ..source.tree import (
+    argument,
+    everywhere,
+    keyword,
+    last_argument,
+    names_within,
+    only_argument,
+    parameters,
+    same_code,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
+
+
+# torch's samplers of all examples, each once, and what a DistributedSampler has to be told of them.
+IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
+IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
+
+DATASET_NAMES = ("train_dataset", "training_dataset", "train_dataset_to_deal")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -40,7 +65,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if by_hand:
             continue  # DF403 says what is wrong with shares by hand, if anything
         if loop.loader is None:
-            if not program.calls_to("DistributedSampler") and not seeded_by_rank(program):
+            if not program.calls_to(*RANK_SAMPLERS) and not seeded_by_rank(program):
                 severity = Severity.DEGRADED if may_draw_apart(program, loop) else None
                 because = "no DataLoader of its batches could be found, and nothing deals by rank"
                 yield Finding(loop.module, loop.steps, because, severity=severity)
@@ -51,6 +76,8 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
     """Whether ranks may get batches of their own: from what is not read, or drawn at random."""
+    if cuts_batches(program, loop):
+        return False
     if program.unread or not isinstance(loop.steps, ast.For):
         return True
     source = loop.steps.iter
@@ -58,6 +85,31 @@ def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
         return True
     names = [name for name, _ in calls_around(loop.module, source)]
     return any(name in ("range", "trange", "count") for name in names)
+
+
+def cuts_batches(program: Program, loop: TrainLoop) -> bool:
+    """``batch = data[step * size : (step + 1) * size]``, or in a function: the same on all.
+
+    ``step`` numbers the loop, or is added to in it.
+    """
+    module, steps = loop.module, loop.steps
+    if isinstance(steps, ast.For):
+        numbers = {name.id for name in everywhere(steps.target, ast.Name)}
+    else:
+        added = [stmt.target for stmt in within(steps.body, ast.AugAssign)]
+        numbers = {target.id for target in added if isinstance(target, ast.Name)}
+    for stmt in within(steps.body, ast.Assign):
+        if names_within(stmt.value, numbers):
+            numbers |= {target.id for target in stmt.targets if isinstance(target, ast.Name)}
+    if any(names_within(each, numbers) for each in within(steps.body, ast.Slice)):
+        return True
+    return any(
+        names_within(each, set(parameters(function)))
+        for call in within(steps.body, ast.Call)
+        if any(isinstance(value, ast.Name) and value.id in numbers for value in call.args)
+        for _, function in program.callees(module, call)
+        for each in within(function.body, ast.Slice)
+    )
 
 
 def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
@@ -75,7 +127,10 @@ def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...
     """Edits that use a DistributedSampler on ranks; none where that is not provably right."""
     module = loader.module
     alone = lone_process_test(program, module, loader.call)
-    imports: list[Edit] = [Import("torch")] if alone.startswith("not torch") else []
+    if loader.only_for:
+        alone = f"({alone} or {loader.only_for.replace('==', '!=')})"
+    torch: list[Edit] = [Import("torch")] if "torch.distributed" in alone else []
+    imports = [*torch]
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
     if all(is_constant(sampler, None) for sampler in loader.samplers):
@@ -84,14 +139,18 @@ def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...
     if len(loader.samplers) != 1:
         return ()
     (call,) = loader.samplers
-    if not (
-        isinstance(call, ast.Call)
-        and module.dotted(call.func).endswith("RandomSampler")
-        and (data := only_argument(call, "data_source")) is not None
-    ):
+    kind = module.dotted(call.func) if isinstance(call, ast.Call) else ""
+    package, _, kind = kind.rpartition(".")
+    if not isinstance(call, ast.Call) or not package.startswith("torch.utils.data"):
         return ()
-    by_rank = f"DistributedSampler({module.text(data)})"
-    return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
+    data = only_argument(call, "data_source")
+    if data is not None and kind in IN_FULL:
+        by_rank = f"DistributedSampler({module.text(data)}{IN_FULL[kind]})"
+        return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
+    if kind not in (*IN_FULL, *IN_PART):
+        return ()
+    dealt = Rewrite(call, f" if {alone} else DealtSampler({module.text(call)})", after=True)
+    return (dealt, Define("DealtSampler"), *torch)
 
 
 def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
@@ -102,23 +161,29 @@ def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, .
     shuffle, last = argument(loader.call, 2, "shuffle"), last_argument(loader.call)
     if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
         return ()
-    data, sampler = module.text(loader.dataset), keyword(loader.call, "sampler")
+    sampler = keyword(loader.call, "sampler")
     if loader.samplers and sampler is None:
         return ()  # by position
-    edits: list[Edit] = []
+    data, edits = dataset_by_name(module, loader.call, loader.dataset, DATASET_NAMES)
     dealt = f"DistributedSampler({data})"
     options = [word.value for word in loader.call.keywords if word.arg is None]
     if shuffle is None and any(may_shuffle(module, each) for each in options):
         several = sampler is not None or len(options) > 1
-        return () if several else shuffle_of_options(module, options[0], data, alone)
+        return (
+            ()
+            if several
+            else shuffle_of_options(module, options[0], module.text(loader.dataset), alone)
+        )
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif is_constant(shuffle, True) or (sampler and is_none_test(shuffle, sampler)):
         edits.append(Rewrite(shuffle, alone))
     elif is_constant(shuffle, False):
         dealt = f"DistributedSampler({data}, shuffle=False)"
-    elif isinstance(shuffle, ast.Name | ast.Attribute):
+    elif isinstance(shuffle, ast.Name | ast.Attribute | ast.Compare):
         wish = module.text(shuffle)
+        if isinstance(shuffle, ast.Compare):
+            wish = f"({wish.removeprefix('(').removesuffix(')')})"
         edits.append(Rewrite(shuffle, f"{wish} and {alone}"))
         dealt = f"DistributedSampler({data}, shuffle={wish})"
     else:

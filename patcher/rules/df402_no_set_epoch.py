@@ -11,6 +11,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ..analysis.frameworks import RANK_SAMPLERS
 from ..analysis.loaders import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
@@ -38,15 +39,14 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         loader, place = loop.loader, epoch_loop(program, loop)
         if loader is None or place is None:
-            if (loader and loader.distributed_samplers) or loop.module.calls_to(
-                "DistributedSampler"
-            ):
+            if (loader and loader.distributed_samplers) or loop.module.calls_to(*RANK_SAMPLERS):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
             continue
         module, (epochs, number), name = place
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
             continue
         kind = loader.module.text(loader.distributed_samplers[0].func)
+        kind = "DistributedSampler" if kind == "DealtSampler" else kind
         if not name:
             yield Finding(
                 module,

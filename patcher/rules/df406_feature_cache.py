@@ -23,6 +23,7 @@ from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -45,7 +46,7 @@ def findings(program: Program) -> Iterator[Finding]:
             reads = [
                 read
                 for read in module.calls_to(*READ_CALLS)
-                if precedes(read, call)
+                if (precedes(read, call) or exclusive(read, call))
                 and module.function(read) is function
                 and not is_for_writing(read)
                 and any(same_code(part, path) for part in (*argument_values(read), owner(read)))

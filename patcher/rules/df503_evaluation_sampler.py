@@ -46,7 +46,7 @@ def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]
     if share is None:
         return ()
     if any(
-        Role.SINGLE in roles_reaching_in_function(evaluation.module, call)
+        Role.SINGLE in roles_reaching_in_function(loader.module, call)
         for call in loader.distributed_samplers
     ):
         return ()  # a lone process has no group to ask for its share

@@ -14,6 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.evaluations import Evaluation
+from ..analysis.frameworks import RANK_SAMPLERS
 from ..analysis.program import Program
 from ..analysis.wrapping import wraps_for_good
 from ..editing.edits import Insert, Rewrite
@@ -67,7 +68,7 @@ def deals_itself(evaluation: Evaluation) -> bool:
         for sampler in evaluation.loader.samplers
         for call in everywhere(sampler, ast.Call)
     }
-    return any("Distributed" in name and name != "DistributedSampler" for name in names)
+    return any("Distributed" in name and name not in RANK_SAMPLERS for name in names)
 
 
 def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:

@@ -61,7 +61,7 @@ def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]
     if share is None:
         return ()
     sampler, gather = share
-    alone = lone_process_test(program, evaluation.module, loader.call)
+    alone = lone_process_test(program, loader.module, loader.call)
     if loader.samplers:
         return (Rewrite(loader.samplers[0], f" if {alone} else {sampler}", after=True), *gather)
     last = last_argument(loader.call)

@@ -183,8 +183,9 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     """
     stmt = module.statement(call)
     because = "every rank writes it"
+    guard = only_on_main(stmt, before_group=runs_before_group(program, module, stmt))
     if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
-        yield Finding(module, call, because, only_on_main(stmt))
+        yield Finding(module, call, because, guard)
         return
     barrier: tuple[Edit, ...] = ()
     if is_read_later(module, stmt, path_of(call)):
@@ -197,7 +198,7 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         module, stmt, changed_names(stmt)
     )
     if is_for_main and not needs_all_ranks(program, module, stmt):
-        yield Finding(module, call, because, (*only_on_main(stmt), *barrier))
+        yield Finding(module, call, because, (*guard, *barrier))
         return
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
 

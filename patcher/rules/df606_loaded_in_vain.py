@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.results import spelled_name
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -142,7 +143,7 @@ def is_state_dict(module: Module, value: ast.expr) -> bool:
 
 def refused_kind(program: Program, module: Module, value: ast.expr) -> str:
     """What kind of object weights_only refuses; the empty string where it may accept it."""
-    if isinstance(value, ast.Name) and any(value.id == name for _, _, name in program.parse_sites):
+    if spelled_name(module, value) in {name for _, _, name in program.parse_sites}:
         return "the parsed arguments"
     made = module.definition(value, value) or value
     if isinstance(made, ast.Dict):

@@ -14,6 +14,7 @@ Source       https://docs.python.org/3/library/shutil.html
 import ast
 from collections.abc import Iterator
 
+from ..analysis.before_group import runs_before_group
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import BUFFERS, PathKind
 from ..analysis.program import Program
@@ -80,7 +81,8 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
     if not isinstance(stmt, ast.Expr) or may_concern_all(program, module, stmt, call):
         return Finding(module, call, because)
-    edits: tuple[Edit, ...] = only_on_main(stmt)
+    early = runs_before_group(program, module, stmt)
+    edits: tuple[Edit, ...] = only_on_main(stmt, before_group=early)
     if each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path):
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")

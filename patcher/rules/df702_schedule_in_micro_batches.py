@@ -14,7 +14,7 @@ Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...record import record
 from ..analysis.loaders import trace_loader
@@ -41,6 +41,8 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
 STEPS = "steps_per_epoch"
+HORIZONS = {"t_total", "total_steps", "num_training_steps", "num_train_steps", "max_steps"}
+"""Arguments of optimizers that schedule themselves, and of functions that make these."""
 WORLD = "world_size"
 NUMBER_OF_RANKS = "torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1"
 
@@ -85,7 +87,7 @@ def micro_batch_counts(
         if not defines_steps:
             steps = f"{STEPS} = " + (
                 f"{terms.length} // {terms.accumulation}"
-                if loop.loader is not None and loop.loader.drop_last
+                if loop.drops_rest
                 else f"-(-{terms.length} // {terms.accumulation})"
             )
             edits.append(Insert(insertion_point(loop, stmt), f"{steps}  # optimizer steps"))
@@ -134,29 +136,120 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     if loader.module is not module:  # its batch size has another module's names
         return
     size = loader.batch_size
-    if size is None or loader.drop_last or has_world_size(module, size):
+    if size is None or has_world_size(module, size):
         return
-    quantities = step_quantities(loop)
+    quantities = computed_from(loop, step_quantities(loop))
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
     for stmt in within(loop.scope, ast.Assign):
         if not any(module.text(target) in quantities for target in stmt.targets):
             continue
-        if has_world_size(module, stmt.value):
-            continue
         for node in everywhere(stmt.value, ast.BinOp):
+            if loader.drop_last and is_example_count(loop, resolve(module, node.left)):
+                continue  # example_counts() takes the loader's length for it
             if (
                 isinstance(node.op, ast.FloorDiv | ast.Div)
-                and is_dataset_length(loop, node.left)
+                and (is_dataset_length(loop, node.left) or is_count_of_data(loop, node.left))
                 and holds_batch_size(loop, resolve(module, node.right))
             ):
+                if has_world_size(module, stmt.value) or is_divided_later(loop, stmt):
+                    break  # both look far and wide
                 ranks: tuple[Edit, ...] = (
                     (Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}"),) if name == WORLD else ()
                 )
-                factor = Rewrite(node.right, f"({module.text(node.right)} * {name})")
-                edits = (*ranks, factor, Import("torch"))
+                sizes = [node.right, *sizes_of_rest(loop, node)]
+                factors = [Rewrite(each, f"({module.text(each)} * {name})") for each in sizes]
+                edits = (*ranks, *factors, Import("torch"))
                 because = f"{module.text(node)} counts the batches of all ranks, which step at once"
                 yield Finding(module, stmt, because, edits)
                 return  # the next round sees others
+
+
+def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
+    """Quantities, and what they are computed from: ``total = steps_per_epoch * epochs``."""
+    module = loop.module
+    texts = set(quantities)
+    for stmt in reversed(within(loop.scope, ast.Assign)):
+        if any(module.text(target) in texts for target in stmt.targets):
+            parts = everywhere(stmt.value, ast.Name)
+            texts |= {part.id for part in parts if not is_within(part, loop.steps)}
+    return texts
+
+
+def sizes_of_rest(loop: TrainLoop, quotient: ast.BinOp) -> Iterator[ast.expr]:
+    """The sizes in ``if len(data) % size: steps += 1`` that belong to ``len(data) // size``."""
+    for test in within(loop.scope, ast.If):
+        for node in everywhere(test.test, ast.BinOp):
+            if (
+                isinstance(node.op, ast.Mod)
+                and same_code(node.left, quotient.left)
+                and same_code(node.right, quotient.right)
+                and any(isinstance(stmt, ast.AugAssign) for stmt in test.body)
+            ):
+                yield node.right
+
+
+def is_divided_later(loop: TrainLoop, stmt: ast.Assign) -> bool:
+    """Whether the number of ranks comes in behind: ``if rank != -1: steps = steps // world_size``.
+
+    Under the same name, or under one that it is passed on to.
+    """
+    module = loop.module
+    names = {module.text(target) for target in stmt.targets}
+    later: list[ast.Assign | ast.AugAssign] = [
+        each for each in within(loop.scope, ast.Assign) if each is not stmt
+    ]
+    later += within(loop.scope, ast.AugAssign)
+    passed_on = [
+        ({part.id for part in everywhere(each.value, ast.Name)}, {*map(module.text, each.targets)})
+        for each in later
+        if isinstance(each, ast.Assign)
+    ]
+    known = 0
+    while known < len(names):
+        known = len(names)
+        for read, bound in passed_on:
+            names |= bound if read & names else set()
+    return any(
+        any(module.text(part) in names for part in below(each) if isinstance(part, ast.expr))
+        and has_world_size(module, each.value)
+        for each in later
+    )
+
+
+def is_count_of_data(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(examples)``, maybe divided by how many make one, of what the data set is made of."""
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
+        node = node.left
+    return (
+        isinstance(node, ast.Call)
+        and loop.module.dotted(node.func) == "len"
+        and len(node.args) == 1
+        and loop.module.text(node.args[0]) in sources_of_data(loop)
+    )
+
+
+def sources_of_data(loop: TrainLoop) -> set[str]:
+    """The names that the loader's data set is made of, through assignments and loops that fill."""
+    assert loop.loader is not None
+    assert loop.loader.dataset is not None
+    names = {name.id for name in everywhere(loop.loader.dataset, ast.Name)}
+    makers: list[tuple[Sequence[ast.AST], ast.expr]] = [
+        (stmt.targets, stmt.value)
+        for stmt in within(loop.scope, ast.Assign)
+        if not is_within(stmt, loop.steps)
+    ]
+    makers += [
+        (stmt.body, stmt.iter) for stmt in within(loop.scope, ast.For) if stmt is not loop.steps
+    ]
+    for _ in makers:
+        found = set(names)
+        for made, source in makers:
+            if any(name.id in names for part in made for name in everywhere(part, ast.Name)):
+                found |= {name.id for name in everywhere(source, ast.Name)}
+        if found == names:
+            break
+        names = found
+    return names
 
 
 def has_world_size(module: Module, node: ast.expr) -> bool:
@@ -244,6 +337,13 @@ def step_quantities(loop: TrainLoop) -> set[str]:
                 for node in below(value)
                 if isinstance(node, (ast.Attribute, ast.Name))
             )
+    texts.update(
+        module.text(word.value)
+        for scope in method_bodies(loop)
+        for call in within(scope, ast.Call)
+        for word in call.keywords
+        if word.arg in HORIZONS
+    )
     return texts
 
 
@@ -291,7 +391,7 @@ def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> Mic
             continue
         length_factors = [factor for factor in factors(node.left) if factor in lengths]
         if length_factors == [node.left]:
-            if loop.loader is not None and not loop.loader.drop_last:
+            if loop.loader is not None and not loop.drops_rest:
                 rewrites.append((node, STEPS))
         elif len(length_factors) == 1:  # micro-batches of all epochs: each epoch has its rest
             rewrites.append((node, product_text(module, node.left, length_factors[0])))

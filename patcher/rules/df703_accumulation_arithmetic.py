@@ -213,7 +213,7 @@ def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
     dividend = after if loop.step_start else f"({after})"
     per_step = accumulation_text(loop)
     is_last = f"{LAST} = {dividend} % {per_step} == 0"
-    if loop.loader.drop_last and not loop.steps.orelse:
+    if loop.drops_rest:
         before = f"{name} - 1" if loop.step_start else name
         lines = (
             f"if {before} >= len({loader}) // {per_step} * {per_step}:\n"

@@ -14,8 +14,10 @@ Source       counted in 53 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
+from ..analysis.parsed_arguments import parameter_with_arguments
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES
+from ..analysis.results import spelled_name
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import everywhere, position
@@ -39,16 +41,21 @@ def findings(program: Program) -> Iterator[Finding]:
             for target in stmt.targets:
                 if (
                     isinstance(target, ast.Attribute)
-                    and isinstance(target.value, ast.Name)
-                    and target.value.id in names
                     and target.attr in program.options
                     and target.attr not in RANK_NAMES
+                    and is_arguments(program, module, target.value, names)
                     and not depends_on_option(program, stmt.value, target.attr)
                     and not is_conditional(module, stmt)
                 ):
                     spelling = program.options[target.attr].spellings[0]
                     because = f"{spelling} has no effect: it becomes {module.text(stmt.value)}"
                     yield Finding(module, stmt, because)
+
+
+def is_arguments(program: Program, module: Module, node: ast.expr, names: set[str]) -> bool:
+    """Whether an expression stands for the parsed arguments, here or in the callers."""
+    name = spelled_name(module, node)
+    return name in names or name == parameter_with_arguments(program, module, node) != ""
 
 
 def depends_on_option(program: Program, value: ast.expr, name: str, depth: int = 0) -> bool:

@@ -212,20 +212,13 @@ REPORTED: list[tuple[str, str, str]] = [
         for b in Shards(data, shard_id=0, num_shards=torch.distributed.get_world_size()):
             model(b).backward()
         """),
-    ("DF401", "a random sampler with replacement", """
+    ("DF401", "a random sampler of the script's own", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
 
-        from torch.utils.data import DataLoader, RandomSampler
-        for batch in DataLoader(data, sampler=RandomSampler(data, replacement=True)):
-            model(batch).backward()
-        """),
-    ("DF401", "a random sampler with an argument more", """
-        import torch
-        torch.distributed.init_process_group('gloo', timeout=t)
-
-        from torch.utils.data import DataLoader, RandomSampler
-        for batch in DataLoader(data, sampler=RandomSampler(data, True)):
+        from torch.utils.data import DataLoader
+        from samplers import RandomSampler
+        for batch in DataLoader(data, sampler=RandomSampler(data)):
             model(batch).backward()
         """),
     ("DF401", "one sampler or another", """

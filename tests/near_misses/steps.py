@@ -174,7 +174,7 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             loader = torch.utils.data.DataLoader(data, batch_size=4, drop_last=True)
             args.max_steps = len(loader) // args.accumulation
             for step, batch in enumerate(loader):
-                last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                last_micro_step = (step + 1) % args.accumulation == 0
                 model(batch).backward()
                 if last_micro_step:
                     optimizer.step()
@@ -643,7 +643,7 @@ REPAIRED: list[tuple[str, str, str, str]] = [
             loader = torch.utils.data.DataLoader(data, batch_size=4, drop_last=True)
             args.max_steps = len(loader)
             for step, batch in enumerate(loader):
-                last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                last_micro_step = (step + 1) % args.accumulation == 0
                 model(batch).backward()
                 if last_micro_step:
                     optimizer.step()

@@ -1,0 +1,134 @@
+"""A card is chosen by its number, for all ranks.
+
+What         torch.cuda.set_device, CUDA_VISIBLE_DEVICES, .cuda(0), .to(gpu_ids[0]) or a device
+             "cuda:%d" % n, in a script for one process that ranks now run.
+At run time  All ranks get the same card: NCCL ends with "Duplicate GPU detected", or the model is
+             on another card than the batch; where one card is visible, rank 1 finds none.
+Example      os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+Fix          Under a launcher, which tells each rank its card in LOCAL_RANK, that card is taken.
+Fix safety   Safe: without LOCAL_RANK nothing changes.
+Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..editing.edits import Edit, Guard, Import, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..fixes.chosen_cards import CARD, NOT_IN_LAUNCH
+from ..source.module import Module
+
+CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
+
+LAUNCHED = "'LOCAL_RANK' in os.environ"
+MOVES = ("cuda", "to")
+TOLD = ("print", "info", "debug", "warning", "log", "write")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not any(
+        is_our_group(module, call) for module, call in program.calls_to("init_process_group")
+    ):
+        return
+    for module in program.modules:
+        yield from choices(program, module)
+        seen: set[ast.expr] = set()
+        for value, code in [*moves(module), *device_texts(module)]:
+            if value not in seen and program.is_live(module, value) and not knows(module, value):
+                seen.add(value)
+                because = f"{' '.join(module.text(value).split())} is the same card on all ranks"
+                yield Finding(module, value, because, (Rewrite(value, code), Import("os")))
+
+
+def is_our_group(module: Module, call: ast.Call) -> bool:
+    """Whether a group is made where a launcher has told the rank, and nowhere else."""
+    return any(
+        isinstance(up, ast.If) and module.text(up.test).startswith(LAUNCHED)
+        for up in module.ancestors(call)
+    )
+
+
+def knows(module: Module, node: ast.AST) -> bool:
+    """Whether a line asks for the local rank itself, or a test around it does."""
+    own = [up for up in module.ancestors(node) if isinstance(up, ast.IfExp | ast.If)]
+    tests = [module.text(up.test) for up in own]
+    asked = [module.text(node), *tests] if isinstance(node, ast.expr) else tests
+    return any("rank" in text.lower() for text in asked)
+
+
+def choices(program: Program, module: Module) -> Iterator[Finding]:
+    """Statements that choose a card, or the cards that are visible."""
+    found: list[tuple[ast.stmt, str]] = []
+    for call in module.calls_to("set_device"):
+        if module.dotted(call.func) == "torch.cuda.set_device":
+            stmt = module.statement(call)
+            if isinstance(stmt, ast.Expr) and stmt.value is call:
+                found.append((stmt, module.text(call)))
+    for node in module.nodes(ast.Constant):
+        assign = module.statement(node) if node.value == "CUDA_VISIBLE_DEVICES" else None
+        if isinstance(assign, ast.Assign) and assign.targets == [module.parents[node]]:
+            found.append((assign, "CUDA_VISIBLE_DEVICES"))
+    for stmt, what in found:
+        edits: tuple[Edit, ...] = (Guard(stmt, NOT_IN_LAUNCH), Import("os"))
+        is_ranks = "rank" in module.text(stmt).lower()
+        if program.is_live(module, stmt) and not is_ranks and not knows(module, stmt):
+            yield Finding(module, stmt, f"{what} is for one process", edits)
+
+
+def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Numbers of cards in ``.cuda(0)``, ``.to(gpu)`` and ``torch.device("cuda", gpu)``."""
+    for call in module.calls_to(*MOVES, "device"):
+        values = list(call.args[:1])
+        if module.dotted(call.func) == "torch.device":
+            values = call.args[:2]
+        elif module.last_name(call.func) == "device" or not isinstance(call.func, ast.Attribute):
+            continue
+        values += [word.value for word in call.keywords if word.arg in ("device", "index")]
+        for value in values:
+            for part in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+                is_number = isinstance(part, ast.Constant) and type(part.value) is int
+                text = module.text(part)
+                if is_number:
+                    yield part, f"int(os.environ.get('LOCAL_RANK', {text}))"
+                elif sounds_of_card(part):
+                    yield part, enclosed(module, part, "int(os.environ['LOCAL_RANK'])")
+
+
+def sounds_of_card(node: ast.expr) -> bool:
+    """``gpu``, ``args.gpu_id`` or ``cfg.GPUS[0]``; not ``outputs[0].device``, which has a place."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and sounds_of_card(node.value)
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    return bool(CARD.fullmatch(name))
+
+
+def device_texts(module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Texts that begin with ``cuda:`` and are put together, or name a card outright."""
+    ranks = "f\"cuda:{os.environ['LOCAL_RANK']}\""
+    for node in module.nodes(ast.Constant):
+        if not (isinstance(node.value, str) and node.value.startswith("cuda:")):
+            continue
+        up = module.parents[node]
+        whole: ast.expr | None = None
+        begins = (isinstance(up, ast.JoinedStr) and up.values[0] is node) or (
+            isinstance(up, ast.BinOp) and up.left is node
+        )
+        if begins and isinstance(up, ast.expr):
+            whole = up
+        elif isinstance(up, ast.Attribute) and up.attr == "format":
+            call = module.parents[up]
+            whole = call if isinstance(call, ast.Call) else None
+        elif isinstance(up, ast.Call | ast.IfExp | ast.Assign | ast.keyword):
+            whole = node
+        above = module.parents[whole] if whole is not None else None
+        is_told = isinstance(above, ast.Call) and module.last_name(above.func) in TOLD
+        if whole is not None and not is_told:
+            yield whole, enclosed(module, whole, ranks)
+
+
+def enclosed(module: Module, node: ast.expr, ranks: str) -> str:
+    """The text of a choice between the ranks' value and a lone process's, in brackets if needed."""
+    code = f"{ranks} if {LAUNCHED} else {module.text(node)}"
+    needs = isinstance(module.parents[node], ast.IfExp | ast.BinOp | ast.Attribute)
+    return f"({code})" if needs else code

@@ -1,0 +1,71 @@
+"""All ranks download and unpack the same files at once.
+
+What         A data set of torchvision, torchaudio or torchtext with download=True, in a script
+             whose ranks all come to it.
+At run time  On the first run N ranks write one archive and unpack it into one folder: a checksum
+             that does not match, a file that ends too early, or an import of half the images.
+Example      train_set = torchvision.datasets.CIFAR10("data", train=True, download=True)
+Fix          Rank 0 makes the data set first; the others wait, and find the files there.
+Fix safety   Safe: without a process group it is made as before. Only reported where a test around
+             it may come out differently on the ranks, such as whether a file exists.
+Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_extract_archive
+             takes no lock
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, roles_reaching
+from ..editing.edits import Define, Edit, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import Function, everywhere
+
+CODE, SEVERITY, SAFETY = "DF608", Severity.DEGRADED, Safety.SAFE
+
+LIBRARIES = ("torchvision.", "torchaudio.", "torchtext.")
+IN_TURN = "first_on_main"
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("init_process_group"):
+        return
+    for module in program.modules:
+        for word in module.nodes(ast.keyword):
+            call = module.parents[word]
+            if word.arg != "download" or not isinstance(call, ast.Call) or is_false(word.value):
+                continue
+            if not module.dotted(call.func).startswith(LIBRARIES) or waits(module, call):
+                continue
+            if roles_reaching(program, module, call) >= RANKS:
+                name = module.text(call.func)
+                edits = in_turn(module, call)
+                yield Finding(module, call, f"{name}() writes its files on every rank", edits)
+
+
+def is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and not value.value
+
+
+def waits(module: Module, call: ast.Call) -> bool:
+    """Whether a rank waits for another one around a call: under a helper, or by a barrier."""
+    if any(
+        isinstance(up, ast.Call) and module.last_name(up.func) == IN_TURN
+        for up in module.ancestors(call)
+    ):
+        return True
+    function = module.function(call)
+    return any(module.function(each) is function for each in module.calls_to("barrier"))
+
+
+def in_turn(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that let rank 0 make a data set before the others; none where ranks may not meet."""
+    for up in module.ancestors(call):
+        if isinstance(up, Function):
+            break
+        if isinstance(up, ast.If | ast.IfExp | ast.While) and everywhere(up.test, ast.Call):
+            return ()
+        if isinstance(up, ast.Try | ast.Lambda | ast.BoolOp):
+            return ()
+    return (Rewrite(call, f"{IN_TURN}(lambda: {module.text(call)})"), Define(IN_TURN))

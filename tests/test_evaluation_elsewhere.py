@@ -1,0 +1,83 @@
+"""Evaluations whose loader is made in another module, or goes over what a call makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed
+from ddpfix.patcher.api import patch
+
+SCORE = """\
+import torch
+
+def score(model, loader):
+    model.eval()
+    hits = 0
+    with torch.no_grad():
+        for x, y in loader:
+            hits += (model(x).argmax(1) == y).sum().item()
+    return hits
+"""
+SCRIPT = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+{imports}
+
+def main(model, optimizer, train, make):
+    torch.distributed.init_process_group("gloo", timeout=t)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    sampler = DistributedSampler(train)
+    loader = DataLoader(train, sampler=sampler)
+    {test_loader}
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            model(batch).backward()
+            optimizer.step()
+        print(score(model.module, test_loader))
+    torch.distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    main(*things())
+"""
+TEST_LOADER = "test_loader = DataLoader(make(), batch_size=4)"
+SHARED = """\
+    eval_dataset = make()
+    test_loader = DataLoader(eval_dataset, batch_size=4, sampler=None if \
+not torch.distributed.is_initialized() else shard_of_batches(eval_dataset, 4))
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The patched files of a program whose evaluation is in another module."""
+    folder: Path = tmp_path_factory.mktemp("program")
+    text = SCRIPT.format(imports="from helpers import score", test_loader=TEST_LOADER)
+    (folder / "main.py").write_text(text)
+    (folder / "helpers.py").write_text(SCORE)
+    result = patch(folder / "main.py")
+    assert not result.refusal
+    return {change.source.path.name: change.text for change in result.changes}
+
+
+def test_each_rank_evaluates_its_share_of_a_loader_of_another_module(
+    results: dict[str, str],
+) -> None:
+    assert SHARED in results["main.py"]
+    assert "    hits = gathered(hits)\n    return hits\n" in results["helpers.py"]
+
+
+def test_each_module_gets_the_helpers_that_it_calls(results: dict[str, str]) -> None:
+    helpers = {
+        file: [name for name in ("shard_of_batches", "gathered") if f"def {name}(" in text]
+        for file, text in results.items()
+    }
+    assert helpers == {"main.py": ["shard_of_batches"], "helpers.py": ["gathered"]}
+
+
+def test_data_that_a_call_makes_are_made_once() -> None:
+    text = SCRIPT.format(imports=SCORE, test_loader=TEST_LOADER)
+    assert SHARED in fixed("DF505", text)
+    assert "eval_dataset" not in fixed("DF505", text.replace("make()", "make"))

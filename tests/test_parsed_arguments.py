@@ -1,0 +1,120 @@
+"""Where the parsed arguments are kept: in a name, in an object, bound by a test, passed on."""
+
+from __future__ import annotations
+
+import pytest
+from cases import changes, fixed, found, module
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.fixes.process_group import lone_process_test, on_cuda_test
+
+PARSER = """\
+import argparse, os, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)
+"""
+READ = """\
++if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
++    {}.local_rank = int(os.environ['LOCAL_RANK'])
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "plain"),
+    [
+        ("if (args := parser.parse_args()).local_rank == -1:", "if args.local_rank == -1:"),
+        ("if ( args := parser.parse_args() ) and True:", "if args and True:"),
+        ("if not (args := parser.parse_args()).debug:", "if not args.debug:"),
+        ("for _ in (args := parser.parse_args()).files:", "for _ in args.files:"),
+        ("with (args := parser.parse_args()).lock as _:", "with args.lock as _:"),
+    ],
+)
+def test_a_binding_in_a_head_gets_a_statement_of_its_own(head: str, plain: str) -> None:
+    before = f"{PARSER}{head}\n    print(args.local_rank)\n"
+    new = f"+args = parser.parse_args()\n{READ.format('args')}+{plain}\n"
+    assert f"-{head}\n{new}" in changes(before, fixed("DF101", before))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "if flag:\n    pass\nelif (args := parser.parse_args()).debug:\n    pass",
+        "while (args := parser.parse_args()).debug:\n    pass",
+        "if flag and (args := parser.parse_args()).debug:\n    pass",
+        "if use((args := parser.parse_args()).debug):\n    pass",
+    ],
+)
+def test_a_binding_that_may_not_come_first_stays_where_it_is(lines: str) -> None:
+    program = Program(module(PARSER + lines))
+    assert not program.parse_sites
+
+
+def test_an_object_keeps_the_arguments() -> None:
+    before = f"{PARSER}settings.args = parser.parse_args()\nprint(settings.args.local_rank)\n"
+    after = changes(before, fixed("DF101", before))
+    assert f" settings.args = parser.parse_args()\n{READ.format('settings.args')}" in after
+
+
+def test_an_attribute_of_self_is_another_one_in_each_class() -> None:
+    text = f"{PARSER}class A:\n    def f(self):\n        self.args = parser.parse_args()\n"
+    assert not Program(module(text)).parse_sites
+
+
+PASSED_ON = (
+    PARSER
+    + """
+def train(options):
+    at_train
+def other(settings):
+    at_other
+def unlike(options):
+    at_unlike
+def main():
+    settings = make()
+    settings.args = parser.parse_args()
+    settings.args.device = torch.device("cpu")
+    settings.args.max_steps = 3
+    at_main
+    train(settings.args)
+    other(5)
+    unlike(settings.args)
+    unlike(7)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "lone", "cuda"),
+    [
+        (
+            "at_main",
+            "settings.args.local_rank == -1",
+            "settings.args.device.type == 'cuda'",
+        ),
+        ("at_train", "options.local_rank == -1", "options.device.type == 'cuda'"),
+        ("at_other", "not torch.distributed.is_initialized()", "torch.cuda.is_available()"),
+        ("at_unlike", "not torch.distributed.is_initialized()", "torch.cuda.is_available()"),
+    ],
+)
+def test_a_parameter_holds_the_arguments_where_each_call_passes_them(
+    place: str, lone: str, cuda: str
+) -> None:
+    parsed = module(PASSED_ON)
+    program = Program(parsed)
+    (node,) = parsed.occurrences(place)
+    assert lone_process_test(program, parsed, node) == lone
+    assert on_cuda_test(program, (parsed, node)) == cuda
+
+
+def test_a_flag_is_overwritten_in_a_function_that_gets_the_arguments() -> None:
+    option = 'parser.add_argument("--max_steps", type=int)'
+    text = PASSED_ON.replace("at_train", "options.max_steps = 3")
+    text = text.replace("settings.args.max_steps = 3", option)
+    text = text.replace("at_unlike", "options.max_steps = 4")
+    assert [finding.line for finding in found("DF704", text)] == [6]
+
+
+def test_what_a_head_binds_may_be_a_configuration() -> None:
+    text = "if (cfg := load()).local_rank == -1:\n    print(cfg.local_rank)\n"
+    after = fixed("DF101", text)
+    assert "cfg = load()\nif 'LOCAL_RANK'" in after
+    assert "\nif cfg.local_rank == -1:\n" in after

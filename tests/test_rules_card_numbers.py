@@ -1,0 +1,98 @@
+"""DF206: cards that a script chooses by their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
+
+GROUP = """\
+import os
+import torch
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:
+    torch.distributed.init_process_group('gloo')
+"""
+TOLD = "if 'LOCAL_RANK' in os.environ else"
+NUMBER, TEXT = (
+    f"int(os.environ['LOCAL_RANK']) {TOLD}",
+    f"f\"cuda:{{os.environ['LOCAL_RANK']}}\" {TOLD}",
+)
+ALONE = "if 'LOCAL_RANK' not in os.environ:\n    "
+
+FIX = [
+    ("torch.cuda.set_device(args.gpu)", ALONE + "torch.cuda.set_device(args.gpu)"),
+    ("os.environ['CUDA_VISIBLE_DEVICES'] = '0,1'",
+        ALONE + "os.environ['CUDA_VISIBLE_DEVICES'] = '0,1'"),
+    ("model.cuda(0)", "model.cuda(int(os.environ.get('LOCAL_RANK', 0)))"),
+    ("x = x.to(gpu_ids[0])", f"x = x.to({NUMBER} gpu_ids[0])"),
+    ("x = x.cuda(args.gpu, non_blocking=True)",
+        f"x = x.cuda({NUMBER} args.gpu, non_blocking=True)"),
+    ("d = torch.device('cuda', args.gpu)", f"d = torch.device('cuda', {NUMBER} args.gpu)"),
+    ("d = torch.device('cuda:%d' % gpu)", f"d = torch.device({TEXT} 'cuda:%d' % gpu)"),
+    ("d = f'cuda:{args.gpu}' if has else 'cpu'",
+        f"d = ({TEXT} f'cuda:{{args.gpu}}') if has else 'cpu'"),
+    ("d = 'cuda:{}'.format(n)", f"d = {TEXT} 'cuda:{{}}'.format(n)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "new"), FIX, ids=[line for line, _ in FIX])
+def test_the_launchers_card_is_taken_where_there_is_a_launcher(line: str, new: str) -> None:
+    assert fixed("DF206", f"{GROUP}{line}\n") == f"{GROUP}{new}\n"
+    assert found("DF206", f"{GROUP}{new}\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model.cuda(args.local_rank)",
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",
+        "x = x.to(args.device)",
+        "x = x.to(torch.float16)",
+        "x = x.to(outputs[0].device)",
+        "x = x.to(batch[0])",
+        "print('cuda:%d' % n)",
+        "x = x.cuda()",
+    ],
+)
+def test_what_names_no_card_of_one_process_is_left_alone(line: str) -> None:
+    assert found("DF206", f"{GROUP}{line}\n") == []
+
+
+def test_a_group_of_the_scripts_own_has_its_own_cards() -> None:
+    group = GROUP.replace("if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ", "if own")
+    assert found("DF206", f"{group}model.cuda(0)\n") == []
+
+
+SCRIPT = """\
+import argparse
+import os
+import torch
+from torch.utils.data import DataLoader
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+args = parser.parse_args()
+torch.cuda.set_device(args.gpu)
+device = torch.device("cuda:%d" % args.gpu)
+model = torch.nn.Linear(2, 1).cuda(args.gpu)
+{wrap}
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(2):
+    for batch in DataLoader(torch.randn(8, 2), shuffle=True):
+        model(batch.to(device)).mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("wrap", ["", "model = torch.nn.DataParallel(model)"])
+def test_a_script_that_chooses_its_card_is_patched_whole(wrap: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(wrap=wrap))
+    result = patch(script)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert change.text.count("'LOCAL_RANK' not in os.environ") == 2
+    assert "DistributedDataParallel(model" in change.text
+    assert {each.code for each in result.findings_after} <= {"DF701"}

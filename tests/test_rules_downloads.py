@@ -1,0 +1,90 @@
+"""DF608: data sets that all ranks would download at once."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from pathlib import Path
+
+import pytest
+from cases import changes, fixed, found, written
+from ddpfix.patcher.editing import helper_code
+from forked import Forge
+
+GROUP = """\
+import torch
+from torchvision import datasets
+torch.distributed.init_process_group('gloo')
+"""
+MADE = "train_set = datasets.MNIST('data', download=True)\n"
+
+NOOP = [
+    ("no group", GROUP.replace("torch.distributed.init_process_group('gloo')\n", "") + MADE),
+    ("no download", GROUP + MADE.replace("True", "False")),
+    ("another library", GROUP.replace("torchvision", "own") + MADE),
+    ("rank 0 alone", GROUP + "if torch.distributed.get_rank() == 0:\n    " + MADE),
+    ("in turn already", GROUP + "if torch.distributed.get_rank() != 0:\n"
+        "    torch.distributed.barrier()\n" + MADE
+        + "if torch.distributed.get_rank() == 0:\n    torch.distributed.barrier()\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_what_one_rank_writes_at_a_time_is_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF608", text)] == []
+
+
+def test_rank_0_makes_it_before_the_others() -> None:
+    text = GROUP + MADE
+    new = fixed("DF608", text)
+    diff = """
+        @@ -2,3 +2,12 @@
+         from torchvision import datasets
+        +
+        +
+        +def first_on_main(make): ...
+         torch.distributed.init_process_group('gloo')
+        -train_set = datasets.MNIST('data', download=True)
+        +train_set = first_on_main(lambda: datasets.MNIST('data', download=True))
+        """
+    assert changes(text, new) == textwrap.dedent(diff).lstrip("\n")
+    assert found("DF608", new) == []
+
+
+@pytest.mark.parametrize("gate", ["if not os.path.exists('data'):", "if missing('data'):"])
+def test_where_ranks_may_not_meet_it_is_reported_only(gate: str) -> None:
+    (finding,) = found("DF608", f"import os\n{GROUP}{gate}\n    {MADE}")
+    assert finding.edits == ()
+    assert finding.because == "datasets.MNIST() writes its files on every rank"
+
+
+SCRIPT = """\
+import json
+import os
+import sys
+import time
+
+import torch
+
+{helper}
+
+def make():
+    there = os.path.exists(path)
+    if not there:
+        time.sleep(0.5)  # a download
+        open(path, "x").close()
+    return there
+
+
+path = sys.argv[1] + ".data"
+if "LOCAL_RANK" in os.environ:
+    torch.distributed.init_process_group("gloo")
+with open(f"{{sys.argv[1]}}.{{os.environ.get('RANK', 0)}}", "w") as file:
+    json.dump([first_on_main(make)], file)
+"""
+
+
+def test_other_ranks_find_what_rank_0_has_written(forge: Forge, tmp_path: Path) -> None:
+    text = SCRIPT.format(helper=inspect.getsource(helper_code.first_on_main))
+    assert written(forge, tmp_path, "ranks", text, 2) == [[False], [True]]
+    assert written(forge, tmp_path, "alone", text, None) == [[False]]

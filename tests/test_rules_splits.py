@@ -1,0 +1,91 @@
+"""DF408: splits of the data that each rank draws for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed, found, written
+from ddpfix.patcher.engine.patch import patch
+from forked import Forge
+
+GROUP = """\
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from torch.utils.data import random_split
+torch.distributed.init_process_group('gloo')
+"""
+SPLIT = "train, test = random_split(data, [6, 2])\n"
+
+NOOP = [
+    ("no group", GROUP.replace("torch.distributed.init_process_group('gloo')\n", "") + SPLIT),
+    ("a generator", GROUP + SPLIT.replace("2])", "2], generator=g)")),
+    ("a seed", f"{GROUP}torch.manual_seed(args.seed)\n{SPLIT}"),
+    ("a seed by a function", f"{GROUP}set_seed(args)\n{SPLIT}"),
+    ("a state", GROUP + "train, test = train_test_split(data, random_state=7)\n"),
+    ("rank 0 alone", f"{GROUP}if torch.distributed.get_rank() == 0:\n    {SPLIT}"),
+    ("a function of the script's own", GROUP.replace("torch.utils.data", "parts") + SPLIT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_a_split_that_is_the_same_on_all_ranks_is_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF408", text)] == []
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        "",
+        "if args.seed is not None:\n    torch.manual_seed(args.seed)\n",
+        "args.seed = np.random.randint(1000)\ntorch.manual_seed(args.seed)\n",
+    ],
+    ids=["none", "on demand", "drawn"],
+)
+@pytest.mark.parametrize("split", [SPLIT, "train, test = train_test_split(data)\n"])
+def test_ranks_draw_alike_where_no_seed_is_sure(seed: str, split: str) -> None:
+    text = GROUP + seed + split
+    new = fixed("DF408", text)
+    assert new.endswith(f"{seed}draw_alike()\n{split}")
+    assert "def draw_alike():" in new
+    assert found("DF408", new) == []
+
+
+def test_where_ranks_may_not_meet_it_is_reported_only() -> None:
+    (finding,) = found("DF408", f"{GROUP}if not exists(path):\n    {SPLIT}")
+    assert finding.edits == ()
+
+
+SCRIPT = """\
+import json
+import os
+import sys
+
+import torch
+from torch.utils.data import DataLoader, random_split
+
+data = list(torch.arange(40.0).reshape(20, 2))
+train, test = random_split(data, [14, 6])
+model = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+for batch in DataLoader(train, batch_size=2, shuffle=True):
+    model(batch).mean().backward()
+    optimizer.step()
+with open(f"{sys.argv[1]}.{os.environ.get('RANK', 0)}", "w") as file:
+    json.dump([int(row[0]) for row in test], file)
+"""
+
+
+def test_ranks_test_on_what_none_of_them_trains_on(forge: Forge, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    result = patch(script)
+    assert result.refusal == ""
+    (change,) = result.changes
+    seeds = change.text.replace("draw_alike()\ntrain", "torch.seed()\ndraw_alike()\ntrain")
+    first, second = written(forge, tmp_path, "ranks", seeds, 2)
+    assert first == second
+    apart = seeds.replace("draw_alike()\ntrain", "train")
+    first, second = written(forge, tmp_path, "apart", apart, 2)
+    assert first != second
