@@ -35,9 +35,10 @@ def changes(before: str, after: str) -> str:
     text = "".join(f"{'' if line == ' ' else line}\n" for line in list(lines)[2:])
     for thing in vars(inserts).values():
         if getattr(thing, "__module__", "") == inserts.__name__:
-            head, *body = inspect.getsource(thing).splitlines()
-            whole = "".join(f"+{line}\n" for line in (head, *body))
-            text = text.replace(whole, f"+{head} ...\n")
+            lines = inspect.getsource(thing).splitlines()
+            first = next(line for line in lines if line.startswith(("def ", "class ")))
+            whole = "".join(f"+{line}\n" for line in lines)
+            text = text.replace(whole, f"+{first} ...\n")
     return text
 
 

@@ -976,15 +976,22 @@ FIX = [
         """),
     ("DF601", "rank 0 alone saves the model's folder",
         "import torch\ndef f(args, model):\n    model.save_pretrained(args.folder)\n", """
-        @@ -1,3 +1,9 @@
+        @@ -1,3 +1,28 @@
          import torch
+        +import shutil
+        +import os
+        +import contextlib
         +
         +
         +def is_main_process(): ...
+        +
+        +
+        +def staging_folder(folder): ...
          def f(args, model):
         -    model.save_pretrained(args.folder)
         +    if is_main_process():
-        +        model.save_pretrained(args.folder)
+        +        with staging_folder(args.folder) as staging:
+        +            model.save_pretrained(staging)
         """),
     ("DF602", "a file that a call writes",
         "import torch\ndef f(args):\n    json.dump(1, open(args.path, 'w'))\n", """

@@ -37,6 +37,12 @@ from .objects import class_of, method_of
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching_in_function, value_for_role
 
+NO_MEETING = (  # though all ranks have to come
+    "init_process_group",
+    "destroy_process_group",
+    "DistributedDataParallel",
+    "new_group",
+)
 MAX_PATHS = 4  # path expressions that one effect is followed with, per function
 
 
@@ -74,6 +80,15 @@ class Reached:
     path_module: Module | None = None
     path_kind: PathKind = PathKind.UNKNOWN
     call: ast.Call | None = None
+
+
+def is_collective(effect: Effect) -> bool:
+    """Whether an effect is a collective at which ranks wait for each other amid their work."""
+    return (
+        effect.kind is Kind.COLLECTIVE
+        and isinstance(effect.node, ast.Call)
+        and effect.module.last_name(effect.node.func) not in NO_MEETING
+    )
 
 
 Scope = Function | ast.Module

@@ -65,6 +65,7 @@ READERS = {
     "glob.glob": (0, "pathname"),
 }
 READING_METHODS = {
+    "from_pretrained": (0, "pretrained_model_name_or_path"),
     "read_csv": (0, "filepath_or_buffer"),
     "read_json": (0, "path_or_buf"),
     "read_pickle": (0, "filepath_or_buffer"),
@@ -100,6 +101,7 @@ BY_NAME = {
     "make folder": (MAKERS, MAKING_METHODS),
     "remove": (REMOVERS, REMOVING_METHODS),
 }
+STAGING = "staging_folder"  # a helper of patched scripts
 OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
 BUFFERS = ("BytesIO", "StringIO", "TemporaryFile", "SpooledTemporaryFile", "NamedTemporaryFile")
 
@@ -144,7 +146,9 @@ def file_uses(module: Module) -> Iterator[FileUse]:
                 path = call.func.value
             if path is None and (last in methods or index == ONLY_BY_KEYWORD):
                 continue  # to_csv() returns a text, basicConfig() logs to the terminal
-            yield FileUse(what, call, None if path is None else _opened(module, path))
+            if path is not None:
+                path = folder_of(module, _opened(module, path))
+            yield FileUse(what, call, path)
 
 
 def _opened(module: Module, path: ast.expr) -> ast.expr:
@@ -158,6 +162,27 @@ def _opened(module: Module, path: ast.expr) -> ast.expr:
                 if isinstance(made, ast.Call) and module.dotted(made.func) in OPENERS:
                     return argument(made, 0, "file") or path
     return path
+
+
+def folder_of(module: Module, path: ast.expr) -> ast.expr:
+    """The folder in which files come to lie that are written to a path, which may be staged."""
+    return staged_folder(module, path) or path
+
+
+def staged_folder(module: Module, path: ast.expr) -> ast.expr | None:
+    """The folder for which a name stages files, ``with staging_folder(folder) as name``."""
+    for up in module.ancestors(path):
+        for item in up.items if isinstance(up, ast.With) else ():
+            target, made = item.optional_vars, item.context_expr
+            if (
+                isinstance(made, ast.Call)
+                and module.last_name(made.func) == STAGING
+                and isinstance(target, ast.Name)
+                and isinstance(path, ast.Name)
+                and target.id == path.id
+            ):
+                return argument(made, 0, "folder")
+    return None
 
 
 def _plain(name: str) -> str:

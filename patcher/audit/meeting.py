@@ -5,22 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from ..analysis.effects import Effect, Kind
 from ..source.module import Module
 from ..source.tree import everywhere
 
-NOT_HERE = ("init_process_group", "destroy_process_group", "DistributedDataParallel", "new_group")
 EXISTS = ("exists", "isfile", "isdir", "is_file", "is_dir")
 FIRST = re.compile(r"(^|_)(main|master|primary|leader|chief|coordinator|first|zero|rank)(_|\d|$)")
-
-
-def is_collective(effect: Effect) -> bool:
-    """Whether an effect is a collective that this obligation is about."""
-    return (
-        effect.kind is Kind.COLLECTIVE
-        and isinstance(effect.node, ast.Call)
-        and effect.module.last_name(effect.node.func) not in NOT_HERE
-    )
 
 
 def asks_for_file(module: Module, test: ast.expr) -> bool:

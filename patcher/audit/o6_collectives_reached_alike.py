@@ -18,14 +18,14 @@ Source            https://docs.pytorch.org/docs/stable/distributed.html#collecti
 import ast
 from collections.abc import Iterator
 
-from ..analysis.effects import Kind, Reached, direct_effects, effects_of
+from ..analysis.effects import Kind, Reached, direct_effects, effects_of, is_collective
 from ..analysis.program import Program
 from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import Function, is_inside, within
-from .meeting import asks_for_file, is_collective, sounds_of_the_first
+from .meeting import asks_for_file, sounds_of_the_first
 from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
 

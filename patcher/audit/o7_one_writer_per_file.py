@@ -20,14 +20,14 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
-from ..analysis.effects import Kind, Reached, direct_effects, effects_of_call
+from ..analysis.early_reads import OWN_FILES, early_reads
+from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import PathKind
 from ..analysis.program import Program
-from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, is_surely_entered, values_by_role
-from ..source.branches import exclusive
+from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, keyword, precedes, within
-from .meeting import asks_for_file, is_collective, sounds_of_the_first
+from ..source.tree import everywhere, keyword
+from .meeting import asks_for_file, sounds_of_the_first
 from .ranks import has_several_ranks, is_managed, names_rank, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
 
@@ -37,10 +37,6 @@ CHANGES = {
     Kind.MAKE_FOLDER: "make",
     Kind.REMOVE: "remove",
 }
-# Each process gets a file of its own from these.
-OWN_FILES = ("SummaryWriter",)
-# These look at whatever is in a folder, rather than at one file.
-LOOKING = ("listdir", "scandir", "glob")
 FORGIVING = ("exist_ok", "missing_ok", "ignore_errors")
 
 
@@ -172,62 +168,10 @@ def read_too_early(
     program: Program, module: Module, body: list[ast.stmt]
 ) -> Iterator[AuditVerdict]:
     """Reads by other ranks of what rank 0 has written above, with no collective in between."""
-    written: dict[str, ast.Call] = {}
-    calls = within(body, ast.Call)
-    for call in sorted(calls, key=lambda c: (c.end_lineno or 0, c.end_col_offset or 0)):
-        effects = effects_of_call(program, module, call)
-        roles = ranks_at(program, module, call)
-        meets = [each for each in effects if is_collective(each.effect)]
-        reads = [each for each in effects if is_of_file(each, Kind.READ)]
-        writes = [each for each in effects if is_of_file(each, Kind.WRITE)]
-        for read in reads:
-            key = path_key(module, read, call)
-            if key not in written or never_both(module, written[key], call):
-                continue
-            if Role.OTHER in read.roles & roles:
-                yield violated(
-                    module,
-                    call,
-                    f"other ranks read here what rank 0 writes in line"
-                    f" {written[key].lineno}, and nothing makes them wait for it",
-                )
-        if meets:
-            written.clear()
-        for write in writes:
-            key = path_key(module, write, call)
-            is_waited_for = any(
-                each.effect.module is write.effect.module
-                and precedes(write.effect.node, each.effect.node)
-                for each in meets
-            )
-            if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
-                written[key] = call
-
-
-def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
-    """Whether one call of the function makes only one of two calls: no loop comes back to them."""
-    loops = (ast.For, ast.While, ast.AsyncFor)
-    return exclusive(first, second) and not any(
-        isinstance(up, loops) and is_inside(second, up) for up in module.ancestors(first)
-    )
-
-
-def is_of_file(reached: Reached, kind: Kind) -> bool:
-    """Whether an effect reads or writes one file that it names."""
-    node = reached.effect.node
-    return (
-        reached.effect.kind is kind
-        and isinstance(node, ast.Call)
-        and reached.effect.module.last_name(node.func) not in (*OWN_FILES, *LOOKING)
-    )
-
-
-def path_key(module: Module, reached: Reached, call: ast.Call) -> str:
-    """A path as text, if it means the same in the function around the call; else ""."""
-    path = reached.path
-    if path is None or reached.path_module is not module:
-        return ""
-    if module.function(path) is not module.function(call):
-        return ""
-    value = module.definition(path, call) if isinstance(path, ast.Name) else None
-    return " ".join(module.text(value or path).split())
+    for call, written in early_reads(program, module, body):
+        yield violated(
+            module,
+            call,
+            f"other ranks read here what rank 0 writes in line {written.lineno}, and nothing makes"
+            " them wait for it",
+        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ..source.module import Module
-from .edits import Define, Edit, Guard, Import, Insert, Replace, Rewrite, Unwrap
+from .edits import Define, Edit, Enter, Guard, Import, Insert, Replace, Rewrite, Unwrap
 from .helpers import helper_code, helper_imports, helper_names
 from .libcst_editor import Editor, StatementEdits
 from .local_imports import hoist_local_imports
@@ -43,6 +43,8 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
                 plans[edit.anchor].replace = edit.code
             case Guard():
                 plans[edit.anchor].guard = edit
+            case Enter():
+                plans[edit.anchor].enter = edit.manager
             case Unwrap():
                 plans[edit.anchor].unwrap = edit.stays
     text = _edit_regions(module, plans)

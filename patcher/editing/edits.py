@@ -60,6 +60,14 @@ class Guard:
 
 
 @record
+class Enter:
+    """Put ``anchor`` under ``with manager:``."""
+
+    anchor: ast.stmt
+    manager: str
+
+
+@record
 class Unwrap:
     """Replace an ``if`` or ``with`` by its body, an ``elif`` by an ``else`` with its body.
 
@@ -89,4 +97,4 @@ class Import:
     name: str = ""
 
 
-Edit = Insert | Replace | Rewrite | Guard | Unwrap | Define | Import
+Edit = Insert | Replace | Rewrite | Guard | Enter | Unwrap | Define | Import

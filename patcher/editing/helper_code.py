@@ -6,6 +6,7 @@ it needs torch and nothing of ddpfix. A comment behind a parameter list would tr
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib
 import inspect
@@ -88,6 +89,21 @@ def save_on_main(obj, path, **options):
         torch.save(obj, os.path.join(partial, name), **options)
         os.replace(os.path.join(partial, name), path)
         shutil.rmtree(partial)  # a run that was killed may have left another file in it
+
+
+@contextlib.contextmanager
+def staging_folder(folder):
+    """A folder for files that appear in another folder once all of them are complete."""
+    partial = os.path.join(folder, ".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # a run that was killed may have left one
+    os.makedirs(partial, exist_ok=True)
+    yield partial
+    for path, _, names in os.walk(partial):
+        target = os.path.normpath(os.path.join(folder, os.path.relpath(path, partial)))
+        os.makedirs(target, exist_ok=True)
+        for name in names:
+            os.replace(os.path.join(path, name), os.path.join(target, name))
+    shutil.rmtree(partial)
 
 
 def write_on_main(path, mode, write):

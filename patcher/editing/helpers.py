@@ -27,10 +27,15 @@ def _texts() -> tuple[str, ...]:
     return tuple(decode(path, read_bytes(path)).text for path in FILES)
 
 
+def first_line(node: ast.FunctionDef | ast.ClassDef) -> int:
+    """The line of a definition's first decorator, or of its head."""
+    return min(each.lineno for each in (node, *node.decorator_list))
+
+
 @cache
 def _helpers() -> dict[str, str]:
     return {
-        node.name: "".join(lines[node.lineno - 1 : node.end_lineno])
+        node.name: "".join(lines[first_line(node) - 1 : node.end_lineno])
         for text in _texts()
         for lines in [text.splitlines(keepends=True)]
         for node in ast.parse(text).body

@@ -36,6 +36,7 @@ class StatementEdits:
     last: list[str] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
     replace: str | None = None
+    enter: str = ""
     guard: Guard | None = None
     unwrap: Literal["", "body", "orelse"] = ""
 
@@ -47,7 +48,8 @@ class StatementEdits:
     @property
     def needs_line(self) -> bool:
         """Whether the statement needs a line of its own."""
-        return bool(self.before or self.after or self.guard or self.replace is not None)
+        around = self.enter or self.guard
+        return bool(self.before or self.after or around or self.replace is not None)
 
 
 def separate_lines(
@@ -70,6 +72,12 @@ def block_of(body: cst.BaseSuite) -> cst.IndentedBlock:
         return body
     assert isinstance(body, cst.SimpleStatementSuite)
     return cst.IndentedBlock(separate_lines(body))
+
+
+def guard_code(guard: Guard) -> str:
+    """An ``if`` with the guard's test, and what is done where it fails."""
+    orelse = f"else:\n    {guard.orelse}\n" if guard.orelse else ""
+    return f"if {guard.test}:\n    pass\n{orelse}"
 
 
 @lru_cache(maxsize=256)
@@ -142,8 +150,10 @@ class Editor(cst.CSTTransformer):
             body = self.staying(updated, plan.unwrap)
             return [cst.Else(body, leading_lines=updated.leading_lines)]
         group = self.replaced(updated, plan)
+        if plan.enter:
+            group = [self.under(f"with {plan.enter}:\n    pass\n", group)]
         if plan.guard is not None:
-            group = [self.guarded(plan.guard, group)]
+            group = [self.under(guard_code(plan.guard), group)]
         if plan.before:
             added = self.parse_all(plan.before)
             head = group[0]
@@ -189,16 +199,13 @@ class Editor(cst.CSTTransformer):
         first, last = self.parse_all(plan.first), self.parse_all(plan.last)
         return node.with_changes(body=body.with_changes(body=[*first, *body.body, *last]))
 
-    def guarded(self, guard: Guard, group: list[cst.CSTNode]) -> cst.If:
-        """The statements under the guard's test; comments above the first stay above."""
+    def under(self, code: str, group: list[cst.CSTNode]) -> Statement:
+        """The statements as the body of a statement; comments above the first stay above."""
         head = group[0]
         assert isinstance(head, Statement)
-        code = f"if {guard.test}:\n    pass\n"
-        if guard.orelse:
-            code += f"else:\n    {guard.orelse}\n"
-        (gate,) = self.parse(code)
-        assert isinstance(gate, cst.If)
-        return gate.with_changes(
+        (around,) = self.parse(code)
+        assert isinstance(around, Statement)
+        return around.with_changes(
             leading_lines=head.leading_lines,
             body=cst.IndentedBlock([head.with_changes(leading_lines=()), *group[1:]]),  # type: ignore[list-item]
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
 from ..source.tree import Function, position
-from .edits import Edit, Guard, Import, Insert, Replace, Rewrite
+from .edits import Edit, Enter, Guard, Import, Insert, Replace, Rewrite
 from .regions import has_own_line
 
 
@@ -43,6 +43,8 @@ def anchored_code(module: Module, edits: Sequence[Edit]) -> Iterator[tuple[ast.s
                 yield anchor, code
             case Guard(anchor=anchor, test=test, orelse=orelse):
                 yield anchor, f"{test}\n{orelse}"
+            case Enter(anchor=anchor, manager=manager):
+                yield anchor, manager
             case Rewrite(first=first, code=code):
                 yield module.statement(first), code
 

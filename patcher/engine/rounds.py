@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable
 
 from ..analysis.program import Program
-from ..editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
+from ..editing.edits import Edit, Enter, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ..findings import Finding
 from ..source.files import Source
 from ..source.module import Module
@@ -116,7 +116,12 @@ def edited_nodes(
         match edit:
             case Replace(anchor=anchor):
                 whole.append(anchor)
-            case Guard(anchor=anchor) | Unwrap(anchor=anchor) | Insert(anchor=anchor):
+            case (
+                Guard(anchor=anchor)
+                | Enter(anchor=anchor)
+                | Unwrap(anchor=anchor)
+                | Insert(anchor=anchor)
+            ):
                 parts.append(anchor)
             case Rewrite(first=first, last=last, after=after, before=before):
                 parts.append(module.statement(first))

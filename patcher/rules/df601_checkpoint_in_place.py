@@ -1,11 +1,13 @@
 """A checkpoint is written in place, or by several ranks.
 
-What         torch.save straight to the path that will be read; save_pretrained on every rank.
+What         torch.save or a model's save_pretrained straight to the path that will be read;
+             save_pretrained on every rank.
 At run time  Ranks that write the same path tear it; a reader, or a resumed run, meets half a file
              after a crash. 2 of 6 runs of an unpatched script died so.
 Example      torch.save(model_to_save.state_dict(), output_dir)
-Fix          Rank 0 writes a complete file beside it and renames it; rank 0 alone calls
-             save_pretrained. A buffer in memory, and a path that names the rank, are left alone.
+Fix          Rank 0 writes a complete file beside it and renames it. Rank 0 alone calls
+             save_pretrained, into a folder from which the files are moved when all are complete. A
+             buffer in memory, and a path that names the rank, are left alone.
 Fix safety   Safe: a lone process leaves the same bytes under the same name.
 Source       os.replace (atomic on one file system)
 """
@@ -14,12 +16,13 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from ..analysis.file_effects import staged_folder
 from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
 from ..analysis.wrapping import OTHER_WAYS
 from ..analysis.written_paths import is_memory, is_open_file, names_rank
-from ..editing.edits import Define, Edit, Replace
+from ..editing.edits import Define, Edit, Enter, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..fixes.statements import save_on_main
@@ -99,17 +102,22 @@ def save_instead_of_opening(module: Module, call: ast.Call, file: ast.expr) -> t
 
 
 def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]:
-    """``model.save_pretrained(folder)`` where every rank arrives."""
+    """``model.save_pretrained(folder)`` where every rank arrives, or straight to the folder."""
     for call in module.calls_to("save_pretrained"):
-        if Role.OTHER not in roles_reaching(program, module, call):
-            continue
         path = argument(call, 0, "save_directory")
+        in_place = path is not None and may_be_half_a_model(program, module, call, path)
+        staged = save_to_staging_folder(module, call, path) if path is not None and in_place else ()
+        if Role.OTHER not in roles_reaching(program, module, call):
+            if in_place:
+                because = "written in place"
+                yield Finding(module, call, because, staged, severity=Severity.DEGRADED)
+            continue
         if keyword(call, "is_main_process") or (path and names_rank(program, module, path)):
             continue
         stmt = module.statement(call)
         because = "every rank writes the folder"
         is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
-        edits = only_on_main(stmt) if is_whole_statement else ()
+        edits = (*only_on_main(stmt), *staged) if is_whole_statement else ()
         if gather := call_that_may_gather(module, call):
             because += f"; {module.text(gather)} may need all of them"
             edits = ()
@@ -118,6 +126,35 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
             because += "; where its weights are dealt among ranks, all of them have to come"
             edits, surely = (), False
         yield Finding(module, call, because, edits, severity=None if surely else Severity.DEGRADED)
+
+
+def may_be_half_a_model(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a library writes a model's weights to a folder while it may be read."""
+    return (
+        holds_weights(module, call)
+        and staged_folder(module, path) is None
+        and keyword(call, "is_main_process") is None
+        and not program.callees(module, call)
+        and not is_renamed_later(module, call, path)
+        and not calls_one_of(program, OTHER_WAYS | OWNS_LOOP)
+    )
+
+
+def save_to_staging_folder(module: Module, call: ast.Call, path: ast.expr) -> tuple[Edit, ...]:
+    """Edits that let a call write to a folder beside; none where it gets the folder's name, too.
+
+    ``push_to_hub=True`` makes a repository's name of it.
+    """
+    stmt = module.statement(call)
+    is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
+    is_taken = any(
+        name.id == "staging" and staged_folder(module, name) is None
+        for name in module.nodes(ast.Name)
+    )
+    if not is_whole_statement or keyword(call, "push_to_hub") or is_taken:
+        return ()
+    manager = f"staging_folder({module.text(path)}) as staging"
+    return (Enter(stmt, manager), Rewrite(path, "staging"), Define("staging_folder"))
 
 
 def holds_weights(module: Module, call: ast.Call) -> bool:

@@ -13,6 +13,8 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
+from ..analysis.early_reads import early_reads
+from ..analysis.file_effects import folder_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.written_paths import is_memory
@@ -56,22 +58,39 @@ def findings(program: Program) -> Iterator[Finding]:
                     "every rank loads onto the card that rank 0 saved from",
                     (Rewrite(last, ", map_location='cpu'", after=True),),
                 )
-        for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
-            stmt = module.statement(call)
-            saved = last_call_above(module, stmt, saves)
-            if saved is None or not reads_checkpoint(module, call, folders):
-                continue
-            if not roles_reaching(program, module, call) >= RANKS or waits_between(
-                module, saved, stmt
-            ):
-                continue
-            yield Finding(
-                module,
-                call,
-                "rank 0 may still be writing it when another rank reads",
-                (Insert(loop_behind_save(module, stmt, saved), WAIT),),
-                severity=Severity.ERROR,
-            )
+        early = dict(reads_behind_saves(program, module, saves, folders))
+        for call, saved in {**dict(read_through_calls(program, module)), **early}.items():
+            yield too_early(module, call, saved)
+
+
+def too_early(module: Module, call: ast.Call, saved: ast.Call) -> Finding:
+    """A finding of ``call``, which reads what another call of its function saves."""
+    place = loop_behind_save(module, module.statement(call), saved)
+    because = "rank 0 may still be writing it when another rank reads"
+    return Finding(module, call, because, (Insert(place, WAIT),), severity=Severity.ERROR)
+
+
+def reads_behind_saves(
+    program: Program, module: Module, saves: list[ast.Call], folders: set[str]
+) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Calls that load a checkpoint below a call that saves one, each with that."""
+    for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
+        stmt = module.statement(call)
+        saved = last_call_above(module, stmt, saves)
+        if saved is None or not reads_checkpoint(module, call, folders):
+            continue
+        if roles_reaching(program, module, call) >= RANKS and not waits_between(
+            module, saved, stmt
+        ):
+            yield call, saved
+
+
+def read_through_calls(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Calls that read the file that another call writes, each perhaps in a function it calls."""
+    for body in (module.tree.body, *(function.body for function in module.all_functions)):
+        for call, saved in early_reads(program, module, body):
+            if roles_reaching(program, module, call) >= RANKS:
+                yield call, saved
 
 
 def is_in_memory(module: Module, target: ast.expr | None) -> bool:
@@ -96,7 +115,7 @@ def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
 def saved_folders(program: Program) -> set[str]:
     """The text of each folder that is passed to ``save_pretrained``."""
     return {
-        module.text(folder)
+        module.text(folder_of(module, folder))
         for module, save in program.calls_to("save_pretrained")
         if (folder := argument(save, 0, "save_directory")) is not None
     }

@@ -8,18 +8,51 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         def save_on_main(obj, path):
             torch.save(obj, path)
         """),
-    ("DF601", "a folder that rank 0 alone writes", """
+    ("DF601", "a tokenizer that rank 0 alone writes", """
         import torch
         def f(args, model):
             if args.local_rank in [-1, 0]:
-                model.save_pretrained(p)
+                tokenizer.save_pretrained(p)
         """),
-    ("DF601", "a folder that nobody else enters", """
+    ("DF601", "a tokenizer where nobody else enters", """
         import torch
         def f(args, model):
             if args.local_rank > 0:
                 return
-            model.save_pretrained(p)
+            tokenizer.save_pretrained(p)
+        """),
+    ("DF601", "a folder that gets its name when it is complete", """
+        import os
+        import torch
+        def f(args, model):
+            if args.local_rank in [-1, 0]:
+                model.save_pretrained(args.out + '.new')
+                os.rename(args.out + '.new', args.out)
+        """),
+    ("DF601", "files that are moved when all are complete", """
+        import torch
+        def f(args, model):
+            if args.local_rank in [-1, 0]:
+                with staging_folder(args.out) as there:
+                    model.save_pretrained(there)
+        """),
+    ("DF601", "a method of the script's own", """
+        import torch
+        class Net:
+            def save_pretrained(self, folder):
+                save(self, folder)
+        def f(args):
+            model = Net()
+            if args.local_rank in [-1, 0]:
+                model.save_pretrained(p)
+        """),
+    ("DF601", "the weights are another's to save", """
+        import torch
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        def f(model):
+            if accelerator.is_main_process:
+                model.save_pretrained(p)
         """),
     ("DF602", "folders of somebody's own", """
         mine.makedirs(folder)
@@ -127,6 +160,52 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             if args.local_rank in [-1, 0]:
                 torch.load(path, map_location='cpu')
         """),
+    ("DF604", "another folder than the one that a method saves", """
+        import argparse
+        import torch
+        from transformers import AutoModel
+        parser = argparse.ArgumentParser()
+        parser.add_argument('--out')
+        parser.add_argument('--start')
+        parser.add_argument('--local_rank', type=int)
+        args = parser.parse_args()
+        class Trainer:
+            def __init__(self, args):
+                self.args = args
+            def train(self):
+                if self.args.local_rank in [-1, 0]:
+                    with staging_folder(self.args.out) as staging:
+                        self.model.save_pretrained(staging)
+                print(1)
+            def load(self):
+                self.model = AutoModel.from_pretrained(self.args.start)
+        trainer = Trainer(args)
+        trainer.train()
+        trainer.load()
+        """),
+    ("DF604", "a method that saves and waits", """
+        import argparse
+        import torch
+        from transformers import AutoModel
+        parser = argparse.ArgumentParser()
+        parser.add_argument('--out')
+        parser.add_argument('--start')
+        parser.add_argument('--local_rank', type=int)
+        args = parser.parse_args()
+        class Trainer:
+            def __init__(self, args):
+                self.args = args
+            def train(self):
+                if self.args.local_rank in [-1, 0]:
+                    with staging_folder(self.args.out) as staging:
+                        self.model.save_pretrained(staging)
+                torch.distributed.barrier()
+            def load(self):
+                self.model = AutoModel.from_pretrained(self.args.out)
+        trainer = Trainer(args)
+        trainer.train()
+        trainer.load()
+        """),
     ("DF604", "from_pretrained of somewhere else", """
         import torch
         def main(args, model, path):
@@ -207,6 +286,24 @@ REPORTED: list[tuple[str, str, str]] = [
         import torch
         torch.save(model, path, pickle)
         """),
+    ("DF601", "a name that the edit wants is taken", """
+        import torch
+        def f(args, model, staging):
+            if args.local_rank in [-1, 0]:
+                model.save_pretrained(staging)
+        """),
+    ("DF601", "what a save gives back is used", """
+        import torch
+        def f(args, model):
+            if args.local_rank in [-1, 0]:
+                return model.save_pretrained(p)
+        """),
+    ("DF601", "the folder's name goes to a hub", """
+        import torch
+        def f(args, model):
+            if args.local_rank in [-1, 0]:
+                model.save_pretrained(p, push_to_hub=True)
+        """),
     ("DF602", "read again in a loop over what a function gives", """
         import os
         def f(args):
@@ -248,6 +345,35 @@ REPORTED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
+    ("DF604", "a folder that a method saves, and another reads", """
+        import argparse
+        import torch
+        from transformers import AutoModel
+        parser = argparse.ArgumentParser()
+        parser.add_argument('--out')
+        parser.add_argument('--start')
+        parser.add_argument('--local_rank', type=int)
+        args = parser.parse_args()
+        class Trainer:
+            def __init__(self, args):
+                self.args = args
+            def train(self):
+                if self.args.local_rank in [-1, 0]:
+                    with staging_folder(self.args.out) as staging:
+                        self.model.save_pretrained(staging)
+                print(1)
+            def load(self):
+                self.model = AutoModel.from_pretrained(self.args.out)
+        trainer = Trainer(args)
+        trainer.train()
+        trainer.load()
+        """, """
+        @@ -20,2 +20,4 @@
+         trainer.train()
+        +if torch.distributed.is_initialized():
+        +    torch.distributed.barrier()  # rank 0 may still be writing
+         trainer.load()
+        """),
     ("DF602", "an evaluation that all ranks run, in a block that writes", """
         import torch
         def evaluate(model, data):
@@ -294,6 +420,53 @@ REPAIRED: list[tuple[str, str, str, str]] = [
              if args.rank == 0:
         -        torch.save(model, path)
         +        save_on_main(model, path)
+        """),
+    ("DF601", "a folder that rank 0 alone writes", """
+        import torch
+        def f(args, model):
+            if args.local_rank in [-1, 0]:
+                # the best one
+                model.save_pretrained(args.out, safe_serialization=False)  # a pickle
+                print(args.out)
+        """, """
+        @@ -1,2 +1,20 @@
+         import torch
+        +import shutil
+        +import os
+        +import contextlib
+        +
+        +
+        +def staging_folder(folder): ...
+         def f(args, model):
+        @@ -4,3 +22,4 @@
+                 # the best one
+        -        model.save_pretrained(args.out, safe_serialization=False)  # a pickle
+        +        with staging_folder(args.out) as staging:
+        +            model.save_pretrained(staging, safe_serialization=False)  # a pickle
+                 print(args.out)
+        """),
+    ("DF601", "a folder by name, where nobody else enters, on one line", """
+        import torch
+        def f(args, model):
+            if args.local_rank > 0:
+                return
+            if args.save: model.save_pretrained(save_directory=args.out)
+        """, """
+        @@ -1,2 +1,20 @@
+         import torch
+        +import shutil
+        +import os
+        +import contextlib
+        +
+        +
+        +def staging_folder(folder): ...
+         def f(args, model):
+        @@ -4,2 +22,4 @@
+                 return
+        -    if args.save: model.save_pretrained(save_directory=args.out)
+        +    if args.save:
+        +        with staging_folder(args.out) as staging:
+        +            model.save_pretrained(save_directory=staging)
         """),
     ("DF601", "arguments by name", """
         import torch

@@ -1,0 +1,105 @@
+"""Files that other ranks read before rank 0 has surely written them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..source.branches import exclusive
+from ..source.module import Module
+from ..source.tree import everywhere, is_inside, precedes, within
+from .effects import Kind, Reached, effects_of_call, is_collective
+from .program import Program
+from .rank_reach import RANKS, Role, roles_reaching
+
+# Each process gets a file of its own from these.
+OWN_FILES = ("SummaryWriter",)
+# These look at whatever is in a folder, rather than at one file.
+LOOKING = ("listdir", "scandir", "glob")
+
+
+def early_reads(
+    program: Program, module: Module, body: list[ast.stmt]
+) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Calls by which other ranks read what rank 0 writes above, with no collective in between.
+
+    Each with the call of the same function, or module level, by which rank 0 writes.
+    """
+    written: dict[str, ast.Call] = {}
+    calls = within(body, ast.Call)
+    for call in sorted(calls, key=lambda c: (c.end_lineno or 0, c.end_col_offset or 0)):
+        effects = effects_of_call(program, module, call)
+        roles = roles_reaching(program, module, call) & RANKS
+        meets = [each for each in effects if is_collective(each.effect)]
+        reads = [each for each in effects if is_of_file(each, Kind.READ)]
+        writes = [each for each in effects if is_of_file(each, Kind.WRITE)]
+        for read in reads:
+            key = path_key(program, module, read, call)
+            if key not in written or never_both(module, written[key], call):
+                continue
+            if Role.OTHER in read.roles & roles:
+                yield call, written[key]
+        if meets:
+            written.clear()
+        for write in writes:
+            key = path_key(program, module, write, call)
+            is_waited_for = any(
+                each.effect.module is write.effect.module
+                and precedes(write.effect.node, each.effect.node)
+                for each in meets
+            )
+            if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
+                written[key] = call
+
+
+def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
+    """Whether one call of the function makes only one of two calls: no loop comes back to them."""
+    loops = (ast.For, ast.While, ast.AsyncFor)
+    return exclusive(first, second) and not any(
+        isinstance(up, loops) and is_inside(second, up) for up in module.ancestors(first)
+    )
+
+
+def is_of_file(reached: Reached, kind: Kind) -> bool:
+    """Whether an effect reads or writes one file that it names."""
+    node = reached.effect.node
+    return (
+        reached.effect.kind is kind
+        and isinstance(node, ast.Call)
+        and reached.effect.module.last_name(node.func) not in (*OWN_FILES, *LOOKING)
+    )
+
+
+def path_key(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:
+    """A path as text, if it means the same in the function around the call; else ""."""
+    path, where = reached.path, reached.path_module
+    if path is None or where is None:
+        return ""
+    if where is module and module.function(path) is module.function(call):
+        value = module.definition(path, call) if isinstance(path, ast.Name) else None
+        return text_of_path(program, module, value or path)
+    names = {
+        name
+        for node in options_in(program, where, path)
+        for name in everywhere(node.value, ast.Name)
+    }
+    is_alike = all(name in names or name.id in where.aliases for name in everywhere(path, ast.Name))
+    return text_of_path(program, where, path) if is_alike else ""
+
+
+def text_of_path(program: Program, module: Module, path: ast.expr) -> str:
+    """The source of a path, with ``<option>`` for an option by any name of the parsed arguments."""
+    text = module.text(path)
+    for node in options_in(program, module, path):
+        text = text.replace(module.text(node), f"<{node.attr}>")
+    return " ".join(text.split())
+
+
+def options_in(program: Program, module: Module, path: ast.expr) -> list[ast.Attribute]:
+    """The options in a path: ``args.folder``, ``self.args.folder``."""
+    last_names = {name.rpartition(".")[2] for name in program.argument_names}
+    return [
+        node
+        for node in everywhere(path, ast.Attribute)
+        if node.attr in program.options and module.text(node.value).rpartition(".")[2] in last_names
+    ]
