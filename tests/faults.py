@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from launched import RECIPE
 
 # A chain over all examples stands for the parameters: another order or number of them, and it ends
@@ -196,6 +197,9 @@ def marked(run_id: str) -> list[int]:
 
 def until(condition: Callable[[], bool], launcher: subprocess.Popen[Any]) -> None:
     """Wait for the condition, but no longer than the launcher lives."""
-    while not condition():
+    for _ in range(6000):  # so that a failure does not hang the tests
+        if condition():
+            return
         assert launcher.poll() is None, "ended too early"
         time.sleep(0.02)
+    pytest.fail("it never came about")
