@@ -26,6 +26,7 @@ def build_bert(
     hidden: int = 32,
     positions: int = 64,
     pickled: bool = False,
+    spread: float = 0.05,
     **config: object,
 ) -> Path:
     """Write config, vocabulary and weights, as pytorch_model.bin where ``pickled``."""
@@ -54,7 +55,7 @@ def build_bert(
                 num_attention_heads=2,
                 intermediate_size=2 * hidden,
                 max_position_embeddings=positions,
-                initializer_range=0.05,
+                initializer_range=spread,
                 **config,
             )
         )

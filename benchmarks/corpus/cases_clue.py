@@ -24,7 +24,8 @@ def classify(home: Path) -> list[str]:
 
 def model_files(home: Path) -> Words:
     """A model as its configuration, vocabulary and weights."""
-    model = build_bert(home / "model", pickled=True)
+    # With 0.05 gradients are 1e-4, the rest of larger terms, and lose their digits.
+    model = build_bert(home / "model", pickled=True, spread=0.4)
     return {"bert_config_file": model / "config.json", "vocab_file": model / "vocab.txt"}
 
 
@@ -85,15 +86,11 @@ CASES = (
         f"{R}mrc_pytorch/run_c3.py",
         choose,
         shims=OLD,
-        defect="its gradient norms are as far apart as the tolerance, 1.0e-05, and its losses are"
-        " not: rounding, it seems, which is not proved",
     ),
     Case(
         f"{R}mrc_pytorch/run_mrc.py",
         read,
         shims=OLD,
         edits=(('torch.device("cuda")', 'torch.device("cpu")'),),
-        defect="its lists of the n best hold raw scores, of which some are next to zero: texts and"
-        " order are the same, numbers but for rounding",
     ),
 )

@@ -37,8 +37,6 @@ CASES = (
         "JointBERT/main.py",
         intents,
         names_output=False,
-        defect="it saves into one folder again and again by save_pretrained(), which writes in"
-        " place, in one process too",
         edits=(("MODEL_PATH_MAP[args.model_type]", "args.data_dir + '/../model'"),),
     ),
 )

@@ -35,7 +35,5 @@ CASES = (
         "R-BERT/main.py",
         relations,
         names_output=False,
-        defect="it saves into one folder again and again by save_pretrained(), which writes in"
-        " place, in one process too",
     ),
 )

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 ROUNDING_TOLERANCE = 1.01e-4
 """Difference allowed between losses logged with four decimals: one unit in the last."""
@@ -53,18 +54,27 @@ def is_same_file(path: Path, other: Path, *, rounded: bool) -> bool:
 
 
 def _is_same_but_for_raw_floats(text: str, other: str) -> bool:
-    """Whether two texts differ only in the last digits of floats that were written as they are."""
+    """Whether two texts differ only in the last digits of floats that were written as they are.
+
+    A score next to zero is the rest of terms as large as other scores, and as exact as those.
+    """
     if _FLOAT.sub("", text) != _FLOAT.sub("", other):
         return False
+    pairs = [*zip(_FLOAT.findall(text), _FLOAT.findall(other), strict=True)]
+    raw = [abs(float(a)) for a, b in pairs if _is_raw(a, b)]
+    if any(a != b and not _is_raw(a, b) for a, b in pairs):
+        return False
     relative, absolute = FLOAT32_TOLERANCE
+    absolute = max(absolute, relative * median(raw or [0.0]))
     return all(
-        a == b
-        or (
-            min(map(_digits, (a, b))) >= _RAW_DIGITS
-            and math.isclose(float(a), float(b), rel_tol=relative, abs_tol=absolute)
-        )
-        for a, b in zip(_FLOAT.findall(text), _FLOAT.findall(other), strict=True)
+        a == b or math.isclose(float(a), float(b), rel_tol=relative, abs_tol=absolute)
+        for a, b in pairs
     )
+
+
+def _is_raw(number: str, other: str) -> bool:
+    """Whether nobody has rounded two numbers."""
+    return min(_digits(number), _digits(other)) >= _RAW_DIGITS
 
 
 def _digits(number: str) -> int:
