@@ -94,16 +94,16 @@ def save_on_main(obj, path, **options):
 @contextlib.contextmanager
 def staging_folder(folder):
     """A folder for files that appear in another folder once all of them are complete."""
-    partial = os.path.join(folder, ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # a run that was killed may have left one
-    os.makedirs(partial, exist_ok=True)
-    yield partial
-    for path, _, names in os.walk(partial):
-        target = os.path.normpath(os.path.join(folder, os.path.relpath(path, partial)))
+    beside = os.path.join(folder, ".partial")
+    shutil.rmtree(beside, ignore_errors=True)  # a run that was killed may have left one
+    os.makedirs(beside, exist_ok=True)
+    yield beside
+    for path, _, names in os.walk(beside):
+        target = os.path.normpath(os.path.join(folder, os.path.relpath(path, beside)))
         os.makedirs(target, exist_ok=True)
         for name in names:
             os.replace(os.path.join(path, name), os.path.join(target, name))
-    shutil.rmtree(partial)
+    shutil.rmtree(beside)
 
 
 def write_on_main(path, mode, write):

@@ -16,7 +16,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.file_effects import staged_folder
+from ..analysis.file_effects import STAGING, staged_folder
 from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
@@ -117,7 +117,7 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
         stmt = module.statement(call)
         because = "every rank writes the folder"
         is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
-        edits = (*only_on_main(stmt), *staged) if is_whole_statement else ()
+        edits = (*only_on_main(with_staging(module, stmt)), *staged) if is_whole_statement else ()
         if gather := call_that_may_gather(module, call):
             because += f"; {module.text(gather)} may need all of them"
             edits = ()
@@ -140,6 +140,17 @@ def may_be_half_a_model(program: Program, module: Module, call: ast.Call, path: 
     )
 
 
+def with_staging(module: Module, stmt: ast.stmt) -> ast.stmt:
+    """The ``with staging_folder(…):`` that holds nothing but ``stmt``, or ``stmt`` itself."""
+    around = module.parents[stmt]
+    if isinstance(around, ast.With) and around.body == [stmt]:
+        for item in around.items:
+            made = item.context_expr
+            if isinstance(made, ast.Call) and module.last_name(made.func) == STAGING:
+                return around
+    return stmt
+
+
 def save_to_staging_folder(module: Module, call: ast.Call, path: ast.expr) -> tuple[Edit, ...]:
     """Edits that let a call write to a folder beside; none where it gets the folder's name, too.
 
@@ -160,7 +171,7 @@ def save_to_staging_folder(module: Module, call: ast.Call, path: ast.expr) -> tu
 def holds_weights(module: Module, call: ast.Call) -> bool:
     """Whether what is saved may be a model, and not a tokenizer or the like, by its name."""
     text = module.text(call.func).lower()
-    return not any(word in text for word in ("token", "process", "config", "extractor"))
+    return not any(word in text for word in ("token", "process", "config", "extractor", "card"))
 
 
 def call_that_may_gather(module: Module, save: ast.Call) -> ast.Call | None:

@@ -21,6 +21,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
 from ..analysis.written_paths import names_rank
 from ..editing.edits import Edit, Insert
+from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.written_by_one import in_lock_step, is_read_later, needs_all_ranks
@@ -61,13 +62,16 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     name = module.last_name(call.func)
     if name in OTHER_RULES and module.dotted(call.func) != NUMPY_SAVE:
         return False
+    function = module.function(call)
+    if function is not None and function.name in helper_names():
+        return False  # its callers are to be rank 0 alone
     forgives = any(word.arg in FORGIVING for word in call.keywords)
     tries = any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
     return (
         not forgives
         and not tries
         and program.is_live(module, call)
-        and is_surely_entered(program, module.function(call))
+        and is_surely_entered(program, function)
         and Role.OTHER in roles_reaching(program, module, call)
     )
 

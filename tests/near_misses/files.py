@@ -421,6 +421,24 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         -        torch.save(model, path)
         +        save_on_main(model, path)
         """),
+    ("DF601", "a folder that came to be of all ranks", """
+        import torch
+        def f(args, model):
+            with staging_folder(args.out) as staging:
+                model.save_pretrained(staging)
+        """, """
+        @@ -1,4 +1,10 @@
+         import torch
+        +
+        +
+        +def is_main_process(): ...
+         def f(args, model):
+        -    with staging_folder(args.out) as staging:
+        -        model.save_pretrained(staging)
+        +    if is_main_process():
+        +        with staging_folder(args.out) as staging:
+        +            model.save_pretrained(staging)
+        """),
     ("DF601", "a folder that rank 0 alone writes", """
         import torch
         def f(args, model):
