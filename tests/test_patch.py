@@ -17,7 +17,7 @@ from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Edit, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
-from ddpfix.patcher.editing.helpers import helper_names
+from ddpfix.patcher.editing.helpers import helper_code, helper_names
 from ddpfix.patcher.editing.node_pairs import pair_statements
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
@@ -382,6 +382,10 @@ def test_edits_do_what_they_say(path: Path, step: int) -> None:
 
 def test_helpers_are_named_and_cut_out_whole() -> None:
     assert helper_names() >= {"is_main_process", "save_on_main", "gathered", "loss_share"}
+    for name in helper_names():
+        (stmt,) = ast.parse(helper_code(name)).body
+        assert getattr(stmt, "name", None) == name
+    assert helper_code("staging_folder").startswith("@contextlib.contextmanager\ndef ")
 
 
 def test_check_needs_neither_torch_nor_libcst(family: Path) -> None:
