@@ -16,7 +16,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.file_effects import STAGING, staged_folder
+from ..analysis.file_effects import staged_folder
 from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
@@ -117,7 +117,9 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
         stmt = module.statement(call)
         because = "every rank writes the folder"
         is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
-        edits = (*only_on_main(with_staging(module, stmt)), *staged) if is_whole_statement else ()
+        edits: tuple[Edit, ...] = ()
+        if is_whole_statement:
+            edits = (*only_on_main(with_staging(module, stmt, path)), *staged)
         if gather := call_that_may_gather(module, call):
             because += f"; {module.text(gather)} may need all of them"
             edits = ()
@@ -140,15 +142,11 @@ def may_be_half_a_model(program: Program, module: Module, call: ast.Call, path: 
     )
 
 
-def with_staging(module: Module, stmt: ast.stmt) -> ast.stmt:
-    """The ``with staging_folder(…):`` that holds nothing but ``stmt``, or ``stmt`` itself."""
+def with_staging(module: Module, stmt: ast.stmt, path: ast.expr | None) -> ast.stmt:
+    """The ``with staging_folder(…) as path`` that holds ``stmt`` alone, or ``stmt`` itself."""
     around = module.parents[stmt]
-    if isinstance(around, ast.With) and around.body == [stmt]:
-        for item in around.items:
-            made = item.context_expr
-            if isinstance(made, ast.Call) and module.last_name(made.func) == STAGING:
-                return around
-    return stmt
+    is_staged = path is not None and staged_folder(module, path) is not None
+    return around if is_staged and isinstance(around, ast.With) and around.body == [stmt] else stmt
 
 
 def save_to_staging_folder(module: Module, call: ast.Call, path: ast.expr) -> tuple[Edit, ...]:

@@ -39,10 +39,7 @@ def findings(program: Program) -> Iterator[Finding]:
     naming = {m for m in program.modules if loading and BASE in m.source.text}
     if not calling | naming:
         return
-    classes: Classes = defaultdict(list)
-    for module in program.modules:
-        for owner in module.nodes(ast.ClassDef):
-            classes[owner.name].append((module, owner))
+    classes = classes_by_name(program)
     own = {module for module in program.modules if has_own(program, module, "transformers")}
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef) if module in calling | naming else ():
@@ -64,6 +61,15 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             because = f"{owner.name} calls self.init_weights() and not self.post_init()"
             yield Finding(module, call, because, (Rewrite(call.func, "self.post_init"),))
+
+
+def classes_by_name(program: Program) -> Classes:
+    """The classes of all modules, each with its module."""
+    classes: Classes = defaultdict(list)
+    for module in program.modules:
+        for owner in module.nodes(ast.ClassDef):
+            classes[owner.name].append((module, owner))
+    return classes
 
 
 def is_left_open(

@@ -14,7 +14,6 @@ Source       transformers.PreTrainedModel.get_init_context and _init_weights
 """
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 
 from ..analysis.program import Program
@@ -23,7 +22,7 @@ from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import within
-from .df909_model_without_post_init import Classes, is_loaded, is_model
+from .df909_model_without_post_init import Classes, classes_by_name, is_loaded, is_model
 
 CODE, SEVERITY, SAFETY = "DF911", Severity.DEGRADED, Safety.SAFE
 ANYWHERE = True
@@ -45,10 +44,7 @@ MAX_DEPTH = 5  # modules in modules
 def findings(program: Program) -> Iterator[Finding]:
     if not any(module.calls_to("from_pretrained") for module in program.modules):
         return
-    classes: Classes = defaultdict(list)
-    for module in program.modules:
-        for owner in module.nodes(ast.ClassDef):
-            classes[owner.name].append((module, owner))
+    classes = classes_by_name(program)
     own = {module for module in program.modules if has_own(program, module, "transformers")}
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef):
