@@ -9,6 +9,7 @@ from ..analysis.loaders import Loader
 from ..analysis.parsed_arguments import parameter_with_arguments
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
+from ..analysis.unused_parameters import all_get_gradients
 from ..editing.edits import Define, Edit, Guard, Import, Insert
 from ..source.module import Module
 from ..source.tree import (
@@ -152,22 +153,25 @@ def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tupl
     return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
 
 
-def ddp_options(program: Program, card: str) -> str:
-    """The text of DistributedDataParallel's arguments behind the model."""
+def ddp_options(program: Program, card: str, model: str) -> str:
+    """The text of DistributedDataParallel's arguments behind the model of this name."""
     test = on_cuda_test(program)
     if "local_rank" not in card:
         test = "torch.cuda.is_available()"
     elif ".device." in test:
         test = f"{card.rpartition('.')[0]}.device.{test.partition('.device.')[2]}"
+    devices = f"device_ids=[{card}] if {test} else None"
     option = unused_parameters_option(program)
-    return f"device_ids=[{card}] if {test} else None, {option}=True"
+    if option == "find_unused_parameters" and all_get_gradients(program, model):
+        return devices
+    return f"{devices}, {option}=True"
 
 
 def unused_parameters_option(program: Program) -> str:
     """The option by which DistributedDataParallel copes with parameters that get no gradient.
 
-    Without one, torch raises in the second step where there are any (a RoBERTa's pooler), and the
-    source does not show whether there are. find_unused_parameters looks at each forward on its own
+    Without one, torch raises in the second step where there are any (a RoBERTa's pooler).
+    find_unused_parameters looks at each forward on its own
     and so misjudges a step with several; a static graph covers the whole step.
     """
     several = any(forwards_several_times(loop) for loop in program.train_loops)

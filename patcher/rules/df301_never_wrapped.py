@@ -155,7 +155,7 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
     if place is wrap.stmt:
         return ()
     card, group = card_and_group_test(program, module, place)
-    options = ddp_options(program, card)
+    options = ddp_options(program, card, model)
     code = WRAP.format(group=group, model=model, options=options)
     if not is_on_device(program, module, place, model):
         # DataParallel moves a model, or asks for one on the first card: its ranks need it as well.
@@ -235,5 +235,5 @@ def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[
         target = attempt
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
-    options = f", {ddp_options(program, card)}"
+    options = f", {ddp_options(program, card, module.text(model))}"
     return (Replace(target, line), Rewrite(model, options, after=True))
