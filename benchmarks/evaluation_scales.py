@@ -22,10 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from attrs import evolve
 from step_overhead import PATCHED, Turn, about, running, spread
-from step_tasks import CASES, Case, build
+from step_tasks import CASES, GENERATION, Case, build
 
 MOST = 0.6  # of one rank's time
-TITLES = ("CodeGPT", "GraphCodeBERT")
+TITLES = ("CodeGPT", "GraphCodeBERT", GENERATION.title)
 EXAMPLES, QUICK = 4000, 400
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     )
     print(f"|{'---|' * 8}", flush=True)
     slow = False
-    for case in (each for each in CASES if each.title in given.only):
+    for case in (each for each in (*CASES, GENERATION) if each.title in given.only):
         sized = evolve(*(case,), hidden=256, layers=4, micro_steps=1, valid=examples, evaluations=1)
         alone, both = measure(sized, given.rounds)
         ratios = [b.seconds / a.seconds for a, b in zip(alone, both, strict=True)]

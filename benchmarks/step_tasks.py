@@ -24,7 +24,9 @@ from ddpfix.fixtures.tiny import (
 )
 from ddpfix.patcher.engine.patch import patch
 
-TOKEN_MEANS = Path(__file__).resolve().parents[1] / "fixtures" / "shapes" / "token_means.py"
+SHAPES = Path(__file__).resolve().parents[1] / "fixtures" / "shapes"
+WORDS = ("get", "set", "add", "size", "list", "index", "value", "name", "count", "total", "item")
+TARGET = 24  # words that are generated
 
 
 @frozen
@@ -74,6 +76,14 @@ CASES = (
         bar=False,
     ),
 )
+GENERATION = Case(
+    *("T5, beam search", "generation_loop"),
+    length=32,
+    trainer=False,
+    eval_workers=0,
+    bar=False,
+)
+"""Sequences are generated in each evaluation; the step itself is not compared with others."""
 
 
 @frozen
@@ -115,6 +125,15 @@ class Place:
                 f"--num_train_epochs={self.epochs}",
                 "--learning_rate=0",
             ]
+        if case.family == "generation_loop":
+            return [
+                *(f"--output_dir={output}", "--do_train", "--do_eval"),
+                *(f"--train_filename={self.folder / 'train.tsv'}",),
+                *(f"--dev_filename={self.folder / 'valid.tsv'}", f"--max_target_length={TARGET}"),
+                *(f"--train_batch_size={case.batch}", f"--eval_batch_size={case.batch}"),
+                *(f"--num_train_epochs={self.epochs}", "--learning_rate=0"),
+                f"--gradient_accumulation_steps={self.accumulation}",
+            ]
         common: dict[str, Any] = {
             "batch": case.batch,
             "accumulation": self.accumulation,
@@ -134,20 +153,23 @@ class Place:
 def build(case: Case, folder: Path, ranks: int, epochs: int, accumulation: int) -> Place:
     """The patched script in `folder`, its model and data."""
     folder.mkdir(parents=True, exist_ok=True)
+    train = case.batch * case.micro_steps * ranks
     if case.family == "token_means":
-        script = folder / "code" / "token_means.py"
-        script.parent.mkdir(exist_ok=True)
-        text = TOKEN_MEANS.read_text(encoding="utf-8")
         sizes = {
-            "LineDataset(48, 3)": f"LineDataset({case.batch * case.micro_steps * ranks}, 3)",
+            "LineDataset(48, 3)": f"LineDataset({train}, 3)",
             "LineDataset(13, 5)": f"LineDataset({case.valid}, 5)",
             "nn.Embedding(7, 8)": f"nn.Embedding(7, {case.hidden})",
             "nn.Linear(8, 7)": f"nn.Linear({case.hidden}, 7)",
         }
-        for old, new in sizes.items():
-            assert old in text
-            text = text.replace(old, new)
-        script.write_text(text, encoding="utf-8")
+        script = resized(folder, case.family, sizes)
+    elif case.family == "generation_loop":
+        sizes = {
+            "d_model=16, d_kv=8, d_ff=32, num_layers=1": f"d_model={case.hidden}, "
+            f"d_kv={case.hidden // 2}, d_ff={2 * case.hidden}, num_layers={case.layers}",
+        }
+        script = resized(folder, case.family, sizes)
+        for name, number in (("train", train), ("valid", case.valid)):
+            write_sequences(folder / f"{name}.tsv", number, case.length)
     else:
         script = copy_family(case.family, folder / "code")
         build_model(
@@ -157,13 +179,36 @@ def build(case: Case, folder: Path, ranks: int, epochs: int, accumulation: int) 
             block=case.length + 8,
         )
     place = Place(case, folder, script, ranks, epochs, accumulation)
-    if case.family != "token_means":
+    if not (SHAPES / f"{case.family}.py").is_file():
         tenths = ("valid",) if case.family == "graphcodebert" else ("train", "valid")
         sizes_of = {"train": place.train, "valid": case.valid, "test": 1}
         build_clone_data(folder / "data", tenths=tenths, **sizes_of)
     result = patch(script)
     result.write()
     return place
+
+
+def resized(folder: Path, shape: str, sizes: dict[str, str]) -> Path:
+    """A copy of a script of fixtures/shapes with other sizes."""
+    script = folder / "code" / f"{shape}.py"
+    script.parent.mkdir(exist_ok=True)
+    text = (SHAPES / script.name).read_text(encoding="utf-8")
+    for old, new in sizes.items():
+        assert old in text
+        text = text.replace(old, new)
+    script.write_text(text, encoding="utf-8")
+    return script
+
+
+def write_sequences(path: Path, number: int, length: int) -> None:
+    """Lines of `length` words, a tab and half as many."""
+    lines = [
+        " ".join(WORDS[(line * word + line) % len(WORDS)] for word in range(length))
+        + "\t"
+        + " ".join(WORDS[(line + word) % len(WORDS)] for word in range(length // 2))
+        for line in range(number)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @frozen

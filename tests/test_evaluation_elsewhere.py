@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import fixed
+from cases import fixed, module
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.api import patch
 
 SCORE = """\
@@ -81,3 +82,36 @@ def test_data_that_a_call_makes_are_made_once() -> None:
     text = SCRIPT.format(imports=SCORE, test_loader=TEST_LOADER)
     assert SHARED in fixed("DF505", text)
     assert "eval_dataset" not in fixed("DF505", text.replace("make()", "make"))
+
+
+TWO_LOOPS = """\
+import contextlib, torch
+from torch.utils.data import DataLoader
+
+@torch.no_grad()
+def main(model, data, more):
+    model.eval()
+    results = []
+    for batch in DataLoader(data, batch_size=4):
+        with torch.no_grad():
+            predictions = model(batch)
+        for each in predictions:
+            results.append(each)
+    second = []
+    for batch in DataLoader(more, batch_size=4):
+        with {around}:
+            predictions = model(batch)
+        second.extend(predictions)
+    return results, second
+"""
+
+
+@pytest.mark.parametrize(
+    ("around", "is_shared"),
+    [("torch.no_grad()", True), ("contextlib.suppress(ValueError)", False)],
+)
+def test_a_name_that_a_later_loop_binds_anew_is_no_result(around: str, is_shared: bool) -> None:
+    program = Program(module(TWO_LOOPS.format(around=around)))
+    first, second = sorted(program.evaluations, key=lambda each: each.loop.lineno)
+    assert (first.accumulators is not None) is is_shared
+    assert second.accumulators is not None

@@ -263,10 +263,24 @@ def is_bound_between(module: Module, name: ast.Name, first: int) -> bool:
 
 
 def stands_above(module: Module, stmt: ast.stmt, node: ast.AST) -> bool:
-    """Whether a statement comes before ``node`` in its own block."""
-    table, number = locate(stmt)
-    last = number_of(module.body(stmt)[-1])
-    return table.ends[number] <= number_of(node) < table.ends[last]
+    """Whether a statement comes before ``node`` in its block, or that of a ``with`` around it."""
+    while True:
+        table, number = locate(stmt)
+        last = number_of(module.body(stmt)[-1])
+        if table.ends[number] <= number_of(node) < table.ends[last]:
+            return True
+        parent = module.parents[stmt]
+        if not isinstance(parent, ast.With) or may_swallow(module, parent):
+            return False
+        stmt = parent
+
+
+def may_swallow(module: Module, block: ast.With) -> bool:
+    """Whether a ``with`` may go on behind an error in its body: those of torch and files do not."""
+    calls = [item.context_expr for item in block.items]
+    names = [module.dotted(call.func) for call in calls if isinstance(call, ast.Call)]
+    known = [name for name in names if name.startswith("torch.") or name == "open"]
+    return len(known) < len(calls)
 
 
 def find_evaluations(graph: CallGraph) -> list[Evaluation]:
