@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import attrs
 import cattrs
 from cattrs.v import format_exception
 
@@ -26,18 +25,6 @@ def structure(data: Any, kind: type[Kind]) -> Kind:
         text, _, path = first.rpartition(" @ ")
         field = path.lstrip(".")
         raise ValueError(f"field {field}: {text}" if field else text) from None
-
-
-def positive(instance: Any, attribute: attrs.Attribute[Any], value: float | None) -> None:
-    """Validate that a number is above 0, if there is one."""
-    if value is not None and value <= 0:
-        raise ValueError(f"{attribute.name} is {value!r}, but has to be above 0")
-
-
-def not_negative(instance: Any, attribute: attrs.Attribute[Any], value: float | None) -> None:
-    """Validate that a number is 0 or above, if there is one."""
-    if value is not None and value < 0:
-        raise ValueError(f"{attribute.name} is {value!r}, but has to be 0 or above")
 
 
 def _text(error: BaseException, kind: type | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ..state_types import not_negative
+from ..state_validators import not_negative
 from .peak import PREDICTED
 
 

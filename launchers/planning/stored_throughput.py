@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from ..state_types import positive
+from ..state_validators import positive
 
 
 @attrs.frozen

@@ -22,7 +22,7 @@ from ..script.arguments import parse_flags
 from ..script.secret_flags import is_secret
 from ..state import write_atomically
 from ..state_files import read
-from ..state_types import positive
+from ..state_validators import positive
 from .oom_ladder import CHECKPOINTING, LaunchSettings, may_shard
 from .run_record import utc_now, versions
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import attrs
 
 from .. import state_files
-from ..state_types import not_negative, positive, structure
+from ..state_types import structure
+from ..state_validators import not_negative, positive
 from .machine import ProcessPlace
 
 _HEAD_BYTES = 4096
