@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, precedes, within
-from .effects import Kind, Reached, effects_of_call, is_collective
+from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching
 
@@ -25,6 +25,8 @@ def early_reads(
 
     Each with the call of the same function, or module level, by which rank 0 writes.
     """
+    if not writes_and_reads(program, module, body):
+        return
     written: dict[str, ast.Call] = {}
     calls = within(body, ast.Call)
     for call in sorted(calls, key=lambda c: (c.end_lineno or 0, c.end_col_offset or 0)):
@@ -50,6 +52,12 @@ def early_reads(
             )
             if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
                 written[key] = call
+
+
+def writes_and_reads(program: Program, module: Module, body: list[ast.stmt]) -> bool:
+    """Whether the function of a body, or those that it calls, write a file and read one."""
+    effects = effects_in(program, module.function(body[0]) or module.tree) if body else []
+    return all(any(is_of_file(each, kind) for each in effects) for kind in (Kind.WRITE, Kind.READ))
 
 
 def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:

@@ -98,7 +98,11 @@ Summary = dict[ast.AST, dict[ast.expr | None, Reached]]
 
 def effects_of(program: Program, function: Function | None) -> list[Reached]:
     """All effects of a function (None: the script's module level), in no special order."""
-    scope: Scope = program.script.tree if function is None else function
+    return effects_in(program, program.script.tree if function is None else function)
+
+
+def effects_in(program: Program, scope: Scope) -> list[Reached]:
+    """All effects of a function, or of a module's top level, which is named by its tree."""
     return _flat(_all_effects(program).get(scope, {}))
 
 
