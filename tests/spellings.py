@@ -45,12 +45,17 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "getenv": ("key", "default"),
     "manual_seed": ("seed",),
 }
+HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 TERMINAL = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 def blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
     """Every list of statements, outer ones first."""
-    for node in list(ast.walk(tree)):
+    holders = [tree]
+    for node in holders:  # no expression holds a statement
+        parts = [part for part in vars(node).values() if isinstance(part, list)]
+        holders += [each for part in parts for each in part if isinstance(each, HOLDERS)]
+    for node in holders:
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list) and block:

@@ -51,22 +51,20 @@ def undone(tree: ast.Module, own: dict[str, tuple[str, ...]]) -> ast.Module:
 
 def with_whole_paths(tree: ast.Module) -> ast.Module:
     """The module with ``a.b`` for each ``b`` that ``from a import b`` binds in it."""
+    nodes = list(ast.walk(tree))
     whole = {
         alias.asname or alias.name: f"{stmt.module}.{alias.name}"
-        for stmt in ast.walk(tree)
+        for stmt in nodes
         if isinstance(stmt, ast.ImportFrom) and not stmt.level and stmt.module
         if not stmt.module.startswith(SPELLED)
         for alias in stmt.names
     }
-    bound = {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in whole and node.id not in bound:
-            node.id = whole[node.id]  # with its dots, which do for a comparison
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    for name in names:
+        if name.id in whole and name.id not in bound:
+            name.id = whole[name.id]  # with its dots, which do for a comparison
     return tree
 
 
@@ -267,7 +265,7 @@ class Plain(ast.NodeTransformer):
         base = node.value
         if isinstance(base, ast.Name) and base.id in (f"{SPELLED}settings", HELPERS, PACKAGE):
             return ast.Name(node.attr, node.ctx)
-        if ast.unparse(node) == "self.args":
+        if node.attr == "args" and isinstance(base, ast.Name) and base.id == "self":
             return ast.Name("args", node.ctx)
         return node
 
