@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..source.module import Module
 from ..source.tree import below
-from .manual_sharding import is_rank, manual_shards
+from .manual_sharding import looks_like_rank, manual_shards
 from .program import Program
 from .rank_reach import UNKNOWN, Role, value_for_role
 
@@ -50,12 +50,12 @@ def is_of_torch(module: Module, call: ast.Call) -> bool:
 
 def holds_rank(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether an expression is a rank, or an attribute that is assigned one."""
-    if is_rank(program, module, node):
+    if looks_like_rank(program, module, node):
         return True
     if not isinstance(node, ast.Attribute):
         return False
     return any(
-        is_rank(program, where, value)
+        looks_like_rank(program, where, value)
         for where in program.modules
         for value in where.attribute_values.get(node.attr, ())
     )

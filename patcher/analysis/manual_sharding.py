@@ -42,8 +42,8 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
         other = right if side is left else left
         if (
             side in (left, right)
-            and is_world_size(program, module, side.right)
-            and is_rank(program, module, other)
+            and looks_like_world_size(program, module, side.right)
+            and looks_like_rank(program, module, other)
         ):
             yield node
     for cut in module.nodes(ast.Slice):
@@ -52,21 +52,21 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
             isinstance(part, ast.Subscript)
             and cut.lower is not None
             and cut.step is not None
-            and is_world_size(program, module, cut.step)
-            and is_rank(program, module, cut.lower)
+            and looks_like_world_size(program, module, cut.step)
+            and looks_like_rank(program, module, cut.lower)
         ):
             yield part
     for call in module.calls_to("range"):
         if (
             len(call.args) == 3
-            and is_rank(program, module, call.args[0])
-            and is_world_size(program, module, call.args[2])
+            and looks_like_rank(program, module, call.args[0])
+            and looks_like_world_size(program, module, call.args[2])
         ):
             yield call
 
 
-def is_rank(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether an expression is 0 on rank 0 and 1 on rank 1."""
+def looks_like_rank(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether an expression is 0 on rank 0 and 1 on rank 1, by its value or by its name."""
     names = {name.id for name in everywhere(node, ast.Name)}
     if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
         return not is_constant(program, module, node)
@@ -76,8 +76,8 @@ def is_rank(program: Program, module: Module, node: ast.expr) -> bool:
     ]
 
 
-def is_world_size(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether an expression is the number of processes."""
+def looks_like_world_size(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether an expression is the number of processes, by its value or by its name."""
     if isinstance(node, ast.Name) and node.id == "world_size":
         return not is_constant(program, module, node)
     if isinstance(node, ast.Attribute):  # which an object may set to -1 first

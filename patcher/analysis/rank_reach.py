@@ -16,6 +16,7 @@ from .rank_values import RANK_OF_ROLE as RANK_OF_ROLE
 from .rank_values import WORLD_SIZE_OF_ROLE as WORLD_SIZE_OF_ROLE
 from .rank_values import differs_by_role as differs_by_role
 from .rank_values import is_rank_test as is_rank_test
+from .rank_values import is_world_size as is_world_size
 from .rank_values import value_for_role as value_for_role
 from .rank_values import values_by_role as values_by_role
 from .roles import ALL_UNKNOWN as ALL_UNKNOWN

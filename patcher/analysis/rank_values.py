@@ -63,6 +63,11 @@ def value_for_role(module: Module, node: ast.expr, role: Role) -> Any:
     return values_by_role(module, node)[ROLE_INDEX[role]]
 
 
+def is_world_size(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is the number of processes, which is 1 in a lone one."""
+    return values_by_role(module, node) == WORLD_OF_EACH
+
+
 def values_by_role(module: Module, node: ast.expr) -> Values:
     """The value of ``node`` for each role, in one walk. Cached."""
     return _values(module, node, 0)

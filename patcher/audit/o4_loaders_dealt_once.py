@@ -41,7 +41,7 @@ from .ranks import (
     callers_above,
     functions_below,
     is_managed,
-    names_rank,
+    may_name_rank,
     ranked_loops,
     ranks_at,
 )
@@ -119,9 +119,9 @@ def is_undealt(program: Program, loop: TrainLoop, loader: Loader, leaves: list[L
         names = {where.last_name(call.func) for call in calls}
         if not is_none and not (names & UNDEALT and names <= UNDEALT | PLAIN):
             return False  # a sampler that is not known
-        if names_rank(program, where, node):
+        if may_name_rank(program, where, node):
             return False
-    if loader.dataset is None or names_rank(program, module, loader.dataset):
+    if loader.dataset is None or may_name_rank(program, module, loader.dataset):
         return False
     if any(
         True
@@ -145,10 +145,10 @@ def is_of_evaluation(program: Program, module: Module, shard: ast.expr) -> bool:
 def takes_share_in_loop(program: Program, loop: TrainLoop) -> bool:
     """Whether the loop itself picks this rank's part of each batch."""
     return any(
-        names_rank(program, loop.module, part.slice)
+        may_name_rank(program, loop.module, part.slice)
         for part in everywhere(loop.steps, ast.Subscript)
     ) or any(
-        names_rank(program, loop.module, test.test)
+        may_name_rank(program, loop.module, test.test)
         and any(isinstance(stmt, ast.Continue) for stmt in test.body)
         for test in within(loop.steps.body, ast.If)
     )
@@ -158,7 +158,7 @@ def has_rank_in_seed(program: Program, module: Module) -> bool:
     """Whether random numbers start differently on each rank: ``manual_seed(seed + rank)``."""
     calls = module.calls_to("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything")
     return any(
-        names_rank(program, module, arg)
+        may_name_rank(program, module, arg)
         for call in calls
         for arg in (*call.args, *(word.value for word in call.keywords))
         if not isinstance(arg, ast.Name | ast.Attribute) or arg is not None

@@ -28,7 +28,7 @@ from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
 from .meeting import asks_for_file, sounds_of_the_first
-from .ranks import has_several_ranks, is_managed, names_rank, ranks_at, tests_before
+from .ranks import has_several_ranks, is_managed, may_name_rank, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O7"
@@ -78,7 +78,7 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     if any(asks_for_file(where, test) for where, test in tests) and has_lone_barrier(program):
         return
     for where, test in tests:
-        if values_by_role(where, test) is ALL_UNKNOWN and names_rank(program, where, test):
+        if values_by_role(where, test) is ALL_UNKNOWN and may_name_rank(program, where, test):
             text = " ".join(where.text(test).split())
             if sounds_of_the_first(test):
                 yield unknown(
@@ -131,7 +131,7 @@ def forgives(module: Module, call: ast.Call) -> bool:
 
 def is_own(program: Program, module: Module, path: ast.expr) -> bool:
     """Whether a path may differ between ranks, or be no path: made in ways that are not read."""
-    if names_rank(program, module, path):
+    if may_name_rank(program, module, path):
         return True
     known = ("join", "Path", "joinpath", "format", "str", "abspath", "dirname", "expanduser")
     return any(

@@ -7,7 +7,7 @@ from collections import Counter
 
 from ...record import record
 from ..analysis.loaders import argument_for_parameter, trace_loader
-from ..analysis.manual_sharding import is_world_size
+from ..analysis.manual_sharding import looks_like_world_size
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
@@ -93,12 +93,12 @@ def quantity(
     match node:
         case ast.Name():
             found = value_of(program, module, node)
-            if is_world_size(program, module, node):
+            if looks_like_world_size(program, module, node):
                 return one(WORLD)
             if found is not None:
                 return quantity(program, *found, loop, depth + 1)
             return one(node.id)
-        case ast.IfExp() if is_world_size(program, module, node):
+        case ast.IfExp() if looks_like_world_size(program, module, node):
             return one(WORLD)
         case ast.UnaryOp(operand=operand):
             return of(operand)
@@ -114,12 +114,12 @@ def quantity(
             name = module.last_name(node.func)
             if name in ROUNDING and node.args:
                 return of(node.args[0])
-            if is_world_size(program, module, node):
+            if looks_like_world_size(program, module, node):
                 return one(WORLD)
             if name == "len" and len(node.args) == 1:
                 return one(length(program, module, node.args[0], loop))
         case ast.Attribute():
-            if is_world_size(program, module, node):
+            if looks_like_world_size(program, module, node):
                 return one(WORLD)
             values = [
                 value

@@ -173,7 +173,7 @@ def functions_below(
     return found
 
 
-def names_rank(
+def may_name_rank(
     program: Program,
     module: Module,
     node: ast.AST,
@@ -192,7 +192,7 @@ def names_rank(
             return True
         key = f".{part.attr}"
         if key not in seen and any(
-            names_rank(program, where, value, depth + 1, seen | {key})
+            may_name_rank(program, where, value, depth + 1, seen | {key})
             for where in program.modules
             for value in where.attribute_values.get(part.attr, ())
         ):
@@ -204,7 +204,7 @@ def names_rank(
         if module.last_name(call.func) in QUERIES:
             return True
         for where, function in callees(program, module, call):
-            if function.name not in seen and returns_rank(
+            if function.name not in seen and may_return_rank(
                 program, where, function, depth, seen | {function.name}
             ):
                 return True
@@ -212,22 +212,22 @@ def names_rank(
         if isinstance(name.ctx, ast.Load) and name.id not in seen:
             if OF_A_RANK.search(name.id) and name.id not in module.aliases:
                 return True
-            if _value_names_rank(program, module, name, depth, seen | {name.id}):
+            if _value_may_name_rank(program, module, name, depth, seen | {name.id}):
                 return True
     return False
 
 
-def returns_rank(
+def may_return_rank(
     program: Program, module: Module, function: Function, depth: int, seen: frozenset[str]
 ) -> bool:
     """Whether what a function returns may differ between ranks."""
     return any(
-        result.value is not None and names_rank(program, module, result.value, depth + 1, seen)
+        result.value is not None and may_name_rank(program, module, result.value, depth + 1, seen)
         for result in within(function.body, ast.Return)
     )
 
 
-def _value_names_rank(
+def _value_may_name_rank(
     program: Program, module: Module, name: ast.Name, depth: int, seen: frozenset[str]
 ) -> bool:
     function = module.function(name)
@@ -235,16 +235,19 @@ def _value_names_rank(
         for store in module.stores.get((function, name.id), ()):
             stmt = module.statement(store)
             value = getattr(stmt, "value", None) or getattr(stmt, "iter", None)
-            if value is not None and names_rank(program, module, value, depth + 1, seen):
+            if value is not None and may_name_rank(program, module, value, depth + 1, seen):
                 return True
-            if any(names_rank(program, module, t, depth + 1, seen) for t in deciders(module, stmt)):
+            if any(
+                may_name_rank(program, module, test, depth + 1, seen)
+                for test in deciders(module, stmt)
+            ):
                 return True
         if function is None or (function, name.id) in module.stores:
             return False
         if name.id in parameters(function):
             return any(
                 (value := argument_for_parameter(module, function, call, name.id)) is not None
-                and names_rank(program, where, value, depth + 1, seen)
+                and may_name_rank(program, where, value, depth + 1, seen)
                 for where, call in program.callers(function)
             )
         function = module.function(function)

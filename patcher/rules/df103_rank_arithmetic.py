@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANK_OF_ROLE,
-    WORLD_SIZE_OF_ROLE,
     Role,
+    is_world_size,
     roles_reaching,
     value_for_role,
-    values_by_role,
 )
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -85,11 +84,6 @@ def is_card_count(module: Module, node: ast.expr) -> bool:
 def is_compared(module: Module, node: ast.BinOp) -> bool:
     """``rank % cards == 0``: asks for the first of each machine, and computes no rank."""
     return isinstance(module.parents[node], ast.Compare)
-
-
-def is_world_size(module: Module, node: ast.expr) -> bool:
-    """The number of ranks: a rank modulo it is that rank."""
-    return values_by_role(module, node) == tuple(WORLD_SIZE_OF_ROLE.values())
 
 
 def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:

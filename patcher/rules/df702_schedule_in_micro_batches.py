@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from ...record import record
 from ..analysis.loaders import trace_loader
 from ..analysis.program import Program
-from ..analysis.rank_reach import ROLES, WORLD_SIZE_OF_ROLE, value_for_role
+from ..analysis.rank_reach import is_world_size
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -292,13 +292,6 @@ def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
 def resolve(module: Module, node: ast.expr) -> ast.expr:
     """The last value of a plain name; any other expression itself."""
     return (module.definition(node, node) or node) if isinstance(node, ast.Name) else node
-
-
-def is_world_size(module: Module, node: ast.expr) -> bool:
-    """Whether ``node`` is the number of processes, 1 in a lone process."""
-    return [value_for_role(module, node, role) for role in ROLES] == [
-        WORLD_SIZE_OF_ROLE[role] for role in ROLES
-    ]
 
 
 def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
