@@ -23,7 +23,7 @@ from ..source.tree import (
 from .constant_meanings import ConstantSetting, Literal, UnknownSetting, unless_shared
 from .constant_members import member
 from .flag_roles import constants_in, options_in, role_places
-from .loaders import argument_for_parameter, default_value
+from .passed_arguments import argument_for_parameter, default_value
 from .program import Program
 from .train_loops import TrainLoop
 

@@ -32,8 +32,8 @@ from ..source.module import Module
 from ..source.tree import Function, everywhere, locate, within
 from .file_effects import FileUse, PathKind, file_uses, path_kind
 from .frameworks import COLLECTIVE_METHODS, COLLECTIVES
-from .loaders import argument_for_parameter
 from .objects import class_of, method_of
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching_in_function, value_for_role
 

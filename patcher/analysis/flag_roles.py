@@ -17,7 +17,8 @@ from ..source.module import Module
 from ..source.tree import argument, below, everywhere, parameters, within
 from .constant_members import members
 from .frameworks import OPTIMIZERS
-from .loaders import Loader, argument_for_parameter, default_value, loader_from_call
+from .loaders import Loader, loader_from_call
+from .passed_arguments import argument_for_parameter, default_value
 from .program import Program
 
 MOST_STEPS = 12  # assignments and calls that a value is followed through

@@ -17,6 +17,7 @@ from ..source.tree import Function, argument, everywhere, parameters, position, 
 from .call_graph import CallGraph
 from .dictionaries import item_of, key_that_trains, values_of
 from .frameworks import RANK_SAMPLERS
+from .passed_arguments import argument_for_parameter, default_value
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -317,17 +318,6 @@ def _trace_parameter(
     return first
 
 
-def argument_for_parameter(
-    module: Module, function: Function, call: ast.Call, name: str
-) -> ast.expr | None:
-    """The argument that ``call`` passes for the parameter ``name`` of ``function``."""
-    names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    if names and isinstance(module.parents.get(function), ast.ClassDef):
-        names = names[1:]  # self
-    index = names.index(name) if name in names else len(call.args)
-    return argument(call, index, name)
-
-
 def _trace_attribute(
     graph: CallGraph, module: Module, node: ast.Attribute, depth: int
 ) -> Loader | None:
@@ -496,16 +486,3 @@ def _literal(
     passed = argument_for_parameter(module, function, call, name.id)
     value = passed or default_value(function, name.id)
     return value if isinstance(value, ast.Constant) else None
-
-
-def default_value(function: Function, name: str) -> ast.expr | None:
-    """The default value of a parameter."""
-    named = [*function.args.posonlyargs, *function.args.args]
-    defaults = function.args.defaults
-    for arg, value in zip(named[len(named) - len(defaults) :], defaults, strict=True):
-        if arg.arg == name:
-            return value
-    for arg, kw_default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
-        if arg.arg == name:
-            return kw_default
-    return None

@@ -13,7 +13,7 @@ from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import everywhere, parameters
 from .conditions import condition
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import RANK_OF_ROLE, WORLD_SIZE_OF_ROLE, Role, value_for_role
 

@@ -6,7 +6,7 @@ import ast
 
 from ..source.module import Module
 from ..source.tree import Function, bound_names, parameters, within
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .results import name_of_result, spelled_name
 

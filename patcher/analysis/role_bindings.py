@@ -14,6 +14,7 @@ from ..source.module import Module, cached_per_module
 from ..source.tree import FUNCTIONS, Function, ancestors, position, walk, within
 from .names import parameter_names
 from .objects import attribute_values, class_of, method_of
+from .passed_arguments import argument_for_parameter
 from .roles import ALL_UNKNOWN, UNKNOWN, Values
 
 Evaluate = Callable[[Module, ast.expr], Values]
@@ -206,29 +207,13 @@ def _parameter_values(evaluate: Evaluate, module: Module, function: Function, na
         return ALL_UNKNOWN
     passed: list[Values] = []
     for where, call in graph.callers(function):
-        value = passed_argument(module, function, call, name)
+        value = argument_for_parameter(module, function, call, name)
         if value is None:
             return ALL_UNKNOWN
         passed.append(evaluate(where, value))
     if not passed or any(each != passed[0] for each in passed):
         return ALL_UNKNOWN
     return passed[0]
-
-
-def passed_argument(
-    module: Module, function: Function, call: ast.Call, name: str
-) -> ast.expr | None:
-    """The argument that a call passes for a parameter of a function or method."""
-    names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    if names and isinstance(module.parents.get(function), ast.ClassDef):
-        names = names[1:]
-    for word in call.keywords:
-        if word.arg == name:
-            return word.value
-    index = names.index(name) if name in names else len(call.args)
-    if index >= len(call.args) or any(isinstance(arg, ast.Starred) for arg in call.args):
-        return None
-    return call.args[index]
 
 
 def callee(module: Module, call: ast.Call) -> tuple[Module, Function | ast.Lambda] | None:

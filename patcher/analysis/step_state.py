@@ -9,8 +9,8 @@ from ...recipes.flag_names import normalize_flag
 from ..source.module import Module
 from ..source.tree import argument, below, is_inside, keyword, within
 from .flag_roles import options_in
-from .loaders import argument_for_parameter
 from .local_models import calls_per_path
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
 

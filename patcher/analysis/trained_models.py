@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ..source.module import Module
 from ..source.tree import Function, argument_values, everywhere, parameters, within
 from .frameworks import OPTIMIZERS
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 
 

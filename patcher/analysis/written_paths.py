@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
 from ..source.tree import argument, below, children, parameters, within
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import Role, value_for_role
 

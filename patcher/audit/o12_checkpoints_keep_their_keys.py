@@ -18,7 +18,7 @@ Source            https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.h
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..analysis.wrapping import is_whatever_cards

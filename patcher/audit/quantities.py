@@ -6,8 +6,9 @@ import ast
 from collections import Counter
 
 from ...record import record
-from ..analysis.loaders import argument_for_parameter, trace_loader
+from ..analysis.loaders import trace_loader
 from ..analysis.manual_sharding import looks_like_world_size
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module

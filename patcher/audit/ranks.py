@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     QUERIES,

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module

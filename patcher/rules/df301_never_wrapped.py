@@ -17,7 +17,7 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
 from ..analysis.trained_models import last_part, trained_models, trained_without

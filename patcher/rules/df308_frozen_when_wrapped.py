@@ -23,7 +23,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.frameworks import RANK_SAMPLERS
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite

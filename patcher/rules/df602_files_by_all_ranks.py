@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANKS,

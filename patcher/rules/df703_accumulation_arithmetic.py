@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.conditions import asked_value, comparison, plain_test
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..analysis.wrapping import SHARED

@@ -17,7 +17,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.loaders import argument_for_parameter
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Insert, Replace, Rewrite
