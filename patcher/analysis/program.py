@@ -21,7 +21,7 @@ from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
 from .liveness import called_functions, never_spelled, run_functions, spelled_functions
 from .loaders import Loader
-from .names import Unread, calls_at_import
+from .names import calls_at_import
 from .results import binds_first, name_of_result, spelled_name
 from .train_loops import TrainLoop, train_loops
 
@@ -32,17 +32,12 @@ PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel
 class Program(CallGraph):
     """A script and the local modules it imports, as one program."""
 
-    def __init__(
-        self,
-        script: Module,
-        siblings: tuple[Module, ...] = (),
-        roots: tuple[str, ...] = (),
-        unread: tuple[Unread, ...] = (),
-    ) -> None:
-        super().__init__(script, siblings, roots, unread)
-        # Roles that may enter each function, filled in by analysis/rank_reach.
-        self.roles_entering: dict[Function, frozenset[Any]] = {}
-        self.patched_along: frozenset[Path] = frozenset()  # other scripts, in the same go
+    patched_along: frozenset[Path] = frozenset()  # other scripts, in the same go
+
+    @cached_property
+    def roles_entering(self) -> dict[Function, frozenset[Any]]:
+        """The roles that may enter each function, filled in by analysis/rank_reach."""
+        return {}
 
     @cached_property
     def is_training_program(self) -> bool:
@@ -286,6 +281,17 @@ class Program(CallGraph):
     def calls_to(self, *names: str) -> list[tuple[Module, ast.Call]]:
         """Calls in all modules whose resolved name ends in one of ``names``."""
         return [(module, call) for module in self.modules for call in module.calls_to(*names)]
+
+    def calls_of_apex(self, *names: str) -> list[tuple[Module, ast.Call]]:
+        """Calls of what apex has under one of these names."""
+        calls = self.calls_to(*names)
+        return [(m, call) for m, call in calls if m.dotted(call.func).startswith("apex.")]
+
+    @cached_property
+    def names_of_transformers(self) -> set[str]:
+        """The last parts of the names that modules import from transformers."""
+        names = {name for module in self.modules for name in module.aliases.values()}
+        return {name.rpartition(".")[2] for name in names if name.startswith("transformers.")}
 
 
 def _is_of_optim(dotted: str) -> bool:

@@ -73,18 +73,18 @@ def sent_parameters(program: Program, module: Module, function: Function, depth:
     for call in within(function.body, ast.Call):
         for value in sent_values(program, module, call, depth):
             names = {name.id for name in within(value, ast.Name)}
-            for name in list(names):  # items = value if isinstance(value, list) else [value]
-                for store in module.stores.get((function, name), ()):
-                    stmt = module.statement(store)
-                    if isinstance(stmt, ast.Assign):
-                        names |= {each.id for each in within(stmt.value, ast.Name)}
-            for name in list(names - own):
-                for store in module.stores.get((function, name), ()):
-                    stmt = module.statement(store)
-                    if isinstance(stmt, ast.Assign):
-                        names |= {each.id for each in within(stmt.value, ast.Name)}
+            # items = value if isinstance(value, list) else [value]
+            names |= names_in_values(module, function, names)
+            names |= names_in_values(module, function, names - own)
             found |= names & own
     return found
+
+
+def names_in_values(module: Module, function: Function, names: set[str]) -> set[str]:
+    """The names in what a function assigns to some names."""
+    stores = [store for name in names for store in module.stores.get((function, name), ())]
+    assigned = [stmt for stmt in map(module.statement, stores) if isinstance(stmt, ast.Assign)]
+    return {each.id for stmt in assigned for each in within(stmt.value, ast.Name)}
 
 
 def unpicklable(module: Module, value: ast.expr, depth: int) -> Iterator[str]:

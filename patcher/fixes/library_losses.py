@@ -20,12 +20,7 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
     With each the statement that binds the loss, None where it is not known, the loss's name, and
     the text of the labels. Programs that have models with other heads too are left out.
     """
-    names = {
-        name.rpartition(".")[2]
-        for module in program.modules
-        for name in module.aliases.values()
-        if name.startswith("transformers.")
-    }
+    names = program.names_of_transformers
     heads = {name for name in names if "For" in name or "LMHead" in name}
     if not heads or not all(name.endswith(HEADS) for name in heads):
         return

@@ -101,12 +101,7 @@ def layer_attributes(module: Module, owner: ast.ClassDef) -> Iterator[str]:
 
 def unread_pooler(program: Program) -> str:
     """Evidence for a model of transformers whose pooler output nothing reads, or ``""``."""
-    used = {
-        name.rpartition(".")[2]
-        for module in program.modules
-        for name in module.aliases.values()
-        if name.startswith("transformers.")
-    } & MODELS_WITH_POOLER
+    used = program.names_of_transformers & MODELS_WITH_POOLER
     if not used or any(reads_pooler(module) for module in program.modules):
         return ""
     return f"nothing reads the pooler of {', '.join(sorted(used))}"

@@ -70,11 +70,7 @@ class ApexLoop:
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    calls = [
-        (module, call)
-        for module, call in program.calls_to("initialize", "scale_loss", "FP16_Optimizer")
-        if module.dotted(call.func).startswith("apex.")
-    ]
+    calls = program.calls_of_apex("initialize", "scale_loss", "FP16_Optimizer")
     if not any(module.dotted(call.func).startswith("apex.amp.") for module, call in calls):
         return
     shape = apex_loop(program, calls)

@@ -65,11 +65,7 @@ class Fp16Loop:
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    calls = [
-        (module, call)
-        for module, call in program.calls_to(WRAPPER)
-        if module.dotted(call.func).startswith("apex.")
-    ]
+    calls = program.calls_of_apex(WRAPPER)
     if not calls or program.calls_to("scale_loss"):
         return
     module, call = calls[0]
