@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ..trace.events import Backward, BatchEvent, Collective, Exit, StepEvent
+from ..trace.events import Backward, BatchEvent, Collective, Exit, File, StepEvent
 from ..trace.read import LoaderPass, RankTrace
 
 WRITES = {"write", "append", "update", "create", "truncate"}
@@ -230,11 +230,9 @@ def writers(run: Run, folder: Path) -> dict[str, set[int]]:
     ranks: dict[str, set[int]] = {}
     for trace in run:
         for event in trace.files:
-            path = event.to if event.op == "rename" else event.path
-            if path and (event.op in WRITES or event.op == "rename"):
-                name = _relative_to(Path(path), folder)
-                if name:
-                    ranks.setdefault(name, set()).add(trace.rank)
+            name = _relative_to(Path(path), folder) if (path := _written(event)) else ""
+            if name:
+                ranks.setdefault(name, set()).add(trace.rank)
     temporary = (".partial/", ".partial ")
     return {n: ranks[n] for n in sorted(ranks) if not any(p in f"{n} " for p in temporary)}
 
@@ -244,11 +242,17 @@ def writers_outside(run: Run, folder: Path) -> dict[str, set[int]]:
     ranks: dict[str, set[int]] = {}
     for trace in run:
         for event in trace.files:
-            path = event.to if event.op == "rename" else event.path
-            own = event.site is not None and (event.op in WRITES or event.op == "rename")
-            if path and own and "/.cache/" not in path and not _relative_to(Path(path), folder):
+            path = _written(event) if event.site is not None else None
+            if path and "/.cache/" not in path and not _relative_to(Path(path), folder):
                 ranks.setdefault(path, set()).add(trace.rank)
     return ranks
+
+
+def _written(event: File) -> str | None:
+    """The path of a file that an event writes, or puts there by renaming another."""
+    if event.op == "rename":
+        return event.to
+    return event.path if event.op in WRITES else None
 
 
 SAVERS = {"torch.save", "safetensors"}
