@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import found, module
+from cases import fixed, found, module
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Edit, Guard, Import, Insert, Replace, Unwrap
@@ -73,3 +73,46 @@ def test_a_value_read_on_the_line_that_binds_it_is_seen() -> None:
     joined = found("DF706", LOOP.format(then="; "))
     assert len(apart) == 1
     assert [finding.edits != () for finding in joined] == [True]
+
+
+HEAD = """
+import argparse, os, torch
+import torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+"""
+TRAIN = """
+for epoch in range(3):
+    for batch in DataLoader(data):
+        loss = model(batch)
+        loss.backward()
+        optimizer.step()
+"""
+GROUP = f"""{HEAD}
+args.device = torch.device("cuda"){{then}}args.n_gpu = torch.cuda.device_count()
+model = torch.nn.DataParallel(net)
+{TRAIN}"""
+CARD = f"""{HEAD}
+device = torch.device("cuda", args.local_rank){{then}}torch.cuda.set_device(device)
+dist.init_process_group(backend="nccl")
+{TRAIN}"""
+TEST = f"""{HEAD}
+dist.init_process_group("gloo"){{then}}is_first = args.local_rank == 0
+{TRAIN}
+if is_first:
+    torch.save(model.state_dict(), "last.bin")
+"""
+WRITE = f"""{HEAD}
+os.remove("old.bin"){{then}}dist.init_process_group("gloo")
+{TRAIN}"""
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [("DF201", GROUP), ("DF202", CARD), ("DF104", TEST), ("DF607", WRITE)]
+)
+def test_what_comes_later_on_a_line_comes_later(code: str, text: str) -> None:
+    apart, joined = text.format(then="\n"), text.format(then="; ")
+    assert len(found(code, joined)) == len(found(code, apart))
+    assert found(code, apart) or code == "DF607"
+    assert fixed(code, joined).replace("; ", "\n") == fixed(code, apart)

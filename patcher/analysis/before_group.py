@@ -12,17 +12,17 @@ from .program import Program
 Place = tuple[Module, Function | None]
 
 
-def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]]:
-    """The line up to which each function has no process group, and functions called before it."""
-    group_lines: dict[Place, int] = {}
+def code_before_group(program: Program) -> tuple[dict[Place, ast.Call], set[Function]]:
+    """The call up to which each function has no process group, and functions called before it."""
+    group_calls: dict[Place, ast.Call] = {}
     early_functions: set[Function] = set()
     pending = program.calls_to("init_process_group")
     while pending:
         module, call = pending.pop()
         function = module.function(call)
-        if (module, function) in group_lines:
+        if (module, function) in group_calls:
             continue
-        group_lines[module, function] = call.lineno
+        group_calls[module, function] = call
         names = {
             module.last_name(other.func)
             for other in within(module.scope_statements(call), ast.Call)
@@ -31,14 +31,14 @@ def code_before_group(program: Program) -> tuple[dict[Place, int], set[Function]
         early_functions |= reachable_functions(program, names)
         if function is not None:
             pending += program.callers(function)
-    return group_lines, early_functions
+    return group_calls, early_functions
 
 
 def runs_before_group(program: Program, module: Module, node: ast.AST) -> bool:
     """Whether a node is in code that runs before the group is made, if one is made."""
-    group_lines, early_functions = code_before_group(program)
+    group_calls, early_functions = code_before_group(program)
     function = module.function(node)
-    line = group_lines.get((module, function))
-    if line is not None:
-        return getattr(node, "lineno", line) < line
+    call = group_calls.get((module, function))
+    if call is not None:
+        return precedes(node, call)
     return function in early_functions

@@ -24,7 +24,7 @@ from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import Function, is_inside, within
+from ..source.tree import Function, is_inside, precedes, within
 from .meeting import asks_for_file, sounds_of_the_first
 from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at, tests_before
 from .verdict import AuditVerdict, unknown, violated
@@ -121,7 +121,7 @@ def writes_before(program: Program, module: Module, branch: ast.If, call: ast.Ca
     return any(
         each.effect.kind in (Kind.WRITE, Kind.MAKE_FOLDER)
         and is_inside(each.effect.node, branch)
-        and each.effect.node.lineno <= call.lineno
+        and not precedes(call, each.effect.node)
         for each in direct_effects(program, module).get(scope, ())
     )
 

@@ -232,7 +232,7 @@ class CommandLine:
         )
         nodes = [one.node for setting in settings for one in setting.literals]
         holders = [stmt for stmt in body if any(is_inside(node, stmt) for node in nodes)]
-        plain = [s for s in body[: body.index(holders[0]) + 1] if s.lineno >= first.lineno]
+        plain = body[body.index(first) : body.index(holders[0]) + 1]
         functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         if all(isinstance(stmt, functions) or stmt is holders[0] for stmt in plain) and not (
             isinstance(holders[0], functions)

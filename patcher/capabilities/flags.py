@@ -9,7 +9,7 @@ from ..analysis.program import Program
 from ..editing.edits import Import, Insert
 from ..findings import Finding
 from ..source.module import Module
-from ..source.tree import mentions
+from ..source.tree import mentions, position
 
 DATACLASS_FIELD = "{name}: {kind} = field(default{maker}={default}, metadata={{{metadata}}})"
 
@@ -118,7 +118,7 @@ def last_added_option(program: Program) -> tuple[Module, ast.stmt, str] | None:
     names = {name for _, name in parsers}
     additions = [item for item in additions if item[2] in names]
     in_place = [item for item in additions if item[0].function(item[1]) in parsing_functions]
-    return max(in_place or additions, key=lambda item: item[1].lineno, default=None)
+    return max(in_place or additions, key=lambda item: position(item[1]), default=None)
 
 
 def _is_conditional(module: Module, stmt: ast.stmt) -> bool:

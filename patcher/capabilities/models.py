@@ -18,6 +18,7 @@ from ..source.tree import (
     everywhere,
     only_argument,
     parameters,
+    position,
     within,
 )
 
@@ -94,7 +95,8 @@ def model_constructions(program: Program) -> list[ModelConstruction]:
         for one in _origins(program, wrap.module, wrap.stmt, wrap.name):
             by_statement.setdefault(one.stmt, one)
     return sorted(
-        by_statement.values(), key=lambda one: (program.modules.index(one.module), one.stmt.lineno)
+        by_statement.values(),
+        key=lambda one: (program.modules.index(one.module), position(one.stmt)),
     )
 
 

@@ -44,7 +44,7 @@ def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     names = dict.fromkeys(
         module.text(target) for stmt in devices for target in assignment_targets(stmt)
     )
-    last = max(*devices, *counts, key=lambda stmt: stmt.lineno)
+    last = max(*devices, *counts, key=position)
     timeout, needed = one_hour(module)
     code = with_free_name(module, SET_UP).format(
         args=args,

@@ -24,6 +24,7 @@ from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
     mentions,
+    precedes,
     within,
 )
 
@@ -52,11 +53,11 @@ def findings(program: Program) -> Iterator[Finding]:
         for module, call in program.entries(evaluation)
         for gate in rank_gates(module, call)
     }  # DF501 reports those
-    group_lines, early_functions = code_before_group(program)
+    group_calls, early_functions = code_before_group(program)
     for module, test, gates in tests:
         function = module.function(test)
-        if (module, function) in group_lines:
-            has_group = test.lineno > group_lines[module, function]
+        if (module, function) in group_calls:
+            has_group = precedes(group_calls[module, function], test)
         else:
             has_group = function not in early_functions
         is_harmless = bool(gates) and all(is_per_node(module, gate) for gate in gates)

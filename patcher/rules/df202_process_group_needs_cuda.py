@@ -23,7 +23,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
 from ..fixes.statements import arguments_in_order, main_guard
 from ..source.module import Module
-from ..source.tree import argument, is_within, keyword, last_argument, within
+from ..source.tree import argument, is_within, keyword, last_argument, position, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -84,12 +84,12 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
     for stmt in block[: block.index(init)]:
         if any(is_within(chosen, stmt) for chosen in module.calls_to("set_device")):
             edits.append(Guard(stmt, "use_cuda"))
-            first = min(first, stmt, key=lambda s: s.lineno)
+            first = min(first, stmt, key=position)
     for stmt in block:
         if isinstance(stmt, ast.Assign) and is_cuda_device(module, stmt.value):
             text = f"{module.text(stmt.value)} if use_cuda else torch.device('cpu')"
             edits.append(Rewrite(stmt.value, text))
-            first = min(first, stmt, key=lambda s: s.lineno)
+            first = min(first, stmt, key=position)
     args = arguments_name(program, module, first)
     edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
     because = "the back end is nccl whatever the machine has"
