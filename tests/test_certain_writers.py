@@ -48,7 +48,34 @@ SCRIPTS = [
         "warning",
         id="called by what nothing calls",
     ),
-]
+    pytest.param(f"if not args.spawned or args.rank % args.cards == 0:\n    {SAVE}\n",
+        "warning", id="only the first of each machine, in one of two ways to start it"),
+    pytest.param(
+        "def is_first():\n    return not args.spawned or args.rank % args.cards == 0\n\n\n"
+        f"args.saves = is_first()\nif args.saves:\n    {SAVE}\n",
+        "warning", id="the same behind a function and an attribute"),
+    pytest.param(
+        "def save(saves):\n    if not saves:\n        return\n"
+        f"    {SAVE}\n\n\nsave(int(os.environ[\"SLURM_PROCID\"]) < 1)\n",
+        "warning", id="the same passed to a function, by a number of a scheduler's"),
+    pytest.param(f"if batch % 100 == 0:\n    {SAVE}\n", "error", id="at every 100th step"),
+    pytest.param(f"if config.get(\"save\", False):\n    {SAVE}\n",
+        "warning", id="a setting that is off by default"),
+    pytest.param(f"if config.get(\"save\", True):\n    {SAVE}\n",
+        "error", id="a setting that is on by default"),
+    pytest.param(f"if not config.get(\"dry\", False):\n    {SAVE}\n",
+        "error", id="unless a setting is turned on"),
+    pytest.param(f"if config.get(\"dry\", False):\n    pass\nelse:\n    {SAVE}\n",
+        "error", id="in the other branch of one that is off by default"),
+    pytest.param(
+        f"def save(model, scaler=None):\n    if scaler is not None:\n        {SAVE}\n\n\n"
+        "save(model, trainer.scaler)\n",
+        "warning", id="for an object that is optional"),
+    pytest.param(
+        "args = ArgumentParser()\nargs.add_argument(\"--save\", action=\"store_true\")\n"
+        f"args = args.parse_args()\nif args.save and batch:\n    {SAVE}\n",
+        "warning", id="with a switch"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("script", "severity"), SCRIPTS)
@@ -70,3 +97,11 @@ def test_a_loop_of_unknown_data_is_no_error(tmp_path: Path) -> None:
     )
     output = run("check", "--select", "DF401", "--output-format", "concise", path).stdout
     assert set(re.findall(r"DF401 (\w+): ", output)) == {"warning"}
+
+
+def test_the_main_guard_of_an_imported_script_calls_nothing(tmp_path: Path) -> None:
+    guard = f'def save(model):\n    {SAVE}\n\n\nif __name__ == "__main__":\n    save(model)\n'
+    (tmp_path / "export.py").write_text("import torch\n\n\n" + guard)
+    (tmp_path / "train.py").write_text("import export\n" + HEAD)
+    output = run("check", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py")
+    assert re.findall(r"DF601 (\w+): ", output.stdout) == ["warning"]

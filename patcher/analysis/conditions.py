@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import position
+from ..source.tree import FUNCTIONS, position
 
 MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.Eq,
@@ -108,3 +109,28 @@ def asked_value(test: ast.Compare) -> ast.expr:
 def is_literal(value: ast.expr) -> bool:
     """Whether a value is a literal, with or without a sign."""
     return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
+
+
+def tests_before(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    """The tests around a node in its function, and those above it whose branch leaves the block."""
+    child: ast.AST = node
+    for up in module.ancestors(node):
+        if isinstance(up, ast.If | ast.IfExp | ast.While) and child is not up.test:
+            yield up.test
+        for stmts in (getattr(up, "body", None), getattr(up, "orelse", None)):
+            if isinstance(stmts, list) and any(stmt is child for stmt in stmts):
+                for stmt in stmts[: stmts.index(child)]:
+                    if isinstance(stmt, ast.If) and leaves(stmt):
+                        yield stmt.test
+        if isinstance(up, FUNCTIONS):
+            break
+        child = up
+
+
+def leaves(stmt: ast.If) -> bool:
+    """Whether a branch of a test ends in a return, a raise, or the end of the process."""
+    for body in (stmt.body, stmt.orelse):
+        last = body[-1] if body else None
+        if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
+            return True
+    return False

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..analysis.conditions import tests_before as tests_before
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
@@ -262,28 +263,3 @@ def deciders(module: Module, stmt: ast.stmt) -> Iterator[ast.expr]:
             yield up.test
         elif isinstance(up, ast.Match):
             yield up.subject
-
-
-def tests_before(module: Module, node: ast.AST) -> Iterator[ast.expr]:
-    """The tests around a node in its function, and those above it whose branch leaves the block."""
-    child: ast.AST = node
-    for up in module.ancestors(node):
-        if isinstance(up, ast.If | ast.IfExp | ast.While) and child is not up.test:
-            yield up.test
-        for stmts in (getattr(up, "body", None), getattr(up, "orelse", None)):
-            if isinstance(stmts, list) and any(stmt is child for stmt in stmts):
-                for stmt in stmts[: stmts.index(child)]:
-                    if isinstance(stmt, ast.If) and leaves(stmt):
-                        yield stmt.test
-        if isinstance(up, FUNCTIONS):
-            break
-        child = up
-
-
-def leaves(stmt: ast.If) -> bool:
-    """Whether a branch of a test ends in a return, a raise, or the end of the process."""
-    for body in (stmt.body, stmt.orelse):
-        last = body[-1] if body else None
-        if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
-            return True
-    return False

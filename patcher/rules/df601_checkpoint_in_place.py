@@ -16,10 +16,11 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.file_effects import staged_folder
 from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
+from ..analysis.rank_reach import Role, roles_reaching
 from ..analysis.wrapping import OTHER_WAYS
 from ..analysis.written_paths import is_memory, is_open_file, names_rank
 from ..editing.edits import Define, Edit, Enter, Replace, Rewrite
@@ -45,8 +46,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             path = argument(call, 1, "f")
             by_all_ranks = Role.OTHER in roles_reaching(program, module, call)
-            because = "every rank writes it" if by_all_ranks else "written in place"
-            surely = by_all_ranks and is_surely_entered(program, function)
+            surely = by_all_ranks and surely_on_every_rank(program, module, call)
+            because = "every rank writes it" if surely else "every rank may write it"
+            because = because if by_all_ranks else "written in place"
             severity = None if surely else Severity.DEGRADED
             if path is not None and not by_all_ranks and is_renamed_later(module, call, path):
                 continue
@@ -115,7 +117,8 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
         if keyword(call, "is_main_process") or (path and names_rank(program, module, path)):
             continue
         stmt = module.statement(call)
-        because = "every rank writes the folder"
+        surely = surely_on_every_rank(program, module, call)
+        because = "every rank writes the folder" if surely else "every rank may write the folder"
         is_whole_statement = isinstance(stmt, ast.Expr) and stmt.value is call
         edits: tuple[Edit, ...] = ()
         if is_whole_statement:
@@ -123,7 +126,6 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
         if gather := call_that_may_gather(module, call):
             because += f"; {module.text(gather)} may need all of them"
             edits = ()
-        surely = is_surely_entered(program, module.function(call))
         if holds_weights(module, call) and calls_one_of(program, OTHER_WAYS | OWNS_LOOP):
             because += "; where its weights are dealt among ranks, all of them have to come"
             edits, surely = (), False

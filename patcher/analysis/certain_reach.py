@@ -1,0 +1,203 @@
+"""Whether every rank certainly comes to a place, with the program's options as they are by default.
+
+Known calls have to lead there from a module's own code, and no test on the way may be one whose
+answer could keep ranks away, or one that an option has to turn on.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..source.module import Module
+from ..source.tree import FUNCTIONS, Function, argument, mentions, parameters, within
+from .conditions import tests_before
+from .loaders import argument_for_parameter
+from .program import Program
+from .rank_reach import QUERIES, UNKNOWN, Role, value_for_role
+
+MAX_DEPTH = 4  # names, attributes and functions that a value passes through
+OF_A_RANK = re.compile(
+    r"rank|gpu|master|is_main|main_proc|primary|leader|chief|proc(ess)?_?id", re.I
+)
+CONVERSIONS = ("int", "bool", "str")
+
+
+def surely_on_every_rank(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether known calls lead to ``node`` past no test that may keep a rank away from it."""
+    seen: set[Function] = set()
+    unseen: list[tuple[Module, ast.AST]] = [(module, node)]
+    while unseen:
+        where, place = unseen.pop()
+        if any(may_keep_ranks_away(program, where, test) for test in tests_before(where, place)):
+            continue
+        if any(does_not_hold(program, where, test) for test in tests_that_hold(where, place)):
+            continue
+        function = where.function(place)
+        if function is None:
+            return True
+        if function not in seen:
+            seen.add(function)
+            unseen += program.callers(function)
+            possible = program.possible_callers(function)
+            unseen += [each for each in possible if not isinstance(each[1], ast.Call)]
+    return False
+
+
+def tests_that_hold(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    """The tests in whose bodies a node stands, in its function."""
+    child = node
+    for up in module.ancestors(node):
+        if isinstance(up, FUNCTIONS):
+            return
+        if isinstance(up, ast.If) and any(stmt is child for stmt in up.body):
+            yield up.test
+        child = up
+
+
+def does_not_hold(program: Program, module: Module, test: ast.expr) -> bool:
+    """Whether a test is another script's main guard, or an option has to turn it on."""
+    is_others_guard = module is not program.script and mentions(test, "__name__")
+    return is_others_guard or needs_option(program, module, test)
+
+
+def may_keep_ranks_away(program: Program, module: Module, test: ast.expr) -> bool:
+    """Whether a test asks for a rank, and its answer for the ranks behind 0 cannot be told.
+
+    Where it can, the roles that reach a place say who passes it.
+    """
+    is_unknown = value_for_role(module, test, Role.OTHER) is UNKNOWN
+    return is_unknown and asks_for_rank(program, module, test)
+
+
+def asks_for_rank(program: Program, module: Module, test: ast.expr, depth: int = 0) -> bool:
+    """Whether a part of a test is, or may be made of, what sounds of a rank or of a card."""
+    return any(sounds_of_rank(program, module, each, depth) for each in operands(test))
+
+
+def operands(test: ast.expr) -> Iterator[ast.expr]:
+    """What a test compares, connects and counts with; not what calls make their results of."""
+    match test:
+        case ast.BoolOp(values=parts):
+            inner = parts
+        case ast.UnaryOp(operand=part):
+            inner = [part]
+        case ast.BinOp(left=left, right=right):
+            inner = [left, right]
+        case ast.Compare(left=left, comparators=others):
+            inner = [left, *others]
+        case ast.IfExp(test=asked, body=first, orelse=second):
+            inner = [asked, first, second]
+        case ast.NamedExpr(value=part):
+            inner = [part]
+        case _:
+            yield test
+            return
+    for part in inner:
+        yield from operands(part)
+
+
+def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int) -> bool:
+    """Whether a name, an attribute, a call or a subscript is of a rank, or stands for one."""
+    if depth > MAX_DEPTH:
+        return False
+    values: list[tuple[Module, ast.expr]] = []
+    match node:
+        case ast.Call():
+            name = module.last_name(node.func)
+            if name in QUERIES or OF_A_RANK.search(name):
+                return True
+            if name in CONVERSIONS or name in ("get", "getenv"):
+                values += [(module, value) for value in node.args]
+            values += [
+                (where, result.value)
+                for where, function in program.callees(module, node)
+                for result in within(function.body, ast.Return)
+                if result.value is not None
+            ]
+        case ast.Subscript():
+            values.append((module, node.slice))
+        case ast.Constant(value=str() as text):
+            return bool(re.search("RANK|PROCID|LOCALID", text))
+        case ast.Attribute():
+            if OF_A_RANK.search(node.attr):
+                return True
+            for where in program.modules:
+                values += [(where, each) for each in where.attribute_values.get(node.attr, ())]
+        case ast.Name():
+            if OF_A_RANK.search(node.id):
+                return True
+            values += passed_or_assigned(program, module, node)
+    return any(asks_for_rank(program, where, value, depth + 1) for where, value in values)
+
+
+def passed_or_assigned(
+    program: Program, module: Module, name: ast.Name
+) -> Iterator[tuple[Module, ast.expr]]:
+    """The values that a name may have: those it is bound to, or those passed for a parameter."""
+    function = module.function(name)
+    for value in module.alternatives(name, name):
+        yield module, value
+    if function is not None and name.id in parameters(function):
+        for where, call in program.callers(function):
+            passed = argument_for_parameter(module, function, call, name.id)
+            if passed is not None:
+                yield where, passed
+
+
+def needs_option(program: Program, module: Module, test: ast.expr, depth: int = 0) -> bool:
+    """Whether a test is false unless an option, or a setting with a default, is given.
+
+    ``args.save`` of a switch, ``config.get("save", False)``, an optional parameter that is None.
+    """
+    if depth > MAX_DEPTH:
+        return False
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return any(needs_option(program, module, value, depth) for value in values)
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return all(needs_option(program, module, value, depth) for value in values)
+        case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return needs_option(program, module, test.left, depth)
+        case ast.Call():
+            return has_false_default(module, test)
+        case ast.Name():
+            return is_false_by_default(program, module, test, depth)
+        case ast.Attribute():
+            option = program.options.get(test.attr)
+            assigned = module.attribute_values.get(test.attr, [])
+            if option is not None and not assigned:
+                return option.default is None and option.is_switch
+            return bool(assigned) and all(
+                needs_option(program, module, value, depth + 1) for value in assigned
+            )
+    return False
+
+
+def has_false_default(module: Module, call: ast.Call) -> bool:
+    """``config.get("save", False)`` and ``getattr(config, "save", False)``."""
+    place = {"get": 1, "getattr": 2}.get(module.last_name(call.func))
+    default = None if place is None else argument(call, place, "default")
+    return isinstance(default, ast.Constant) and default.value in (False, None)
+
+
+def is_false_by_default(program: Program, module: Module, name: ast.Name, depth: int) -> bool:
+    """Whether a name holds such an answer: by its assignment, or as a parameter's default."""
+    value = module.definition(name, name)
+    if value is not None:
+        return needs_option(program, module, value, depth + 1)
+    function = module.function(name)
+    if function is None or name.id not in parameters(function):
+        return False
+    listed = [*function.args.posonlyargs, *function.args.args]
+    defaults = dict(
+        zip([each.arg for each in reversed(listed)], reversed(function.args.defaults), strict=False)
+    )
+    defaults |= {
+        each.arg: default
+        for each, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        if default is not None
+    }
+    default = defaults.get(name.id)
+    return isinstance(default, ast.Constant) and default.value in (False, None)
