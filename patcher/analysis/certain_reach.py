@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, argument, mentions, parameters, within
-from .conditions import tests_before
+from ..source.tree import Function, argument, mentions, parameters, within
+from .conditions import tests_before, tests_that_hold
 from .loaders import argument_for_parameter
 from .program import Program
 from .rank_reach import QUERIES, UNKNOWN, Role, value_for_role
@@ -43,17 +43,6 @@ def surely_on_every_rank(program: Program, module: Module, node: ast.AST) -> boo
             possible = program.possible_callers(function)
             unseen += [each for each in possible if not isinstance(each[1], ast.Call)]
     return False
-
-
-def tests_that_hold(module: Module, node: ast.AST) -> Iterator[ast.expr]:
-    """The tests in whose bodies a node stands, in its function."""
-    child = node
-    for up in module.ancestors(node):
-        if isinstance(up, FUNCTIONS):
-            return
-        if isinstance(up, ast.If) and any(stmt is child for stmt in up.body):
-            yield up.test
-        child = up
 
 
 def does_not_hold(program: Program, module: Module, test: ast.expr) -> bool:

@@ -134,3 +134,14 @@ def leaves(stmt: ast.If) -> bool:
         if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
             return True
     return False
+
+
+def tests_that_hold(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    """The tests in whose bodies a node stands, in its function."""
+    child = node
+    for up in module.ancestors(node):
+        if isinstance(up, FUNCTIONS):
+            return
+        if isinstance(up, ast.If) and any(stmt is child for stmt in up.body):
+            yield up.test
+        child = up

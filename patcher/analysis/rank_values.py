@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ..source.module import Module
+from ..source.module import Module, cached_per_module
 from ..source.tree import argument
 from .frameworks import MAIN_PROCESS_NAMES
 from .role_bindings import attribute_by_class, callee, name_values, returned_values
@@ -219,7 +219,7 @@ def _with_defaults(known: Values, defaults: Values) -> Values:
 
 
 def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
-    if node.attr in ("global_rank", "rank"):
+    if node.attr in ("global_rank", "rank") or node.attr in _ranks_of_groups(module):
         return _rank_attribute(module, node, depth)
     if node.attr in RANK_NAMES:
         return RANK_OF_EACH
@@ -251,9 +251,25 @@ def _tells_ranks_apart(known: Values) -> bool:
     return UNKNOWN not in known[1:] and known[1] != known[2]
 
 
+@cached_per_module
+def _ranks_of_groups(module: Module) -> set[str]:
+    """Attributes that a process group gets as its rank: ``init_process_group(rank=opt.number)``."""
+    ranks = [argument(call, 3, "rank") for call in module.calls_to("init_process_group")]
+    return {rank.attr for rank in ranks if isinstance(rank, ast.Attribute)}
+
+
+@cached_per_module
+def _counted_up(module: Module) -> set[str]:
+    """Attributes that are added to, ``args.rank += card``: no assignment has their value."""
+    changed = [stmt.target for stmt in module.nodes(ast.AugAssign)]
+    return {target.attr for target in changed if isinstance(target, ast.Attribute)}
+
+
 def _rank_attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     """``args.global_rank``: 0 in a single process too, if it is assigned from ``get_rank()``."""
     assigned = module.attribute_values.get(node.attr, [])
+    if node.attr in _counted_up(module):
+        return RANK_OF_EACH
     known = _values(module, assigned[0], depth + 1) if len(assigned) == 1 else ALL_UNKNOWN
     return _with_defaults(known, RANK_OF_EACH)
 

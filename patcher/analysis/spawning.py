@@ -31,3 +31,17 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         name = module.last_name(worker)
         if name and reachable_functions(program, {name}) & set(groups):
             yield module, call
+
+
+def is_spawned_number(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a name is the number that ``spawn`` passes to each process, which no launcher has."""
+    function = module.function(node)
+    if function is None or not isinstance(node, ast.Name):
+        return False
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    return [each.arg for each in first] == [node.id] and any(
+        isinstance(place := where.parents[use], ast.Call)
+        and where.last_name(place.func) in ("spawn", "start_processes")
+        and use is argument(place, 0, "fn")
+        for where, use in program.possible_callers(function)
+    )

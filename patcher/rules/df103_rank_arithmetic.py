@@ -24,6 +24,7 @@ from ..analysis.rank_reach import (
     roles_reaching,
     value_for_role,
 )
+from ..analysis.spawning import is_spawned_number
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -46,7 +47,11 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for module in program.modules:
         for add in module.nodes(ast.AugAssign):
-            if isinstance(add.op, ast.Add) and is_rank(module, add.target):
+            if (
+                isinstance(add.op, ast.Add)
+                and is_rank(module, add.target)
+                and not is_spawned_number(program, module, add.value)
+            ):
                 yield Finding(
                     module,
                     add,

@@ -15,7 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/distributed.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.conditions import condition
+from ..analysis.conditions import condition, tests_that_hold
 from ..analysis.program import Program
 from ..analysis.rank_reach import is_rank_test
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
@@ -129,7 +129,7 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
     """``device_ids`` and ``output_device``, which DDP refuses for a module on the CPU."""
     for call in module.calls_to("DistributedDataParallel"):
         ids = argument(call, 1, "device_ids")
-        if not isinstance(ids, ast.List):
+        if not isinstance(ids, ast.List) or is_for_cards(module, call):
             continue
         test = on_cuda_test(program, (module, call))
         edits: list[Edit] = [Rewrite(ids, f"{module.text(ids)} if {test} else None")]
@@ -138,6 +138,19 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
             edits.append(without_argument(call, output))
         because = "device_ids names a card on a machine without one"
         yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
+
+
+def is_for_cards(module: Module, node: ast.AST) -> bool:
+    """Whether a test that holds here says that the device is of the kind cuda."""
+    tests = list(tests_that_hold(module, node))
+    parts = [part for test in tests if isinstance(test, ast.BoolOp) for part in test.values]
+    both = all(isinstance(test.op, ast.And) for test in tests if isinstance(test, ast.BoolOp))
+    return any(
+        isinstance(compare, ast.Compare)
+        and isinstance(compare.ops[0], ast.Eq)
+        and module.text(compare.comparators[0]).strip("'\"") == "cuda"
+        for compare in (*tests, *(parts if both else ()))
+    )
 
 
 def without_argument(call: ast.Call, value: ast.expr) -> Rewrite:

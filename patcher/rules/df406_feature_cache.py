@@ -26,10 +26,13 @@ from ..fixes.statements import arguments_in_order, save_on_main
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
+    Function,
     argument,
     argument_values,
     everywhere,
+    is_inside,
     mentions,
+    parameters,
     precedes,
     same_code,
 )
@@ -52,13 +55,50 @@ def findings(program: Program) -> Iterator[Finding]:
                 and any(same_code(part, path) for part in (*argument_values(read), owner(read)))
                 and Role.OTHER in roles_reaching(program, module, read)
             ]
+            reads = [read for read in reads if not trains_between(program, module, read, call)]
             if not reads or tells_ranks_apart(program, module, path):
                 continue
             if roles_reaching(program, module, call) & RANKS and not ranks_wait(
                 program, module, reads[0]
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
-                yield Finding(module, call, because, edits)
+                severity = None
+                if is_of_one_example(module, call, path):
+                    because += ", unless each rank has examples of its own"
+                    severity = Severity.DEGRADED
+                yield Finding(module, call, because, edits, severity=severity)
+
+
+def trains_between(program: Program, module: Module, read: ast.Call, write: ast.Call) -> bool:
+    """Whether the ranks train between a read and a write, and so are all past the read by then."""
+    function = module.function(read)
+    loops = {loop.module.function(loop.steps): loop for loop in program.train_loops}
+    steps: list[ast.AST] = [
+        loop.steps for owner, loop in loops.items() if loop.module is module and owner is function
+    ]
+    for owner in loops:
+        steps += [
+            call
+            for where, call in (program.callers(owner) if owner is not None else ())
+            if where is module and module.function(call) is function
+        ]
+    return bool(program.calls_to("DistributedDataParallel")) and any(
+        precedes(read, step) and precedes(step, write) and not is_inside(read, step)
+        for step in steps
+    )
+
+
+def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a data set writes a file for one of its examples, by the name of that example."""
+    owner, function = module.enclosing_class(call), module.function(call)
+    if owner is None or function is None:
+        return False
+    gets = any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
+    names = {name.id for name in everywhere(path, ast.Name)}
+    for name in list(names):
+        for value in module.alternatives(ast.Name(name), call):
+            names |= {each.id for each in everywhere(value, ast.Name)}
+    return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})
 
 
 def is_for_writing(call: ast.Call) -> bool:

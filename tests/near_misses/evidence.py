@@ -68,6 +68,17 @@ EVIDENCE = [
             for b in torch.utils.data.DataLoader(d, sampler=DistributedSampler(d)):
                 print(model(b))
         """, 5, "E", "evaluate() scores this rank's part and what it keeps cannot be added up"),
+    ("DF406", "a file of one example, which another rank may have as well", """import os, torch
+class Sounds(torch.utils.data.Dataset):
+    def __getitem__(self, number):
+        return self.spectrum(self.names[number])
+    def spectrum(self, name):
+        cache = name + ".pt"
+        if os.path.exists(cache):
+            return torch.load(cache)
+        torch.save(found, cache)
+        """, 9, "W",
+        "another rank looks for it in line 8, unless each rank has examples of its own"),
     ("DF601", "a checkpoint of all ranks", """
         import torch
         torch.save(m, path)

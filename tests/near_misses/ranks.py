@@ -40,6 +40,14 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         offset = args.local_rank + args.size
         print(args.gpu_per_node)
         """),
+    ("DF103", "the number that spawn passes is added to the machine's first rank", """
+        import torch
+        def work(number, args):
+            args.rank += number
+            torch.distributed.init_process_group('gloo', rank=args.rank, timeout=t)
+
+        torch.multiprocessing.spawn(work, (args,), 2)
+        """),
     ("DF103", "a node's number with what is no rank", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
