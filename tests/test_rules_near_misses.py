@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 from cases import RULES, changes, fixed, found
+from ddpfix.patcher.findings import Severity
 from near_misses import data, evaluations, files, libraries, ranks, steps, wrappers
 from near_misses.evidence import EVIDENCE
 
@@ -59,20 +60,53 @@ def test_a_finding_names_its_line_and_its_evidence(
     assert (finding.severity or RULES[code].severity).value == severity
 
 
-def test_an_evaluation_that_a_sampler_of_its_own_deals_is_no_certain_fault() -> None:
-    text = textwrap.dedent("""
-        import torch
-        torch.distributed.init_process_group("gloo")
-        def evaluate(model, loader):
-            model.eval()
-            for batch in loader:
-                model(batch)
-        loader = torch.utils.data.DataLoader(data, sampler={}(data))
-        evaluate(torch.nn.parallel.DistributedDataParallel(net), loader)
-        """)
-    severities = [
-        each.severity.name
-        for name in ("OrderedDistributedSampler", "SequentialSampler")
-        for each in found("DF504", text.format(name))
-    ]
-    assert severities == ["DEGRADED", "ERROR"]
+EVALUATED = """
+import torch
+torch.distributed.init_process_group("gloo")
+def evaluate(model, loader):
+    model.eval()
+    for batch in loader:
+        model(batch)
+net = torch.nn.parallel.DistributedDataParallel(net)
+loader = torch.utils.data.DataLoader(data, sampler={sampler})
+if {test}:
+    evaluate({model}, loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "test", "model", "severities"),
+    [
+        ("OrderedDistributedSampler(data)", "True", "net", ["DEGRADED"]),
+        ("SequentialSampler(data)", "True", "net", ["DEGRADED"]),
+        ("DistributedSampler(data)", "True", "net", ["DEGRADED"]),
+        ("Shares(data)", "True", "net", ["ERROR"]),
+        ("None", "torch.distributed.get_rank() == 0", "net", ["ERROR", "ERROR"]),
+        ("None", "torch.distributed.get_rank() == 0", "average.net", ["DEGRADED", "DEGRADED"]),
+    ],
+)
+def test_a_wrapper_in_an_evaluation_is_an_error_where_ranks_may_part(
+    sampler: str, test: str, model: str, severities: list[str]
+) -> None:
+    text = EVALUATED.format(sampler=sampler, test=test, model=model)
+    findings = [each for code in ("DF501", "DF504") for each in found(code, text)]
+    assert [(each.severity or Severity.ERROR).name for each in findings] == severities
+
+
+@pytest.mark.parametrize(
+    ("line", "because"),
+    [
+        ("total = model(batch)", "what it keeps cannot be added up"),
+        ("torch.distributed.all_reduce(loss := model(batch))", "combines the ranks' parts"),
+        ("torch.distributed.barrier(); loss = model(batch)", "what it keeps cannot be added up"),
+        ("print(mean_over_ranks(model(batch)))", "combines the ranks' parts"),
+    ],
+)
+def test_parts_that_an_evaluation_puts_together_are_left_to_it(line: str, because: str) -> None:
+    mean = "def mean_over_ranks(x):\n    return torch.distributed.reduce(x)\n"
+    text = EVALUATED.replace("        model(batch)", f"        {line}")
+    text = text.replace("def evaluate", f"{mean}def evaluate")
+    text = text.format(sampler="DistributedSampler(data)", test=1, model="net")
+    (finding,) = found("DF503", text)
+    assert because in finding.because
+    assert bool(finding.edits) is ("cannot" in because)

@@ -149,17 +149,23 @@ def needs_option(program: Program, module: Module, test: ast.expr, depth: int = 
             return all(needs_option(program, module, value, depth) for value in values)
         case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
             return needs_option(program, module, test.left, depth)
+        case ast.Constant(value=value):
+            return value is False or value is None
         case ast.Call():
             return has_false_default(module, test)
         case ast.Name():
             return is_false_by_default(program, module, test, depth)
         case ast.Attribute():
             option = program.options.get(test.attr)
-            assigned = module.attribute_values.get(test.attr, [])
+            assigned = [
+                (where, value)
+                for where in program.modules
+                for value in where.attribute_values.get(test.attr, ())
+            ]
             if option is not None and not assigned:
                 return option.default is None and option.is_switch
             return bool(assigned) and all(
-                needs_option(program, module, value, depth + 1) for value in assigned
+                needs_option(program, *each, depth=depth + 1) for each in assigned
             )
     return False
 

@@ -3,7 +3,7 @@
 What         A call of an evaluation function stands under a test of the rank: == -1, or rank 0.
 At run time  Under == -1 a distributed run never evaluates: no best model, and a crash where the
              result is used. Under rank 0 alone, the other ranks run on into the next all-reduce
-             or leave: a hang, a crash, or luck.
+             or leave: a hang, a crash, or luck. They only wait where no wrapper holds the model.
 Example      if args.local_rank == -1 and args.evaluate_during_training: results = evaluate(…)
 Fix          Drop the rank part of the tests, so that every rank evaluates its share.
 Fix safety   Safe: for a lone process these tests hold. Files written there get one writer by
@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.conditions import condition
+from ..analysis.evaluating_ranks import may_be_bare
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role
@@ -24,6 +25,8 @@ from ..source.module import Module
 from ..source.tree import is_elif
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
+
+MAIN_ALONE = "rank 0 alone"
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -37,10 +40,12 @@ def findings(program: Program) -> Iterator[Finding]:
                 who = (
                     "no rank"
                     if value_for_role(module, gate.test, Role.MAIN) is False
-                    else "rank 0 alone"
+                    else MAIN_ALONE
                 )
                 because = f"{who} reaches {evaluation.name}{entry_line(entry, evaluation)}"
-                yield Finding(module, gate, because, open_gate(module, gate))
+                bare = who == MAIN_ALONE and may_be_bare(program, module, entry, evaluation)
+                severity = Severity.DEGRADED if bare else None
+                yield Finding(module, gate, because, open_gate(module, gate), severity=severity)
 
 
 def entry_line(entry: ast.AST, evaluation: Evaluation) -> str:

@@ -6,13 +6,16 @@ At run time  Each rank scores 1/N of the set, padded with repeats and shuffled: 
              and predictions zipped with the wrong examples, at exit status 0.
 Example      eval_sampler = SequentialSampler(d) if args.local_rank == -1 else DistributedSampler(d)
 Fix          Deal whole batches in order, and gather lists and sums on every rank behind the loop.
-             Where the loop keeps anything else, every rank evaluates the whole set.
+             Where the loop keeps anything else, every rank evaluates the whole set. Only reported
+             where the evaluation brings the ranks' parts together itself: the sampler's padding
+             then counts some examples twice.
 Fix safety   Safe: a lone process takes the sequential branch and gathers nothing.
 Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last)
 """
 
 from collections.abc import Iterator
 
+from ..analysis.evaluating_ranks import combines_parts
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching_in_function
@@ -28,6 +31,13 @@ def findings(program: Program) -> Iterator[Finding]:
     for evaluation in program.evaluations:
         loader = evaluation.loader
         if not loader.distributed_samplers or program.is_used_for_training(loader):
+            continue
+        if not evaluation.accumulators and combines_parts(program, evaluation):
+            because = (
+                f"{evaluation.name} combines the ranks' parts, of which padding repeats examples"
+            )
+            sampler = loader.distributed_samplers[0]
+            yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
             continue
         yield Finding(
             loader.module,

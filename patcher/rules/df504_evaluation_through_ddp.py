@@ -3,7 +3,8 @@
 What         An evaluation calls the model that it was given, and that may be the wrapper.
 At run time  DDP's forward synchronises buffers. A rank that evaluates another number of batches
              than its peers pairs its broadcast with their next training step, or waits for a peer
-             that left: 10 of 10 runs of a RoBERTa script ended in a crash.
+             that left: 10 of 10 runs of a RoBERTa script ended in a crash. Where all ranks go
+             through equally many batches it only costs time, and is a warning.
 Example      results = evaluate(args, model, tokenizer)   # model is DDP by now
 Fix          Take the module out of its wrapper before eval().
 Fix safety   Safe: a model without a wrapper is left as it is.
@@ -13,6 +14,7 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.evaluating_ranks import may_be_bare, ranks_keep_pace
 from ..analysis.evaluations import Evaluation
 from ..analysis.frameworks import RANK_SAMPLERS
 from ..analysis.program import Program
@@ -42,7 +44,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     evaluation.mode,
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
                     (Insert(evaluation.mode, f"{model} = {unwrapped_model(model)}"),),
-                    severity=Severity.DEGRADED if deals_itself(evaluation) else None,
+                    severity=severity_of(program, evaluation),
                 )
         elif uses := list(model_uses(evaluation)):
             taken = module.occurrences(UNWRAPPED_NAME) and any(
@@ -58,7 +60,19 @@ def findings(program: Program) -> Iterator[Finding]:
                 uses[0],
                 f"{evaluation.name} calls {model} as it is, wrapped or not",
                 (*bare, *(Rewrite(use, UNWRAPPED_NAME) for use in uses)),
+                severity=severity_of(program, evaluation),
             )
+
+
+def severity_of(program: Program, evaluation: Evaluation) -> Severity | None:
+    """No error where the ranks go through equally many batches or no wrapper, or may do so."""
+    entries = program.entries(evaluation)
+    is_doubtful = (
+        deals_itself(evaluation)
+        or ranks_keep_pace(program, evaluation)
+        or (bool(entries) and all(may_be_bare(program, *each, evaluation) for each in entries))
+    )
+    return Severity.DEGRADED if is_doubtful else None
 
 
 def deals_itself(evaluation: Evaluation) -> bool:

@@ -19,6 +19,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.certain_reach import needs_option
 from ..analysis.program import Program
 from ..analysis.rank_divergence import (
     RankDependentExit,
@@ -188,7 +189,9 @@ def one_sided_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         (role,) = roles
         provable = in_lock_step(loop, gate) and not holds_evaluation(program, module, gate)
         edits = exit_on_all_ranks(module, gate, stmt) if provable else ()
-        yield Finding(module, stmt, f"only {role.value} can leave the training loop here", edits)
+        because = f"only {role.value} can leave the training loop here"
+        severity = Severity.DEGRADED if needs_option(program, module, gate.test) else None
+        yield Finding(module, stmt, because, edits, severity=severity)
 
 
 def holds_evaluation(program: Program, module: Module, gate: ast.If) -> bool:

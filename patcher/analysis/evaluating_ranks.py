@@ -1,0 +1,94 @@
+"""Which ranks evaluate, on what, and whether the program puts their parts together itself."""
+
+from __future__ import annotations
+
+import ast
+
+from ..editing.helpers import helper_names
+from ..source.module import Module
+from ..source.tree import everywhere, within
+from .call_graph import reachable_functions
+from .evaluations import Evaluation
+from .frameworks import RANK_SAMPLERS
+from .loaders import argument_for_parameter
+from .program import Program
+from .rank_reach import RANKS, roles_reaching
+
+# Collectives that bring what ranks have together; a barrier and a broadcast do not.
+COMBINING = {
+    *("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce"),
+    *("gather", "gather_object", "gather_for_metrics", "reduce_scatter"),
+}
+
+
+def combines_parts(program: Program, evaluation: Evaluation) -> bool:
+    """Whether the evaluating function brings together what the ranks have, here or in a callee."""
+    module, function = evaluation.module, evaluation.function
+    body = module.scope_statements(evaluation.loop) if function is None else function.body
+    names = {module.last_name(call.func) for call in within(body, ast.Call)}
+    bodies = [(module, body)]
+    bodies += [
+        (program.module_of(each), each.body)
+        for each in reachable_functions(program, names)
+        if each.name not in helper_names()
+    ]
+    return any(
+        where.last_name(call.func) in COMBINING
+        and where.dotted(call.func).startswith(("torch.distributed.", "dist."))
+        for where, stmts in bodies
+        for call in within(stmts, ast.Call)
+    )
+
+
+def ranks_keep_pace(program: Program, evaluation: Evaluation) -> bool:
+    """Whether all ranks evaluate, and each goes through equally many batches.
+
+    They do without a sampler, with one that deals nothing, and with torch's, which pads.
+    """
+    entries = program.entries(evaluation)
+    loader = evaluation.loader
+    return (
+        bool(entries)
+        and all(roles_reaching(program, *entry) >= RANKS for entry in entries)
+        and all(is_even(loader.module, sampler) for sampler in loader.samplers)
+    )
+
+
+def is_even(module: Module, sampler: ast.expr) -> bool:
+    """Whether a sampler has equally many examples on each rank."""
+    if isinstance(sampler, ast.Constant):
+        return sampler.value is None
+    calls = list(everywhere(sampler, ast.Call))
+    return bool(calls) and all(
+        module.last_name(call.func) in (*RANK_SAMPLERS[:1], "SequentialSampler") for call in calls
+    )
+
+
+def may_be_bare(program: Program, module: Module, entry: ast.AST, evaluation: Evaluation) -> bool:
+    """Whether the model that an entry evaluates may be one that no wrapper holds.
+
+    ``average.model``, ``net.module``, or a name that is bound to such a thing on some way.
+    """
+    function = evaluation.function
+    if function is None or not isinstance(entry, ast.Call):
+        return False
+    passed = argument_for_parameter(evaluation.module, function, entry, evaluation.model)
+    if passed is None:
+        return False
+    wrapped = {
+        where.text(target)
+        for where, call in program.calls_to("DistributedDataParallel", "DataParallel")
+        for stmt in [where.statement(call)]
+        if isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+    }
+    values = [passed, *module.alternatives(passed, passed)]
+    values += [part for value in values if isinstance(value, ast.IfExp) for part in parts(value)]
+    return any(
+        isinstance(value, ast.Attribute) and module.text(value) not in wrapped for value in values
+    )
+
+
+def parts(choice: ast.IfExp) -> tuple[ast.expr, ast.expr]:
+    """The two values of a conditional expression."""
+    return choice.body, choice.orelse
