@@ -67,6 +67,10 @@ IMPORTS = [
     ("pathlib", "import sys\nfrom pathlib import Path\n"
         "sys.path.append(str(Path(__file__).resolve().parents[1] / 'lib'))\nimport helpers",
         "helpers.is_main", {"../lib/helpers.py": FUNCTION}),
+    ("a path in a name that is bound anew behind", "import os, sys\nfrom pathlib import Path\n"
+        "root = Path(__file__).resolve().parents[1]\nsys.path.append(str(root))\n"
+        "root = Path(os.path.relpath(root, Path.cwd()))\nimport helpers",
+        "helpers.is_main", {"../helpers.py": FUNCTION}),
     ("a package above a script that is part of it", "from pkg.helpers import is_main", "is_main",
         {"__init__.py": "", "../pkg/__init__.py": "", "../pkg/helpers.py": FUNCTION}),
     ("an installed checkout", "from lib.helpers import is_main", "is_main",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import changes, fixed, found, module
+from ddpfix.patcher.analysis.parsed_arguments import arguments_at
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.fixes.process_group import lone_process_test, on_cuda_test
 
@@ -118,3 +119,17 @@ def test_what_a_head_binds_may_be_a_configuration() -> None:
     after = fixed("DF101", text)
     assert "cfg = load()\nif 'LOCAL_RANK'" in after
     assert "\nif cfg.local_rank == -1:\n" in after
+
+
+def test_an_object_made_of_its_own_attribute_is_no_endless_question() -> None:
+    text = """
+        class Node:
+            def __init__(self, settings):
+                self.settings = settings
+            def child(self):
+                return Node(self.settings)
+        def main():
+            args = parser.parse_args()
+            return args.epochs
+        """
+    assert arguments_at(Program(script := module(text)), script, script.calls_to("Node")[0]) == ""

@@ -58,7 +58,101 @@ NUMBERED = {
     "number": "args.rank = 0\n    args.world_size = cards",
     "renumber": "args.rank += gpu",
 }
+TRAINED = """\
+import argparse
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from nets import Critic, Painter
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--load")
+{options}
+args = parser.parse_args()
+{group}
+{freeze}
+critic = DistributedDataParallel(Critic())
+painter = {wrap}
+optimizer = torch.optim.SGD(painter.parameters(), 0.1)
+
+def switch(net, on):
+    for weight in net.parameters():
+        weight.requires_grad = on
+
+def train():
+    {sampler}
+    for epoch in range(10):
+        {epoch}
+        for x, y in {batches}:
+            {take_turns}
+            optimizer.zero_grad()
+            (painter(x) - y).abs().mean().backward()
+            optimizer.step()
+        if torch.distributed.get_rank() == 0:
+            torch.save({{"net": painter.state_dict()}}, "last.pt")
+
+train()
+"""
+PARTS = {
+    "options": "",
+    "group": 'torch.distributed.init_process_group("gloo")',
+    "freeze": "",
+    "wrap": "DistributedDataParallel(Painter())",
+    "sampler": "sampler = DistributedSampler(data)",
+    "epoch": "sampler.set_epoch(epoch)",
+    "batches": "DataLoader(data, sampler=sampler)",
+    "take_turns": "",
+}
+
+
+def trained(**parts: str) -> str:
+    return TRAINED.format(**PARTS | parts)
+
+
+BLOCKS = """\
+def blocks(tokens, size):
+    place, part = 0, size // torch.distributed.get_world_size()
+    while True:
+        block = tokens[place + torch.distributed.get_rank() * part :][:part]
+        yield block, block
+        place += size
+"""
 RIGHT = [
+    pytest.param(
+        trained(take_turns="switch(critic, False); switch(painter, True)"),
+        id="two players, each frozen as a whole while the other one trains",
+    ),
+    pytest.param(
+        trained(
+            freeze="def make(net):\n    for name, weight in net.named_parameters():\n"
+            "        weight.requires_grad = name != 'head'\n"
+            "    return DistributedDataParallel(net)\n",
+            wrap="make(Painter())",
+        ).replace("\ntrain()", "\nfor trial in range(3):\n    make(Painter())\n    train()"),
+        id="frozen before each wrapping, in a loop of trials",
+    ),
+    pytest.param(
+        trained(freeze=BLOCKS, sampler="", epoch="", batches="blocks(torch.load(args.load), 64)"),
+        id="a block of each batch for each rank",
+    ),
+    pytest.param(
+        trained(
+            freeze="from mpi4py import MPI\nfrom data import Images",
+            sampler="shares = Images(shard=MPI.COMM_WORLD.Get_rank(), num_shards=8)",
+            epoch="",
+            batches="DataLoader(shares)",
+        ),
+        id="shares by MPI's rank",
+    ),
+    pytest.param(
+        trained(
+            options='parser.add_argument("--local_rank", type=int, default=-1)',
+            group="import deepspeed\ndeepspeed.init_distributed()\n"
+            "torch.cuda.set_device(args.local_rank)",
+        ),
+        id="the local rank that DeepSpeed's launcher passes",
+    ),
     pytest.param(SPAWNED.format(**NUMBERED), id="ranks counted up from their machine's first"),
     pytest.param(
         SPAWNED.format(

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import below
+from ..source.tree import below, everywhere
 from .manual_sharding import looks_like_rank, manual_shards
 from .program import Program
 from .rank_reach import UNKNOWN, Role, value_for_role
@@ -22,11 +22,28 @@ SEEDING = ("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everythin
 def dealt_by_hand(program: Program) -> str:
     """What deals examples by rank, as a line of the program; "" where nothing is seen to."""
     for module in program.modules:
-        for node in (*manual_shards(program, module), *shard_arguments(program, module)):
+        for node in (
+            *manual_shards(program, module),
+            *blocks_by_rank(program, module),
+            *shard_arguments(program, module),
+        ):
             if not program.is_live(module, node):
                 continue  # a library's, for other scripts
             return f"{module.text(node)} in line {node.lineno} of {module.source.name}"
     return ""
+
+
+def blocks_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
+    """A rank's block of each global batch: ``tokens[place + rank * size :]``."""
+    for cut in module.nodes(ast.Slice):
+        part = module.parents[cut]
+        begins = [] if cut.lower is None else list(everywhere(cut.lower, ast.BinOp))
+        if isinstance(part, ast.Subscript) and any(
+            isinstance(product.op, ast.Mult)
+            and any(looks_like_rank(program, module, side) for side in (product.left, product.right))
+            for product in begins
+        ):
+            yield part
 
 
 def shard_arguments(program: Program, module: Module) -> Iterator[ast.Call]:

@@ -77,7 +77,7 @@ def path_text(module: Module, node: ast.expr, path: str, depth: int = 0) -> str 
         case ast.Name(id="__file__"):
             return path
         case ast.Name():
-            value = module.single_assignment(module.function(node), node.id)
+            value = module.definition(node, node)
             value = value or module.single_assignment(None, node.id)
             return None if value is None else part(value)
         case ast.Attribute(attr="parent"):

@@ -68,6 +68,8 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
 def looks_like_rank(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether an expression is 0 on rank 0 and 1 on rank 1, by its value or by its name."""
     names = {name.id for name in everywhere(node, ast.Name)}
+    if isinstance(node, ast.Call) and module.last_name(node.func) == "Get_rank":
+        return True  # of an MPI communicator
     if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
         return not is_constant(program, module, node)
     return [value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER)] == [
@@ -89,6 +91,8 @@ def looks_like_world_size(program: Program, module: Module, node: ast.expr) -> b
 def is_number_of_processes(module: Module, node: ast.expr) -> bool:
     """Whether an expression is the world size for every rank, and no literal."""
     several = WORLD_SIZE_OF_ROLE[Role.OTHER]
+    if isinstance(node, ast.Call) and module.last_name(node.func) == "Get_size":
+        return True  # of an MPI communicator
     is_literal = isinstance(node, ast.Constant)
     return not is_literal and value_for_role(module, node, Role.OTHER) == several
 

@@ -104,7 +104,10 @@ def _gets_arguments(
             continue
         if text.startswith("self."):
             owner = where.enclosing_class(call)
-            if owner is not None and text in _attributes_with_arguments(program, where, owner):
+            around = seen | {function}
+            if owner is not None and text in _attributes_with_arguments(
+                program, where, owner, around
+            ):
                 continue
             return False
         if caller is None or text not in parameters(caller):
@@ -114,7 +117,12 @@ def _gets_arguments(
     return True
 
 
-def _attributes_with_arguments(program: Program, module: Module, owner: ast.ClassDef) -> list[str]:
+def _attributes_with_arguments(
+    program: Program,
+    module: Module,
+    owner: ast.ClassDef,
+    seen: frozenset[Function] = frozenset(),
+) -> list[str]:
     """Attributes such as ``self.args`` in which a class keeps the parsed arguments."""
     return [
         module.text(target)
@@ -123,7 +131,7 @@ def _attributes_with_arguments(program: Program, module: Module, owner: ast.Clas
         for stmt in within(constructor.body, ast.Assign)
         if isinstance(stmt.value, ast.Name)
         and stmt.value.id in parameters(constructor)
-        and _gets_arguments(program, module, constructor, stmt.value.id)
+        and _gets_arguments(program, module, constructor, stmt.value.id, seen)
         for target in stmt.targets
         if module.text(target).startswith("self.")
     ]

@@ -15,6 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.frameworks import calls_one_of
 from ..analysis.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -22,6 +23,10 @@ from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
+
+DEEPSPEED = {
+    *("deepspeed.initialize", "deepspeed.init_distributed", "deepspeed.add_config_arguments"),
+}
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -40,6 +45,8 @@ def findings(program: Program) -> Iterator[Finding]:
             )
     if any(node.value == "LOCAL_RANK" for m in program.modules for node in m.nodes(ast.Constant)):
         return
+    if option is not None and calls_one_of(program, DEEPSPEED):
+        return  # its own launcher passes --local_rank to each process
     for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(

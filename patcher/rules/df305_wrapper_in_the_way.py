@@ -30,6 +30,7 @@ CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
 TORCH_DDP = "torch.nn.parallel.DistributedDataParallel"
+DOWNLOADS = ("load_state_dict_from_url", "load_url", "hf_hub_download")
 MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
@@ -131,9 +132,17 @@ def is_loaded_bare(program: Program, model: str) -> bool:
         if isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == model
+        and not is_downloaded(module, call)
     ]
     wrapped = {name for module in program.modules for name, _ in wrapper_uses(module)}
     return bool(loads) and not any(owner in wrapped for _, owner in loads)
+
+
+def is_downloaded(module: Module, load: ast.Call) -> bool:
+    """Whether a state comes from the network, and not from a file that the program has saved."""
+    values = [load.args[0], *module.alternatives(load.args[0], load)] if load.args else []
+    calls = (call for value in values for call in everywhere(value, ast.Call))
+    return any(module.last_name(call.func) in DOWNLOADS for call in calls)
 
 
 def wraps_lone_process(module: Module, wrap: ast.stmt) -> bool:
@@ -192,7 +201,13 @@ def saves_wrapper_state(module: Module) -> bool:
     It may be taken in a function that has the model from the module, and saved in a dictionary.
     """
     wraps = list(wrapper_names(module))
+    names = {name for _, name, _ in wraps}
     return any(
+        isinstance(use.value, ast.Name)
+        and isinstance(value := module.definition(use.value, use), ast.Name)
+        and value.id in names
+        for use in module.attributes("state_dict")
+    ) or any(
         isinstance(use.value, ast.Name)
         and any(
             use.value.id == name and not (module.function(use) is scope and precedes(use, wrap))

@@ -35,6 +35,7 @@ from ..source.tree import (
     last_argument,
     mentions,
     parameters,
+    precedes,
     within,
 )
 
@@ -73,6 +74,8 @@ def findings(program: Program) -> Iterator[Finding]:
         switch
         for switch in switches
         if switch.thaws is not False
+        and not is_of_whole_models(program, wraps, switch)
+        and not any(is_redone_before(program, switch, *wrap) for wrap in wraps)
         and is_reached_in_training(program, loops, switch.module, switch.stmt)
     ]
     freezing = [switch for switch in switches if switch.thaws is not True]
@@ -94,6 +97,59 @@ def findings(program: Program) -> Iterator[Finding]:
             file = "" if first.module is module else f"{first.module.source.file} "
             because = f"{file}line {first.stmt.lineno} thaws parameters in training"
             yield Finding(module, call, because, tuple(edits))
+
+
+def is_of_whole_models(
+    program: Program, wraps: list[tuple[Module, ast.Call]], switch: FreezeSwitch
+) -> bool:
+    """Whether all parameters of a wrapped model are switched at once, as two players take turns.
+
+    Then either all of its gradients are reduced, or none.
+    """
+    wrapped = {
+        module.text(target)
+        for module, call in wraps
+        for stmt in [module.statement(call)]
+        if isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+    }
+    module, loop = switch.module, switch.module.parents[switch.stmt]
+    if (
+        not isinstance(loop, ast.For)
+        or not isinstance(loop.iter, ast.Call)
+        or not isinstance(loop.iter.func, ast.Attribute)
+        or loop.iter.func.attr != "parameters"
+    ):
+        return False
+    model, function = module.text(loop.iter.func.value), module.function(loop)
+    if function is None or model not in parameters(function):
+        return model in wrapped
+    passed = [
+        (where, argument_for_parameter(module, function, call, model))
+        for where, call in program.callers(function)
+    ]
+    return bool(passed) and all(
+        value is not None and where.text(value) in wrapped for where, value in passed
+    )
+
+
+def is_redone_before(
+    program: Program, switch: FreezeSwitch, module: Module, wrap: ast.Call
+) -> bool:
+    """Whether a function thaws above where it wraps: each call of it wraps anew."""
+    function = module.function(wrap)
+    places: list[tuple[Module, ast.expr]] = [(module, wrap)]
+    places += [] if function is None else program.callers(function)
+    return any(
+        switch.module is where
+        and where.function(switch.stmt) is where.function(place)
+        and precedes(switch.stmt, place)
+        and not any(
+            isinstance(up, ast.For | ast.While) and up in where.ancestors(switch.stmt)
+            for up in where.ancestors(place)
+        )
+        for where, place in places
+    )
 
 
 def freeze_switches(program: Program) -> Iterator[FreezeSwitch]:

@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 UNTOUCHED: list[tuple[str, str, str]] = [
+    ("DF305", "what is loaded bare comes from the network, and is not what is saved", """
+        import torch
+        def fetch(net):
+            state = torch.hub.load_state_dict_from_url(url)["net"]
+            net.load_state_dict(state)
+
+        net = torch.nn.parallel.DistributedDataParallel(net)
+        for batch in torch.utils.data.DataLoader(data):
+            net(batch).backward()
+        torch.save(net.state_dict(), path)
+        """),
+    ("DF305", "what is saved has the wrapper's keys, by another name", """
+        import torch
+        net = torch.nn.parallel.DistributedDataParallel(net)
+        net.load_state_dict(torch.load(path))
+        for batch in torch.utils.data.DataLoader(data):
+            net(batch).backward()
+        whole = net
+        torch.save(whole.state_dict(), path)
+        """),
     ("DF301", "no training", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)
