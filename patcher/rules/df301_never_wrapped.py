@@ -18,10 +18,17 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.passed_arguments import argument_for_parameter
+from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
+from ..analysis.rank_reach import (
+    RANKS,
+    UNKNOWN,
+    roles_reaching,
+    roles_reaching_in_function,
+    value_for_role,
+)
 from ..analysis.trained_models import last_part, trained_models, trained_without
-from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
+from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
@@ -34,8 +41,17 @@ from ..fixes.data_parallel import (
 )
 from ..fixes.lone_training import forward_through_ddp
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
+from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import bound_names, only_argument, parameters, position, precedes, within
+from ..source.tree import (
+    Function,
+    bound_names,
+    only_argument,
+    parameters,
+    position,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
@@ -77,9 +93,21 @@ def findings(program: Program) -> Iterator[Finding]:
                     f"{wrap.target} is wrapped in several places: leave one "
                     f"{wrap.target} = DataParallel({wrap.target}) before the training"
                 )
+            elif penalty := lone_penalty(program):
+                because = (
+                    f"line {penalty[1].lineno} of {penalty[0].source.file} may go back through a"
+                    " penalty on gradients alone, and DistributedDataParallel then waits for the"
+                    " other parameters: add 0 * the model's output to that loss, or one backward"
+                )
             else:
                 edits = add_ddp(program, module, wrap)
-                if not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:
+                test = test_for_some(module, place_behind(module, wrap.stmt, wrap.target))
+                if test is not None and not edits:
+                    because += (
+                        f": ranks may not pass `{module.text(test)}`, and the lines behind it there"
+                        " need the wrapper: wrap the model outside of that test"
+                    )
+                elif not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:
                     because += (
                         f": bind {wrap.target} to the model on every path above this line, so "
                         "that DistributedDataParallel can wrap it below"
@@ -116,6 +144,7 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
     """Training loops that no wrapper serves, in a program that wraps a model for another loop."""
     if averages_otherwise(program):
         return
+    yield from half_wrapped(program)
     alone = [
         loop
         for loop in program.train_loops
@@ -136,12 +165,25 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
             yield Finding(loop.module, loop.steps, because)
 
 
+def half_wrapped(program: Program) -> Iterator[Finding]:
+    """A model that is trained beside one that is wrapped, and is not wrapped itself."""
+    wraps = program.calls_to("DistributedDataParallel")
+    found = [wrap_in(module, call) for module, call in wraps]
+    names = [name for wrap in found if wrap for name in (wrap.target, wrap.inner)]
+    alone = trained_without(program, names) if all(found) else ""
+    if alone:
+        module, call = wraps[-1]
+        because = f"{alone} is trained, and nothing wraps it: wrap {alone} as well"
+        yield Finding(module, call, because)
+
+
 def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:
     """Where a lone process wraps a model in DataParallel to train it."""
     return [
         (module, wrap)
         for module, call in program.calls_to("DataParallel")
         if program.evaluation_of(module, call) is None and program.is_live(module, call)
+        if module is program.script or main_guard(module) not in module.ancestors(call)
         for wrap in [wrap_in(module, call)]
         if wrap is not None and serves_training(program, module, wrap)
     ]
@@ -152,7 +194,7 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
     if roles_reaching_in_function(module, wrap.stmt) & RANKS:
         return ()  # DF303 leaves it to a lone process first
     model, place = wrap.target, place_behind(module, wrap.stmt, wrap.target)
-    if place is wrap.stmt:
+    if place is wrap.stmt or test_for_some(module, place) is not None:
         return ()
     card, group = card_and_group_test(program, module, place)
     options = ddp_options(program, card, model)
@@ -164,6 +206,21 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
         code = f"{head}\n    if {test}:\n        {model}.cuda()\n{wrapping}"
     imports = [] if "args" in group else [Import("torch")]
     return (Insert(place, code, "after"), *imports)
+
+
+def test_for_some(module: Module, place: ast.stmt) -> ast.expr | None:
+    """A test of cards around a place, in its function, that ranks may not pass."""
+    child: ast.AST = place
+    for up in module.ancestors(place):
+        if isinstance(up, Function):
+            return None
+        if isinstance(up, ast.If) and ABOUT_CARDS.search(module.text(up.test)):
+            holds = any(stmt is child for stmt in up.body)
+            answers = [value_for_role(module, up.test, role) for role in RANKS]
+            if any(answer is UNKNOWN or bool(answer) is not holds for answer in answers):
+                return up.test
+        child = up
+    return None
 
 
 def is_on_device(

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 UNTOUCHED: list[tuple[str, str, str]] = [
+    ("DF301", "two models are wrapped, one of them by another name", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        wrapped = torch.nn.parallel.DistributedDataParallel(body)
+        head = torch.nn.parallel.DistributedDataParallel(head)
+        optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()])
+        for batch in torch.utils.data.DataLoader(data):
+            head(wrapped(batch)).backward()
+            optimizer.step()
+        """),
     ("DF305", "what is loaded bare comes from the network, and is not what is saved", """
         import torch
         def fetch(net):
@@ -363,6 +373,27 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF301", "lines under a test of the cards need the wrapper", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        net = Net().to(device)
+        if len(opt.gpus) > 1:
+            if not torch.distributed.is_initialized():
+                net = torch.nn.DataParallel(net)
+            optimizer = torch.optim.SGD(net.module.parameters())
+        for batch in torch.utils.data.DataLoader(data):
+            net(batch).backward()
+            optimizer.step()
+        """),
+    ("DF301", "one of two models is wrapped for ranks", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        head = torch.nn.parallel.DistributedDataParallel(head)
+        optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()])
+        for batch in torch.utils.data.DataLoader(data):
+            head(body(batch)).backward()
+            optimizer.step()
+        """),
     ("DF301", "a second model that trains without", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

@@ -1,0 +1,68 @@
+"""DF301 where a step trains two models, or goes back through gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cases import found
+from ddpfix.patcher.engine.patch import patch
+
+STEP = """\
+import torch
+torch.distributed.init_process_group('gloo', timeout=t)
+critic = Critic().to(device)
+if not torch.distributed.is_initialized():
+    critic = torch.nn.DataParallel(critic)
+for batch in torch.utils.data.DataLoader(data):
+    {first}
+    slope = torch.autograd.grad(critic(batch).sum(), batch, create_graph=True)[0]
+    {second}
+    optimizer.step()
+"""
+TRAIN = """\
+import torch
+from score import score
+
+if __name__ == "__main__":
+    body = torch.nn.DataParallel(torch.nn.Linear(4, 4))
+    head = torch.nn.DataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], 0.1)
+    for epoch in range(3):
+        for batch in torch.utils.data.DataLoader(torch.rand(8, 4), shuffle=True):
+            optimizer.zero_grad()
+            head(body(batch)).sum().backward()
+            optimizer.step()
+        print(score(body))
+"""
+SCORE = """\
+import torch
+
+def score(body):
+    return sum(weight.norm() for weight in body.parameters())
+
+if __name__ == "__main__":
+    body = torch.nn.DataParallel(torch.load("body.pt", weights_only=False))
+    print(score(body))
+"""
+
+
+def test_a_penalty_in_the_one_backward_of_a_step_is_no_obstacle() -> None:
+    joint = STEP.format(first="pass", second="(critic(batch).mean() + slope.norm()).backward()")
+    apart = STEP.format(first="critic(batch).mean().backward()", second="slope.norm().backward()")
+    flat = apart.replace("create_graph=True", "create_graph=False")
+    assert [bool(found("DF301", text)[0].edits) for text in (joint, apart, flat)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_each_model_is_wrapped_where_an_imported_script_wraps_one_of_that_name(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "score.py").write_text(SCORE)
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = patch(tmp_path / "train.py")
+    new = next(each.text for each in done.changes if each.source.name.endswith("train.py"))
+    for name in ("body", "head"):
+        assert f"{name} = torch.nn.parallel.DistributedDataParallel({name}, " in new
