@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cases import found
+import pytest
+from cases import fixed, found
 from ddpfix.patcher.engine.patch import patch
 
 STEP = """\
@@ -66,3 +67,39 @@ def test_each_model_is_wrapped_where_an_imported_script_wraps_one_of_that_name(
     new = next(each.text for each in done.changes if each.source.name.endswith("train.py"))
     for name in ("body", "head"):
         assert f"{name} = torch.nn.parallel.DistributedDataParallel({name}, " in new
+
+
+DRAWN = """\
+import torch
+torch.distributed.init_process_group('gloo', timeout=t)
+net = Net().to(device)
+whole = net
+if not torch.distributed.is_initialized():
+    whole = torch.nn.DataParallel(whole)
+{line}
+optimizer = torch.optim.SGD(whole.parameters())
+for batch in torch.utils.data.DataLoader(data):
+    whole(batch).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("whole.apply(draw)", 8),  # the wrapper comes behind it
+        ("net.head.apply(draw)", 0),
+        ("init_weights(net)", 0),
+        ("net.head.reset_parameters()", 0),
+        ("net.load_state_dict(torch.load(path))", 7),
+    ],
+)
+def test_ranks_wrap_a_model_when_its_weights_are_drawn(line: str, place: int) -> None:
+    text = DRAWN.format(line=line)
+    wrapped = [
+        number
+        for number, each in enumerate(fixed("DF301", text).splitlines(), 1)
+        if each == "if torch.distributed.is_initialized():"
+    ]
+    assert wrapped == ([place] if place else [])
+    assert ("draws weights" in found("DF301", text)[0].because) is (not place)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Collection
 
 from ...record import record
 from ..analysis.call_graph import reachable_functions
@@ -10,6 +12,7 @@ from ..analysis.program import Program
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    argument_values,
     below,
     bound_names,
     everywhere,
@@ -83,7 +86,11 @@ def end(node: ast.expr | ast.stmt) -> tuple[int, int]:
 
 
 def is_move(module: Module, stmt: ast.stmt, model: str) -> bool:
-    """``model.to(device)`` or ``model = model.cuda()``, also under a test without an ``else``."""
+    """``model.to(device)`` or ``model = model.cuda()``, also under a test without an ``else``.
+
+    So is ``model.apply(initialize)``: ranks draw weights of their own where it stands behind a
+    wrapper, which is what makes them alike.
+    """
     if isinstance(stmt, ast.If) and not stmt.orelse:
         return all(is_move(module, part, model) for part in stmt.body)
     value = stmt.value if isinstance(stmt, ast.Assign | ast.Expr) else None
@@ -92,9 +99,41 @@ def is_move(module: Module, stmt: ast.stmt, model: str) -> bool:
     return (
         isinstance(value, ast.Call)
         and isinstance(value.func, ast.Attribute)
-        and value.func.attr in MOVES
+        and value.func.attr in (*MOVES, *(("apply",) if isinstance(stmt, ast.Expr) else ()))
         and module.text(value.func.value) == model
     )
+
+
+def drawn_behind(module: Module, place: ast.stmt, names: Collection[str]) -> ast.Call | None:
+    """A call behind a place, in its function, that gives a model of these names other weights."""
+    names = {*names, *other_names(module, place, names)}
+    for call in within(module.scope_statements(place), ast.Call):
+        root: ast.expr = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        of_model = isinstance(root, ast.Name) and root.id in names
+        initializes = module.last_name(call.func) in ("apply", "reset_parameters")
+        drawn = {name.id for value in argument_values(call) for name in everywhere(value, ast.Name)}
+        by_function = re.search("init.*weight|weight.*init", module.last_name(call.func))
+        if position(call) > end_of(place) and (
+            (of_model and initializes) or (by_function and drawn & {*names})
+        ):
+            return call
+    return None
+
+
+def other_names(module: Module, place: ast.stmt, names: Collection[str]) -> set[str]:
+    """What a model is called as well: ``net = model``."""
+    return {
+        stmt.value.id
+        for stmt in within(module.scope_statements(place), ast.Assign)
+        if isinstance(stmt.value, ast.Name) and {*map(module.text, stmt.targets)} & {*names}
+    }
+
+
+def end_of(stmt: ast.stmt) -> tuple[int, int]:
+    """Line and column behind a statement."""
+    return (stmt.end_lineno or 0, stmt.end_col_offset or 0)
 
 
 def place_behind(module: Module, stmt: ast.stmt, model: str) -> ast.stmt:

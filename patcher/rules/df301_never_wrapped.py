@@ -34,6 +34,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
 from ..fixes.data_parallel import (
     Wrap,
+    drawn_behind,
     is_part,
     place_behind,
     serves_training,
@@ -101,8 +102,15 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
             else:
                 edits = add_ddp(program, module, wrap)
-                test = test_for_some(module, place_behind(module, wrap.stmt, wrap.target))
-                if test is not None and not edits:
+                place = place_behind(module, wrap.stmt, wrap.target)
+                test = test_for_some(module, place)
+                drawn = drawn_behind(module, place, (wrap.target, wrap.inner))
+                if drawn is not None:
+                    because += (
+                        f": line {drawn.lineno} draws weights behind it, on each rank others: do"
+                        " that before the model is wrapped"
+                    )
+                elif test is not None and not edits:
                     because += (
                         f": ranks may not pass `{module.text(test)}`, and the lines behind it there"
                         " need the wrapper: wrap the model outside of that test"
@@ -195,6 +203,8 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
         return ()  # DF303 leaves it to a lone process first
     model, place = wrap.target, place_behind(module, wrap.stmt, wrap.target)
     if place is wrap.stmt or test_for_some(module, place) is not None:
+        return ()
+    if drawn_behind(module, place, (model, wrap.inner)) is not None:
         return ()
     card, group = card_and_group_test(program, module, place)
     options = ddp_options(program, card, model)
