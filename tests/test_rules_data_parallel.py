@@ -484,6 +484,22 @@ FIX = [
         -        model = torch.nn.DataParallel(model)
              for batch in torch.utils.data.DataLoader(data):
         """),
+    ("DF303", "a wrapper for evaluation stays where a file with its keys is loaded into it", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def evaluate(args):
+            model = torch.nn.DataParallel(Net())
+            model.load_state_dict(torch.load(args.path))
+            model.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        """, """
+        @@ -3,3 +3,3 @@
+         def evaluate(args):
+        -    model = torch.nn.DataParallel(Net())
+        +    model = torch.nn.DataParallel(Net(), device_ids=[torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else None)
+             model.load_state_dict(torch.load(args.path))
+        """),  # noqa: E501
     ("DF303", "a wrapper for evaluation goes alone from a block of several statements", """
         import torch
         def evaluate(args, model, data):

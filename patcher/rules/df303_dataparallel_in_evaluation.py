@@ -48,8 +48,11 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, because, (unwrapped(module, call),))
     for module, call in program.calls_to("DataParallel"):
         if program.evaluation_of(module, call) is not None and program.has_ranks:
+            if is_on_own_card(call):
+                continue
             because = "an evaluation function wraps its model"
-            yield Finding(module, call, because, (unwrapped(module, call),))
+            edits = on_own_card(program, module, call) or (unwrapped(module, call),)
+            yield Finding(module, call, because, edits)
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
             if is_on_own_card(call):
                 continue
