@@ -945,6 +945,48 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "an evaluation five times an epoch of one process",
+        """
+        import torch
+        def main(Net, data, batch_size, evaluate):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(
+                data, batch_size=batch_size, sampler=torch.utils.data.DistributedSampler(data))
+            every = len(data) // (5 * batch_size)
+            for step, batch in enumerate(loader):
+                model(batch).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                if step % every == 0:  # here
+                    evaluate(model)
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "an evaluation five times an epoch of a rank",
+        """
+        import torch
+        def main(Net, data, batch_size, evaluate):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(
+                data, batch_size=batch_size, sampler=torch.utils.data.DistributedSampler(data))
+            every = len(loader) // 5
+            for step, batch in enumerate(loader):
+                model(batch).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                if step % every == 0:  # here
+                    evaluate(model)
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "a horizon of optimizer steps",
         """
         from transformers import get_linear_schedule_with_warmup

@@ -8,8 +8,10 @@ At run time       Too long, the learning rate never comes down, or never ends it
 How it is judged  The horizon is taken apart into factors and divisors, through names, attributes
                   and the only caller, and compared with where the scheduler steps. `len(loader)`
                   of a loader that deals by rank is a rank's own number; `len(data) // batch` is
-                  that of all ranks.
-When unknown      Never: a horizon of other parts, such as an option, is the user's own.
+                  that of all ranks. So are intervals, in `if step % every == 0`.
+When unknown      Something in the training loop happens every so many steps, and that number is
+                  made of all examples and one rank's batch. A horizon of other parts, such as an
+                  option, is the user's own.
 Source            transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
@@ -22,7 +24,7 @@ from ..source.module import Module
 from ..source.tree import argument, everywhere, is_inside, keyword, mentions
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, names_asked, one, quantity
 from .ranks import is_managed, ranked_loops, tests_before
-from .verdict import AuditVerdict, violated
+from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O5"
 HORIZONS = {
@@ -52,6 +54,30 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
                 yield from accumulated(program, loop, module, call, parts)
                 if loop.steps in ranked:
                     yield from shared(program, loop, module, call, parts)
+        if loop.steps in ranked:
+            yield from intervals(program, loop)
+
+
+def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """What happens every so many steps, a number made of all examples and of one rank's batch.
+
+    ``every = n_examples // (5 * batch_size)`` and ``if step % every == 0``, five times an epoch.
+    """
+    module = loop.module
+    for test in (each.test for each in everywhere(loop.steps, ast.If)):
+        for node in everywhere(test, ast.BinOp):
+            if not isinstance(node.op, ast.Mod) or not isinstance(node.right, ast.Name):
+                continue
+            parts = quantity(program, module, node.right, loop)
+            counts_examples = any(not part.isdigit() for part in parts.factors)
+            by_batch = any("batch" in part for part in parts.divisors)
+            if counts_examples and by_batch and LOADER not in parts and WORLD not in parts:
+                yield unknown(
+                    module,
+                    node,
+                    f"`{module.text(node.right)}` is made of all examples and the batch of one"
+                    " rank: with more ranks what hangs on it happens less often in an epoch",
+                )
 
 
 def schedules(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
