@@ -119,6 +119,8 @@ def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
         yield Finding(loader.module, loader.call, because)
     elif not loader.distributed_samplers and not shares_batches(loader):
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
+        if not loader.samplers and keyword(loader.call, "batch_sampler"):
+            because = "its batch_sampler gives all ranks the same batches, as far as it is read"
         edits = add_distributed_sampler(program, loader)
         yield Finding(loader.module, loader.call, because, edits)
 

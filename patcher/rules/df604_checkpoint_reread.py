@@ -5,7 +5,8 @@ What         torch.load without map_location; a checkpoint that every rank reads
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
              file of an earlier run, or half of this one's.
 Example      model.load_state_dict(torch.load(output_dir))
-Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
+Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before. Only
+             reported where the file holds an optimizer itself, whose state would stay on the CPU.
 Fix safety   Safe: a lone process loads the same values and meets no barrier.
 Source       torch.load
 """
@@ -15,10 +16,11 @@ from collections.abc import Iterator
 
 from ..analysis.early_reads import early_reads
 from ..analysis.file_effects import folder_of
+from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.written_paths import is_memory
-from ..editing.edits import Insert, Rewrite
+from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..source.module import Module
@@ -29,6 +31,7 @@ from ..source.tree import (
     last_argument,
     position,
     precedes,
+    within,
 )
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
@@ -52,15 +55,45 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             last = last_argument(call)
             if last is not None and argument(call, 1, "map_location") is None:
-                yield Finding(
-                    module,
-                    call,
-                    "every rank loads onto the card that rank 0 saved from",
-                    (Rewrite(last, ", map_location='cpu'", after=True),),
-                )
+                because = "every rank loads onto the card that rank 0 saved from"
+                edits: tuple[Edit, ...] = (Rewrite(last, ", map_location='cpu'", after=True),)
+                if optimizer := loaded_optimizer(module, call):
+                    because += f"; {optimizer} comes from it whole, and would stay on the CPU"
+                    edits = ()
+                yield Finding(module, call, because, edits)
         early = dict(reads_behind_saves(program, module, saves, folders))
         for call, saved in {**dict(read_through_calls(program, module)), **early}.items():
             yield too_early(module, call, saved)
+
+
+def loaded_optimizer(module: Module, load: ast.Call) -> str:
+    """The name of an optimizer that is in the file itself, and not as a state; else empty.
+
+    ``optimizer = checkpoint["optimizer"]``, where another branch makes one.
+    """
+    function = module.function(load)
+    loaded = {
+        store.id
+        for (owner, _), stores in module.stores.items()
+        for store in stores
+        if owner is function and module.parents[store] is module.parents[load]
+    }
+    for stmt in module.nodes(ast.Assign):
+        value, target = stmt.value, stmt.targets[0]
+        if (
+            module.function(stmt) is function
+            and isinstance(target, ast.Name)
+            and isinstance(value, ast.Subscript)
+            and isinstance(value.value, ast.Name)
+            and value.value.id in loaded
+            and any(
+                module.last_name(call.func) in OPTIMIZERS
+                for store in module.stores[function, target.id]
+                for call in within(module.statement(store), ast.Call)
+            )
+        ):
+            return target.id
+    return ""
 
 
 def too_early(module: Module, call: ast.Call, saved: ast.Call) -> Finding:

@@ -278,6 +278,20 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF604", "a file that holds the optimizer itself", """
+        import torch
+        def main(path):
+            if path is None:
+                net = Net()
+                optimizer = torch.optim.Adam(net.parameters())
+            else:
+                path = torch.load(path)
+                net = path["net"]
+                optimizer = path["optimizer"]
+            for batch in torch.utils.data.DataLoader(data):
+                net(batch).backward()
+                optimizer.step()
+        """),
     ("DF601", "arguments in a dictionary", """
         import torch
         torch.save(model, path, **options)
