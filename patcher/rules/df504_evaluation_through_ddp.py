@@ -22,12 +22,27 @@ from ..analysis.wrapping import wraps_for_good
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model
-from ..source.tree import bound_names, everywhere, mentions, names_within, parameters, within
+from ..source.branches import exclusive
+from ..source.module import Module
+from ..source.tree import (
+    bound_names,
+    everywhere,
+    mentions,
+    names_within,
+    parameters,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
 UNWRAPPED_NAME = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
+WRAPPER_HAS = {  # what every module has, and the module of a wrapper
+    *("eval", "train", "training", "module", "parameters", "named_parameters", "zero_grad"),
+    *("to", "cuda", "cpu", "half", "float", "modules", "named_modules", "children", "apply"),
+    *("named_children", "buffers", "named_buffers", "state_dict", "requires_grad_", "forward"),
+}
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -43,10 +58,10 @@ def findings(program: Program) -> Iterator[Finding]:
                     module,
                     evaluation.mode,
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
-                    (Insert(evaluation.mode, f"{model} = {unwrapped_model(model)}"),),
+                    (Insert(first_need(evaluation), f"{model} = {unwrapped_model(model)}"),),
                     severity=severity_of(program, evaluation),
                 )
-        elif uses := list(model_uses(evaluation)):
+        elif (uses := list(model_uses(evaluation))) and not is_the_module(module, uses[0]):
             taken = module.occurrences(UNWRAPPED_NAME) and any(
                 UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
             )
@@ -83,6 +98,36 @@ def deals_itself(evaluation: Evaluation) -> bool:
         for call in everywhere(sampler, ast.Call)
     }
     return any("Distributed" in name and name not in RANK_SAMPLERS for name in names)
+
+
+def first_need(evaluation: Evaluation) -> ast.stmt:
+    """Where the module has to be out of its wrapper: at eval(), or where it is asked for more."""
+    assert evaluation.function is not None
+    module, mode = evaluation.module, evaluation.mode
+    above = {mode, *module.ancestors(mode)}
+    for name in names_within(evaluation.function.body, {evaluation.model}):
+        asked = module.parents[name]
+        if (
+            isinstance(asked, ast.Attribute)
+            and asked.attr not in WRAPPER_HAS
+            and module.function(name) is evaluation.function
+            and precedes(name, mode)
+            and not exclusive(name, mode)
+        ):
+            stmt: ast.AST = module.statement(name)
+            while module.parents[stmt] not in above:
+                stmt = module.parents[stmt]
+            if isinstance(stmt, ast.stmt):
+                return stmt
+    return mode
+
+
+def is_the_module(module: Module, use: ast.expr) -> bool:
+    """Whether a plain name is what was taken out of a wrapper above."""
+    value = module.definition(use, use)
+    if not isinstance(value, ast.Call) or not value.args:
+        return False
+    return module.text(value) == unwrapped_model(module.text(value.args[0]))
 
 
 def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:

@@ -1,0 +1,55 @@
+"""DF504: where an evaluation takes the module out of its wrapper, and that it does so once."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+WRAP = "model = torch.nn.parallel.DistributedDataParallel(model)\n"
+EVALUATION = """\
+import torch
+def evaluate(model, tasks):
+    for task in tasks:
+        {above}
+        for batch in torch.utils.data.DataLoader(task):
+            model.eval()
+            with torch.no_grad():
+                model(batch)
+"""
+TAKEN = "model = getattr(model, 'module', model)"
+METHOD = """\
+import torch
+class Trainer:
+    def __init__(self, model):
+        self.model = torch.nn.parallel.DistributedDataParallel(model)
+    def evaluate(self, data):
+        for batch in torch.utils.data.DataLoader(data):
+            self.model.eval()
+            with torch.no_grad():
+                self.model(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "before"),
+    [
+        ("layers = range(model.num_layers)", "        layers = range(model.num_layers)\n"),
+        ("if task:\n            print(model.config)", "        if task:\n"),
+        ("model.to('cpu')", "            model.eval()\n"),
+    ],
+)
+def test_the_module_is_out_before_it_is_asked_for_what_the_wrapper_lacks(
+    above: str, before: str
+) -> None:
+    text = fixed("DF504", EVALUATION.format(above=above) + WRAP)
+    indent = before[: len(before) - len(before.lstrip())]
+    assert f"{indent}{TAKEN}\n{before}" in text
+    assert text.count(TAKEN) == 1
+
+
+def test_a_mode_that_is_set_in_the_loop_is_set_once_repaired() -> None:
+    text = fixed("DF504", METHOD)
+    assert "        eval_model = getattr(self.model, 'module', self.model)\n        for " in text
+    assert "eval_model.eval()" in text
+    assert "eval_model(batch)" in text
+    assert not found("DF504", text)
