@@ -6,7 +6,14 @@ import ast
 from collections.abc import Collection
 
 from ..source.module import Module
-from ..source.tree import Function, argument_values, everywhere, parameters, within
+from ..source.tree import (
+    Function,
+    argument,
+    argument_values,
+    everywhere,
+    parameters,
+    within,
+)
 from .frameworks import OPTIMIZERS
 from .passed_arguments import argument_for_parameter
 from .program import Program
@@ -34,6 +41,43 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
     return ""
 
 
+def trained_beside_wrapped(program: Program) -> str:
+    """A model that an optimizer and a step train, where one function wraps others, and not it.
+
+    The empty string where there is none, or where wrapping, optimizer and loop are not in one
+    function, in which each model has one name.
+    """
+    wraps = program.calls_to("DistributedDataParallel")
+    places = {(module, module.function(call)) for module, call in wraps}
+    if len(places) != 1:
+        return ""
+    ((module, place),) = places
+    wrapped = set()
+    for _, call in wraps:
+        stmt, model = module.statement(call), argument(call, 0, "module")
+        if not isinstance(stmt, ast.Assign) or stmt.value is not call or model is None:
+            return ""
+        wrapped |= {module.text(node) for node in (*stmt.targets, model)}
+    trained = [
+        module.text(parameters_of.value)
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if where is module and module.function(optimizer) is place
+        for value in argument_values(optimizer)
+        for parameters_of in parameter_calls(module, value)
+    ]
+    for loop in program.train_loops:
+        if loop.module is module and module.function(loop.steps) is place:
+            called = {
+                module.text(call.func).removesuffix(".forward")
+                for call in within(loop.steps.body, ast.Call)
+                if isinstance(call.func, ast.Name | ast.Attribute)
+            }
+            alone = [model for model in trained if model in called - wrapped]
+            if alone:
+                return alone[0]
+    return ""
+
+
 def trained_models(program: Program) -> list[str]:
     """What the models are called whose parameters go to an optimizer."""
     return [
@@ -41,11 +85,26 @@ def trained_models(program: Program) -> list[str]:
         for where, optimizer in program.calls_to(*OPTIMIZERS)
         if program.is_live(where, optimizer)
         for value in argument_values(optimizer)
-        for call in everywhere(value, ast.Call)
-        if where.last_name(call.func) in ("parameters", "named_parameters")
-        and isinstance(call.func, ast.Attribute)
-        for model in names_given(program, where, call.func.value)
+        for call in parameter_calls(where, value)
+        for model in names_given(program, where, call.value)
     ]
+
+
+def parameter_calls(
+    module: Module, value: ast.expr, seen: frozenset[ast.expr] = frozenset()
+) -> list[ast.Attribute]:
+    """``model.parameters`` where it is called for a value, also through local names."""
+    found = [
+        call.func
+        for call in everywhere(value, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("parameters", "named_parameters")
+    ]
+    for name in everywhere(value, ast.Name):
+        for source in module.alternatives(name, name):
+            if source not in seen:
+                found += parameter_calls(module, source, seen | {source})
+    return found
 
 
 def names_given(

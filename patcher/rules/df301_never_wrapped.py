@@ -1,14 +1,15 @@
 """Ranks train, and nothing keeps their models alike.
 
 What         A process group is created, and the model is never wrapped in DistributedDataParallel,
-             or only in apex's class of that name.
+             or only in apex's class of that name; or a teacher is wrapped, and the model that is
+             trained is not.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
 Fix          torch's DistributedDataParallel: behind the place where a lone process would use
              DataParallel, or in the place of apex's. Without a DataParallel to show where the
              model is complete, the model's call in a training step goes through it, by the helper
-             over_ranks of DF204.
+             over_ranks of DF204. A model left out beside wrapped ones is only reported.
 Fix safety   Safe: only a rank of a process group reaches the line. Where a step does more than call
              one model once, and go back through it once, it is only reported.
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
@@ -27,7 +28,12 @@ from ..analysis.rank_reach import (
     roles_reaching_in_function,
     value_for_role,
 )
-from ..analysis.trained_models import last_part, trained_models, trained_without
+from ..analysis.trained_models import (
+    last_part,
+    trained_beside_wrapped,
+    trained_models,
+    trained_without,
+)
 from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -64,8 +70,12 @@ def findings(program: Program) -> Iterator[Finding]:
     wraps = program.calls_to("DistributedDataParallel")
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         yield from unwrapped_loops(program)
+        yield from left_out(program)
         return
     if averages_otherwise(program):
+        return
+    if wraps and trained_beside_wrapped(program):
+        yield from left_out(program)
         return
     for module, call in wraps:
         yield Finding(
@@ -152,7 +162,6 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
     """Training loops that no wrapper serves, in a program that wraps a model for another loop."""
     if averages_otherwise(program):
         return
-    yield from half_wrapped(program)
     alone = [
         loop
         for loop in program.train_loops
@@ -173,16 +182,22 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
             yield Finding(loop.module, loop.steps, because)
 
 
-def half_wrapped(program: Program) -> Iterator[Finding]:
-    """A model that is trained beside one that is wrapped, and is not wrapped itself."""
+def left_out(program: Program) -> Iterator[Finding]:
+    """A model that is trained beside others, which alone are wrapped."""
     wraps = program.calls_to("DistributedDataParallel")
     found = [wrap_in(module, call) for module, call in wraps]
     names = [name for wrap in found if wrap for name in (wrap.target, wrap.inner)]
-    alone = trained_without(program, names) if all(found) else ""
-    if alone:
-        module, call = wraps[-1]
-        because = f"{alone} is trained, and nothing wraps it: wrap {alone} as well"
-        yield Finding(module, call, because)
+    model = trained_beside_wrapped(program)
+    if not model and all(found):
+        model = trained_without(program, names)
+    if not model or averages_otherwise(program):
+        return
+    module, call = wraps[0]
+    because = (
+        f"{model} is trained, and its gradients are not averaged: below this line add "
+        f"{model} = torch.nn.parallel.DistributedDataParallel({model})"
+    )
+    yield Finding(module, module.statement(call), because)
 
 
 def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:

@@ -1,0 +1,51 @@
+"""Models that are trained beside wrapped ones (DF301)."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+
+DISTILLATION = """\
+import torch
+{imports}
+def main(args, student, teacher, loader):
+    torch.distributed.init_process_group("nccl")
+    teacher = {wrapper}(teacher)
+    {more}
+    named = list(student.named_parameters())
+    groups = [{{"params": [p for _, p in named], "weight_decay": 0.01}}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    for batch in loader:
+        (student(batch) - teacher(batch).detach()).pow(2).mean().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main(*things())
+"""
+TORCHS = "torch.nn.parallel.DistributedDataParallel"
+APEXS = {"imports": "from apex.parallel import DistributedDataParallel as DDP", "wrapper": "DDP"}
+
+
+def distillation(imports: str = "", wrapper: str = TORCHS, more: str = "pass") -> str:
+    return DISTILLATION.format(imports=imports, wrapper=wrapper, more=more)
+
+
+@pytest.mark.parametrize("parts", [{}, APEXS])
+def test_a_student_beside_a_wrapped_teacher_is_named_and_nothing_edited(
+    parts: dict[str, str],
+) -> None:
+    (finding,) = found("DF301", distillation(**parts))
+    assert finding.because.startswith("student is trained, and its gradients are not averaged")
+    assert not finding.edits
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        f"student = {TORCHS}(student)",
+        f"wrapped = {TORCHS}(student)",
+        f"models = [{TORCHS}(student)]",
+        "torch.distributed.fsdp.fully_shard(student)",
+    ],
+)
+def test_a_student_that_is_wrapped_or_may_be_is_not_named(more: str) -> None:
+    assert not found("DF301", distillation(more=more))
