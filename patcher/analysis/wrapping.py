@@ -6,7 +6,7 @@ import ast
 import re
 
 from ..source.module import Module
-from ..source.tree import Function, mentions, within
+from ..source.tree import FUNCTIONS, Function, argument_values, everywhere, mentions, within
 from .frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from .program import Program
 from .train_loops import TrainLoop, is_step
@@ -22,8 +22,33 @@ def averages_otherwise(program: Program) -> bool:
     if calls_one_of(program, OTHER_WAYS | OWNS_LOOP | DIVIDES_WORK):
         return True
     return any(
-        mentions(call, "grad") or mentions(module.statement(call), "gradients")
+        reduces_gradients(program, module, call)
         for module, call in program.calls_to("all_reduce", "allreduce", "all_reduce_coalesced")
+    )
+
+
+def reduces_gradients(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether an all-reduce is of gradients: by its words, or by what its function gets."""
+    if mentions(call, "grad") or mentions(module.statement(call), "gradients"):
+        return True
+    around = {up for up in module.ancestors(call) if isinstance(up, FUNCTIONS)}
+    return any(
+        are_gradients(where, value)
+        for function in around
+        for where, caller in program.callers(function)
+        for value in argument_values(caller)
+    )
+
+
+def are_gradients(module: Module, value: ast.expr, depth: int = 0) -> bool:
+    """Whether a value is made of ``p.grad``, also through local names."""
+    return mentions(value, "grad") or (
+        depth < 3
+        and any(
+            are_gradients(module, source, depth + 1)
+            for name in everywhere(value, ast.Name)
+            for source in module.alternatives(name, name)
+        )
     )
 
 

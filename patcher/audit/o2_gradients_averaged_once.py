@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
+from ..analysis.wrapping import reduces_gradients
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -117,12 +118,14 @@ def reduces_by_hand(program: Program, loop: TrainLoop) -> bool:
         places.append((loop.module, function))
         places += functions_below(program, loop.module, function.body)
     for module, node in places:
-        reduces = any(
-            module.last_name(call.func) in REDUCTIONS for call in everywhere(node, ast.Call)
-        )
-        if reduces and any(
+        reductions = [
+            call for call in everywhere(node, ast.Call) if module.last_name(call.func) in REDUCTIONS
+        ]
+        if reductions and any(
             mentions(node, word) for word in ("grad", "parameters", "flat_grads", "grads")
         ):
+            return True
+        if any(reduces_gradients(program, module, call) for call in reductions):
             return True
         if any(mentions(node, word) for word in ("register_hook", "register_comm_hook")):
             return True

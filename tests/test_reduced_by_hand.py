@@ -1,0 +1,45 @@
+"""Gradients that a helper of the script reduces over the ranks: DDP does not do it once more."""
+
+from __future__ import annotations
+
+from audited import audited
+from cases import found
+
+REDUCED = """\
+import torch
+import torch.distributed as dist
+def over_all(tensors):
+    whole = torch.cat([each.view(-1) for each in tensors])
+    def exchange():
+        dist.all_reduce(whole)
+    exchange()
+def main():
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(4, 1)
+    if torch.cuda.device_count() > 1:
+        model = torch.nn.DataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in load(dist.get_rank()):
+        loss = model(batch).mean()
+        loss.backward()
+        {made}
+        over_all(exchanged)
+        optimizer.step()
+if __name__ == "__main__":
+    main()
+"""
+OF_GRADIENTS = REDUCED.format(made="exchanged = [p.grad.data for p in model.parameters()]")
+OF_LOSSES = REDUCED.format(made="exchanged = [loss]")
+
+
+def test_gradients_that_a_helper_reduces_are_not_averaged_by_ddp_as_well() -> None:
+    assert not found("DF301", OF_GRADIENTS)
+    assert found("DF301", OF_LOSSES)
+
+
+def test_the_audit_knows_them_as_averaged_and_a_reduced_loss_as_none() -> None:
+    answers = [
+        {answer for code, answer, _ in audited(text) if code == "O2"}
+        for text in (OF_GRADIENTS, OF_LOSSES)
+    ]
+    assert answers == [set(), {"violated"}]
