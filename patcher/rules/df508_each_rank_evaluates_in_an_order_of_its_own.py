@@ -1,0 +1,71 @@
+"""Each rank evaluates in an order of its own.
+
+What         An evaluation that all ranks go through in full, whose loader shuffles.
+At run time  Each rank has other batches, and with drop_last other examples: their scores differ,
+             if only by rounding. A rank that stops early on its own score leaves its peers
+             waiting, and which epoch is the best depends on who asks.
+Example      valid_loader = DataLoader(valid_set, batch_size=8, shuffle=True, drop_last=True)
+Fix          Go through the examples in order on ranks.
+Fix safety   Safe: a lone process keeps its shuffled order.
+Source       torch.utils.data.DataLoader (shuffle), torch.utils.data.RandomSampler
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.loaders import Loader
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
+from ..editing.edits import Edit, Import, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import lone_process_test
+from ..source.tree import argument, keyword, only_argument
+
+CODE, SEVERITY, SAFETY = "DF508", Severity.DEGRADED, Safety.SAFE
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("init_process_group"):
+        return
+    seen: set[ast.Call] = set()  # two loops may go over one loader
+    for evaluation in program.evaluations:
+        loader = evaluation.loader
+        if loader.call in seen or program.is_used_for_training(loader):
+            continue
+        by_all_ranks = roles_reaching(program, evaluation.module, evaluation.loop) >= RANKS
+        drawn = what_shuffles(loader) if by_all_ranks else None
+        if drawn is not None:
+            seen.add(loader.call)
+            because = f"{evaluation.name} goes through it on each rank, by that rank's own draw"
+            yield Finding(loader.module, drawn, because, in_order(program, loader, drawn))
+
+
+def what_shuffles(loader: Loader) -> ast.expr | None:
+    """``True`` of ``shuffle=True``, or the RandomSampler that ranks would take."""
+    if keyword(loader.call, "generator"):
+        return None  # it may be seeded alike
+    shuffle = argument(loader.call, 2, "shuffle")
+    if isinstance(shuffle, ast.Constant) and shuffle.value is True:
+        return shuffle
+    for sampler in loader.samplers:
+        if (
+            isinstance(sampler, ast.Call)
+            and loader.module.last_name(sampler.func) == "RandomSampler"
+            and roles_reaching_in_function(loader.module, sampler) & RANKS
+            and only_argument(sampler, "data_source") is not None
+        ):
+            return sampler
+    return None
+
+
+def in_order(program: Program, loader: Loader, drawn: ast.expr) -> tuple[Edit, ...]:
+    """Edits that leave the draw to a lone process."""
+    module = loader.module
+    alone = lone_process_test(program, module, loader.call)
+    imports = (Import("torch"),) if "torch.distributed" in alone else ()
+    if not isinstance(drawn, ast.Call):
+        return (Rewrite(drawn, alone), *imports)
+    data = only_argument(drawn, "data_source")
+    assert data is not None
+    ordered = f"torch.utils.data.SequentialSampler({module.text(data)})"
+    return (Rewrite(drawn, f" if {alone} else {ordered}", after=True), Import("torch"))
