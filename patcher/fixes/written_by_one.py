@@ -71,6 +71,15 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     )
 
 
+def runs_in_save_pretrained(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether save_pretrained() may run a place: DF601 leaves that to rank 0, where it would wait.
+
+    Its name tells, as what it calls goes by methods of objects whose class is not known.
+    """
+    function = module.function(node)
+    return function in reachable_functions(program, {"save_pretrained"})
+
+
 def asks_for_files(module: Module, stmt: ast.stmt) -> bool:
     """Whether a test around a statement asks for a file, which rank 0 may have made by then."""
     return any(

@@ -30,7 +30,12 @@ from ..analysis.written_paths import names_rank
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
-from ..fixes.written_by_one import in_lock_step, is_read_later, needs_all_ranks
+from ..fixes.written_by_one import (
+    in_lock_step,
+    is_read_later,
+    needs_all_ranks,
+    runs_in_save_pretrained,
+)
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -188,14 +193,18 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         yield Finding(module, call, because, guard)
         return
     barrier: tuple[Edit, ...] = ()
-    if is_read_later(module, stmt, path_of(call)):
+    if is_read_later(module, stmt, path_of(call)) and not runs_in_save_pretrained(
+        program, module, stmt
+    ):
         because += " and reads it"
         if not in_lock_step(program, module, stmt):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         barrier = (Insert(stmt, WAIT, "after"),)
-    is_for_main = isinstance(stmt, ast.With) and not is_read_outside(
-        module, stmt, changed_names(stmt)
+    is_for_main = (
+        isinstance(stmt, ast.With)
+        and not leaves_function(stmt)
+        and not is_read_outside(module, stmt, changed_names(stmt))
     )
     if is_for_main and not needs_all_ranks(program, module, stmt):
         yield Finding(module, call, because, (*guard, *barrier))
@@ -219,7 +228,8 @@ def callers_that_read(
         later = block[block.index(stmt) + 1 :]
         reads = [n for n in names_within(later, {passed.id}) if isinstance(n.ctx, ast.Load)]
         waits = bool(later) and any(is_inside(b, later[0]) for b in where.calls_to("barrier"))
-        if reads and not waits and in_lock_step(program, where, stmt):
+        by_main = runs_in_save_pretrained(program, where, stmt)
+        if reads and not waits and not by_main and in_lock_step(program, where, stmt):
             because = f"rank 0 alone writes {passed.id} in {function.name}(), and all ranks use it"
             yield Finding(where, caller, because, (Insert(stmt, WAIT, "after"), Import("torch")))
 
@@ -231,6 +241,11 @@ def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
         return ()
     code = f"{module.text(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, code), Define("is_main_process"), Import("os"))
+
+
+def leaves_function(stmt: ast.With) -> bool:
+    """Whether a block yields or returns: without it, its function does other things."""
+    return any(within(stmt, kind) for kind in (ast.Yield, ast.YieldFrom, ast.Return))
 
 
 def changed_names(stmt: ast.With) -> set[str]:

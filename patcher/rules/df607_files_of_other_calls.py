@@ -24,7 +24,12 @@ from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
-from ..fixes.written_by_one import in_lock_step, is_read_later, needs_all_ranks
+from ..fixes.written_by_one import (
+    in_lock_step,
+    is_read_later,
+    needs_all_ranks,
+    runs_in_save_pretrained,
+)
 from ..source.module import Module
 from ..source.tree import within
 
@@ -87,7 +92,8 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
         return Finding(module, call, because)
     early = runs_before_group(program, module, stmt)
     edits: tuple[Edit, ...] = only_on_main(stmt, before_group=early)
-    if each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path):
+    is_read = each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path)
+    if is_read and not runs_in_save_pretrained(program, module, stmt):
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         edits = (*edits, Insert(stmt, WAIT, "after"))
