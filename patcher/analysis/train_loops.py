@@ -111,6 +111,27 @@ def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
     return None
 
 
+def step_loop_around(
+    graph: CallGraph, module: Module, backward: ast.Call
+) -> ast.For | ast.While | None:
+    """The loop around a backward pass whose passes are the micro-batches.
+
+    It is the innermost one; or the one around it that goes over a loader and steps behind a loop
+    that does neither: an attack of several passes on each batch, or the parts of a batch.
+    """
+    loop = loop_around(module, backward)
+    if not isinstance(loop, ast.For) or any(map(is_step, within(loop.body, ast.Call))):
+        return loop
+    outer = loop_around(module, loop)
+    if not isinstance(outer, ast.For) or loader_of(graph, module, loop) is not None:
+        return loop
+    steps = any(
+        is_step(call) and call.lineno > (loop.end_lineno or 0)
+        for call in within(outer.body, ast.Call)
+    )
+    return outer if steps and loader_of(graph, module, outer) is not None else loop
+
+
 def train_loops(graph: CallGraph) -> list[TrainLoop]:
     """The training loops of a program: the innermost loops around each backward pass.
 
@@ -120,7 +141,7 @@ def train_loops(graph: CallGraph) -> list[TrainLoop]:
     once: dict[Function, None] = {}  # functions that go back, not in a loop of their own
     for module in graph.modules:
         for call in module.calls_to("backward"):
-            loop, function = loop_around(module, call), module.function(call)
+            loop, function = step_loop_around(graph, module, call), module.function(call)
             if is_backward(call) and loop is not None:
                 owners[module, loop].append(call)
             elif is_backward(call) and function is not None:
