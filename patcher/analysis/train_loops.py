@@ -119,17 +119,20 @@ def step_loop_around(
     It is the innermost one; or the one around it that goes over a loader and steps behind a loop
     that does neither: an attack of several passes on each batch, or the parts of a batch.
     """
-    loop = loop_around(module, backward)
-    if not isinstance(loop, ast.For) or any(map(is_step, within(loop.body, ast.Call))):
-        return loop
-    outer = loop_around(module, loop)
-    if not isinstance(outer, ast.For) or loader_of(graph, module, loop) is not None:
-        return loop
-    steps = any(
-        is_step(call) and call.lineno > (loop.end_lineno or 0)
-        for call in within(outer.body, ast.Call)
-    )
-    return outer if steps and loader_of(graph, module, outer) is not None else loop
+    inner = loop_around(module, backward)
+    loop = inner
+    while isinstance(loop, ast.For) and not any(map(is_step, within(loop.body, ast.Call))):
+        outer = loop_around(module, loop)
+        if not isinstance(outer, ast.For) or loader_of(graph, module, loop) is not None:
+            break
+        steps = any(
+            is_step(call) and call.lineno > (loop.end_lineno or 0)
+            for call in within(outer.body, ast.Call)
+        )
+        if steps:
+            return outer if loader_of(graph, module, outer) is not None else inner
+        loop = outer
+    return inner
 
 
 def train_loops(graph: CallGraph) -> list[TrainLoop]:
