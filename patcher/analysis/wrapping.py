@@ -7,6 +7,7 @@ import re
 
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, argument_values, everywhere, mentions, within
+from .call_graph import reachable_functions
 from .frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from .program import Program
 from .train_loops import TrainLoop, is_step
@@ -66,6 +67,16 @@ def takes_steps(loop: TrainLoop) -> bool:
     return loop.goes_back_elsewhere or any(
         is_step(call) for call in within(loop.steps.body, ast.Call)
     )
+
+
+def never_steps(program: Program, loop: TrainLoop) -> bool:
+    """Whether nothing around a loop or below it steps: its gradients are only looked at."""
+    if loop.goes_back_elsewhere:
+        return False
+    called = {loop.module.last_name(call.func) for call in within(loop.steps.body, ast.Call)}
+    functions = functions_leading_to(program, loop) | reachable_functions(program, called)
+    bodies = [loop.scope, *(function.body for function in functions)]
+    return not any(is_step(call) for body in bodies for call in within(body, ast.Call))
 
 
 def is_wrapped(program: Program, loop: TrainLoop) -> bool:

@@ -28,6 +28,7 @@ from ..analysis.frameworks import (
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
+from ..analysis.wrapping import never_steps
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.dataset_by_name import dataset_by_name
@@ -64,6 +65,8 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
         if by_hand:
             continue  # DF403 says what is wrong with shares by hand, if anything
+        if never_steps(program, loop):
+            continue  # what each rank finds in the gradients of all examples is the same
         if loop.loader is None:
             if not program.calls_to(*RANK_SAMPLERS) and not seeded_by_rank(program):
                 severity = Severity.DEGRADED if may_draw_apart(program, loop) else None
