@@ -387,6 +387,7 @@ def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
     module = loop.module
     assert loop.accumulation is not None
     losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]
+    losses += [inner for loss in losses for inner in scaled(module, loss)]
     names = {module.text(loss) for loss in losses}
     for node in within(loop.steps.body, ast.BinOp):
         if not isinstance(node.op, ast.Div) or not same_code(node.right, loop.accumulation):
@@ -398,3 +399,20 @@ def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
             target = module.text(stmt.targets[0])
             if target in names or target == module.text(node.left):
                 yield node
+
+
+def scaled(module: Module, loss: ast.expr) -> list[ast.expr]:
+    """``loss`` of ``scaler.scale(loss)``, and of ``with scale_loss(loss, optimizer) as name``."""
+    if isinstance(loss, ast.Call):
+        return loss.args[:1]
+    return [
+        value
+        for up in module.ancestors(loss)
+        if isinstance(up, ast.With)
+        for item in up.items
+        if item.optional_vars is not None
+        and isinstance(item.context_expr, ast.Call)
+        and module.last_name(item.context_expr.func) == "scale_loss"
+        and module.text(item.optional_vars) == module.text(loss)
+        for value in item.context_expr.args[:1]
+    ]
