@@ -105,3 +105,18 @@ def test_the_main_guard_of_an_imported_script_calls_nothing(tmp_path: Path) -> N
     (tmp_path / "train.py").write_text("import export\n" + HEAD)
     output = run("check", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py")
     assert re.findall(r"DF601 (\w+): ", output.stdout) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "severity"), [("batches[i]", "error"), ("batches[order[i]]", "warning")]
+)
+def test_a_loop_that_takes_each_of_its_batches_is_an_error(
+    tmp_path: Path, taken: str, severity: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        f"{HEAD}for i in range(len(batches)):\n    loss = model({taken}).sum()\n"
+        "    loss.backward()\n    optimizer.step()\n"
+    )
+    output = run("check", "--select", "DF401", "--output-format", "concise", path).stdout
+    assert re.findall(r"DF401 (\w+): ", output) == ["warning", severity]  # HEAD has one, too

@@ -93,9 +93,11 @@ def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
 def cuts_batches(program: Program, loop: TrainLoop) -> bool:
     """``batch = data[step * size : (step + 1) * size]``, or in a function: the same on all.
 
-    ``step`` numbers the loop, or is added to in it.
+    ``step`` numbers the loop, or is added to in it. So is ``batches[step]``, of all batches.
     """
     module, steps = loop.module, loop.steps
+    if isinstance(steps, ast.For) and takes_each(module, steps):
+        return True
     if isinstance(steps, ast.For):
         numbers = {name.id for name in everywhere(steps.target, ast.Name)}
     else:
@@ -113,6 +115,24 @@ def cuts_batches(program: Program, loop: TrainLoop) -> bool:
         for _, function in program.callees(module, call)
         for each in within(function.body, ast.Slice)
     )
+
+
+def takes_each(module: Module, steps: ast.For) -> bool:
+    """``for i in range(len(batches)):``, and ``batches[i]`` in it."""
+    counted = {
+        module.text(call.args[0])
+        for call in everywhere(steps.iter, ast.Call)
+        if module.last_name(call.func) == "len" and call.args
+    }
+    return any(
+        is_number_of(steps.target, each.slice) and module.text(each.value) in counted
+        for each in within(steps.body, ast.Subscript)
+    )
+
+
+def is_number_of(target: ast.expr, index: ast.expr) -> bool:
+    """Whether an index is the plain name that a loop binds."""
+    return isinstance(target, ast.Name) and isinstance(index, ast.Name) and target.id == index.id
 
 
 def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
