@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import libcst as cst
 
@@ -100,6 +101,8 @@ def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.
     places = [i for i, node in enumerate(body) if is_import(node)]
     plain = [i for i in places if is_import(body[i], plain=True)]
     for line in lines:
+        use = first_use(tree, body, line.split()[-1])
+        places = [i for i in places if i < use] or places[:1]
         anchor = plain if line.startswith("import ") and plain else places
         at = (anchor[0] if line.startswith("import ") else anchor[-1]) + 1 if anchor else 0
         new = parse_snippet(f"{line}\n").body
@@ -107,6 +110,15 @@ def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.
         places = [i for i, node in enumerate(body) if is_import(node)]
         plain = [i for i in places if is_import(body[i], plain=True)]
     return tree.with_changes(body=body)
+
+
+def first_use(tree: cst.Module, body: list[Statement], name: str) -> int:
+    """The number of the first statement that reads a name when it runs, or how many there are."""
+    for number, node in enumerate(body):
+        is_run = not isinstance(node, cst.FunctionDef | cst.ClassDef) and not is_import(node)
+        if is_run and re.search(rf"\b{re.escape(name)}\b", tree.code_for_node(node)):
+            return number
+    return len(body)
 
 
 def top_level(module: Module) -> set[str]:
