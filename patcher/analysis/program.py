@@ -271,6 +271,11 @@ class Program(CallGraph):
             or known <= spelled_functions(self)
         )
 
+    @cached_property
+    def run_by_save_pretrained(self) -> set[Function]:
+        """Functions of this name, and all that they may call, by name."""
+        return reachable_functions(self, {"save_pretrained"})
+
     def evaluation_of(self, module: Module, node: ast.AST) -> Evaluation | None:
         """The evaluation by the function around ``node``."""
         function = module.function(node)

@@ -76,8 +76,7 @@ def runs_in_save_pretrained(program: Program, module: Module, node: ast.AST) -> 
 
     Its name tells, as what it calls goes by methods of objects whose class is not known.
     """
-    function = module.function(node)
-    return function in reachable_functions(program, {"save_pretrained"})
+    return module.function(node) in program.run_by_save_pretrained
 
 
 def asks_for_files(module: Module, stmt: ast.stmt) -> bool:
