@@ -259,6 +259,15 @@ def test_other_losses_of_the_library_are_left_alone(head: str, line: str) -> Non
     assert found("DF310", tagging(TAGGER, line).replace(TAGGER, head)) == []
 
 
+def test_a_language_model_counts_the_tokens_that_it_predicts() -> None:
+    line = "loss = model(batch[0], labels=batch[1]).loss"
+    text = tagging("GPT2LMHeadModel", line)
+    assert found("DF310", text) == []  # all labels may count
+    text += "rows = torch.nn.utils.rnn.pad_sequence(rows, padding_value=-100)\n"
+    weighed = "loss = weighed_by_tokens(loss, batch[1][..., 1:].ne(-100).sum())"
+    assert f"{line}\n        {weighed}\n" in fixed("DF310", text)
+
+
 def test_a_mean_of_the_library_without_a_name_is_reported() -> None:
     text = tagging(TAGGER, "losses.append(model(batch[0], labels=batch[1])[0])")
     (finding,) = found("DF310", text)

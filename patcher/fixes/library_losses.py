@@ -12,6 +12,8 @@ from ..source.tree import keyword, within
 
 HEADS = ("ForTokenClassification", "ForMaskedLM")
 """Heads whose labels are -100 for most kinds of tokens, so that their number differs."""
+CAUSAL = ("LMHeadModel", "ForCausalLM")
+"""Heads that compare each token with the one before it; their labels may all count."""
 
 
 def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt | None, str, str]]:
@@ -22,13 +24,25 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
     """
     names = program.names_of_transformers
     heads = {name for name in names if "For" in name or "LMHead" in name}
-    if not heads or not all(name.endswith(HEADS) for name in heads):
+    is_causal = all(name.endswith(CAUSAL) for name in heads) and pads_labels(program)
+    if not heads or not (is_causal or all(name.endswith(HEADS) for name in heads)):
         return
     for loop in program.train_loops:
         for call in within(loop.steps.body, ast.Call):
             labels = labels_of(loop.module, call)
             if labels:
-                yield loop.module, call, *binding(loop, call), labels
+                counted = f"{labels}[..., 1:]" if is_causal else labels
+                yield loop.module, call, *binding(loop, call), counted
+
+
+def pads_labels(program: Program) -> bool:
+    """Whether ``padding_value=-100`` fills up what batches are made of."""
+    return any(
+        isinstance(word.value, ast.UnaryOp) and module.text(word.value) == "-100"
+        for module, call in program.calls_to("pad_sequence", "pad", "full", "full_like")
+        for word in call.keywords
+        if word.arg in ("padding_value", "value", "fill_value")
+    )
 
 
 def labels_of(module: Module, call: ast.Call) -> str:
