@@ -1,8 +1,9 @@
 """The loss is a mean over tokens, of which each rank has another number.
 
 What         A cross entropy leaves padding out, by a mask or by ignore_index: it is a mean over as
-             many tokens as the rank's own micro-batch happens to have. So does a model of
-             transformers that tags tokens or fills masks, where it gets labels.
+             many tokens as the rank's own micro-batch happens to have. So is a sum that the script
+             divides by the sum of a mask, and so does a model of transformers that tags tokens or
+             fills masks, where it gets labels.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -26,6 +27,7 @@ from ..analysis.program import Program, runs_in_training_step, trains_on_several
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.library_losses import token_means
+from ..fixes.masked_means import is_for_training_alone, masked_count
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, keyword
@@ -49,29 +51,41 @@ def findings(program: Program) -> Iterator[Finding]:
         return  # patched with --exact
     yield from losses_of_the_library(program)
     for module in program.modules:
-        if not module.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS):
-            continue
         weighted = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
-        for stmt in module.nodes(ast.Assign):
-            call, target = stmt.value, stmt.targets[0]
-            if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
-                continue
-            filtered = filtered_labels(module, call)
+        for stmt, tokens, names in means_over_tokens(module):
             function = module.function(stmt)
-            if filtered is None or function in weighted:
-                continue
-            if runs_in_training_step(program, module, function) and not is_evaluated(
-                program, module, stmt
+            if (
+                function not in weighted
+                and runs_in_training_step(program, module, function)
+                and not is_evaluated(program, module, stmt)
             ):
-                labels, ignored = filtered
-                tokens = f"{module.text(labels)}.ne({ignored}).sum()"
-                names = {name.id for name in everywhere(labels, ast.Name)}
+                loss = stmt.targets[0]
+                assert isinstance(loss, ast.Name)
                 edits = (
                     ()
-                    if target.id in names
-                    else weight_by_tokens(program, module, stmt, target.id, tokens)
+                    if loss.id in names
+                    else weight_by_tokens(program, module, stmt, loss.id, tokens)
                 )
-                yield Finding(module, call, f"the mean is over {tokens} tokens", edits)
+                yield Finding(module, stmt.value, f"the mean is over {tokens} tokens", edits)
+
+
+def means_over_tokens(module: Module) -> Iterator[tuple[ast.Assign, str, set[str]]]:
+    """Statements that bind such a mean, how many tokens it is over, and names in that number."""
+    has_losses = bool(module.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS))
+    for stmt in module.nodes(ast.Assign):
+        if not isinstance(stmt.targets[0], ast.Name):
+            continue
+        filtered = (
+            filtered_labels(module, stmt.value)
+            if has_losses and isinstance(stmt.value, ast.Call)
+            else None
+        )
+        if filtered is not None:
+            labels, ignored = filtered
+            names = {name.id for name in everywhere(labels, ast.Name)}
+            yield stmt, f"{module.text(labels)}.ne({ignored}).sum()", names
+        elif count := masked_count(module, stmt):
+            yield stmt, module.text(count), {name.id for name in everywhere(count, ast.Name)}
 
 
 def losses_of_the_library(program: Program) -> Iterator[Finding]:
@@ -134,7 +148,8 @@ def weight_by_tokens(
 ) -> tuple[Edit, ...]:
     """Edits that weight the loss in training; none where it may also run in an evaluation."""
     code = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
-    if any(loop.steps in module.ancestors(stmt) for loop in program.train_loops):
+    in_step = any(loop.steps in module.ancestors(stmt) for loop in program.train_loops)
+    if in_step or is_for_training_alone(program, module.function(stmt)):
         return Insert(stmt, code, "after"), Define(WEIGHT_HELPER)
     # ``mode`` is the loop itself where nothing calls ``model.eval()``.
     sets_mode = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)

@@ -1,0 +1,98 @@
+"""Losses that a script makes itself a mean over the tokens of a mask."""
+
+from __future__ import annotations
+
+import ast
+
+from ..analysis.program import Program
+from ..source.module import Module
+from ..source.tree import Function, within
+
+COMPARES = ("ne", "eq", "gt", "lt", "ge", "le")
+UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
+CASTS = ("float", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze")
+
+
+def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
+    """``mask.sum()`` of ``loss = losses.sum() / mask.sum()``, where the loss is what is returned.
+
+    A mask is what a comparison makes: no gradient comes through it.
+    """
+    value = stmt.value
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
+        return None
+    if summed(module, value.left) is None or not is_result(module, stmt):
+        return None
+    count = without_casts(value.right)
+    mask = summed(module, count)
+    return count if mask is not None and is_mask(module, mask) else None
+
+
+def summed(module: Module, node: ast.expr) -> ast.expr | None:
+    """``x`` of ``x.sum()`` and ``torch.sum(x)``, over all of it."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    if module.dotted(node.func) == "torch.sum":
+        return node.args[0] if len(node.args) == 1 else None
+    is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "sum" and not node.args
+    return node.func.value if is_method and isinstance(node.func, ast.Attribute) else None
+
+
+def without_casts(node: ast.expr) -> ast.expr:
+    """``mask.sum()`` of ``mask.sum().float()``."""
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in CASTS
+    ):
+        node = node.func.value
+    return node
+
+
+def is_mask(module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a value is what a comparison makes, also cast, under a name or joined by ``&``."""
+    node = without_casts(node)
+    match node:
+        case ast.Compare():
+            return True
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in COMPARES
+        case ast.BinOp(op=ast.BitAnd() | ast.BitOr(), left=left, right=right):
+            return is_mask(module, left, depth) and is_mask(module, right, depth)
+        case ast.Name() if depth < 3:
+            values = module.alternatives(node, node)
+            return bool(values) and all(is_mask(module, each, depth + 1) for each in values)
+    return False
+
+
+def is_result(module: Module, stmt: ast.Assign) -> bool:
+    """Whether the function returns the name, alone or first, or the step goes back from it."""
+    target = stmt.targets[0]
+    assert isinstance(target, ast.Name)
+    scope = module.scope_statements(stmt)
+    results = [each.value for each in within(scope, ast.Return)]
+    results = [each.elts[0] if isinstance(each, ast.Tuple) else each for each in results]
+    results += [
+        call.func.value
+        for call in within(scope, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+    ]
+    return any(isinstance(each, ast.Name) and each.id == target.id for each in results)
+
+
+def is_for_training_alone(program: Program, function: Function | None) -> bool:
+    """Whether all calls of a function stand in training steps, where each step comes to them."""
+    if function is None or program.possible_callers(function):
+        return False
+    callers = program.callers(function)
+    return bool(callers) and all(is_in_each_step(program, *caller) for caller in callers)
+
+
+def is_in_each_step(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call stands in a training step, under no test that ranks may answer differently."""
+    above: list[ast.AST] = []
+    for up in module.ancestors(call):
+        if any(up is loop.steps for loop in program.train_loops):
+            return not any(isinstance(each, UNSURE) for each in above)
+        above.append(up)
+    return False
