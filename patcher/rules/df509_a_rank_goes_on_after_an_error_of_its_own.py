@@ -1,0 +1,77 @@
+"""A rank goes on after an error of its own.
+
+What         A training step goes back inside a try whose handler swallows what any rank may meet
+             alone, such as running out of memory.
+At run time  That rank skips its part of the step, and its peers wait for its gradients: until the
+             time-out, or until its next step sends them another batch's.
+Example      except RuntimeError as e:
+                 if "out of memory" in str(e): continue
+Fix          A rank raises the error: the job ends at once, with the traceback, and can be launched
+             again with a smaller batch.
+Fix safety   Safe: a lone process goes on as before.
+Source       torch.nn.parallel.DistributedDataParallel, torch.distributed.init_process_group
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.train_loops import backward_calls
+from ..editing.edits import Import, Insert
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import FUNCTIONS, is_inside, mentions
+
+CODE, SEVERITY, SAFETY = "DF509", Severity.DEGRADED, Safety.SAFE
+
+OWN_ERRORS = ("Exception", "BaseException", "RuntimeError", "OutOfMemoryError", "AcceleratorError")
+RAISE = "if torch.distributed.is_initialized():\n    raise  # the other ranks wait for this one"
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("init_process_group", "DistributedDataParallel"):
+        return
+    seen: set[ast.ExceptHandler] = set()
+    for loop in program.train_loops:
+        if not program.is_live(loop.module, loop.steps):
+            continue
+        for module, call in backward_calls(program, loop):
+            for handler in handlers_around(module, call, loop.steps):
+                if handler not in seen and swallows(module, handler):
+                    seen.add(handler)
+                    kind = module.text(handler.type) if handler.type else "everything"
+                    because = f"it catches {kind}, which one rank may meet alone"
+                    edits = (Insert(handler.body[0], RAISE), Import("torch"))
+                    yield Finding(module, handler.body[0], because, edits)
+
+
+def handlers_around(module: Module, call: ast.Call, steps: ast.AST) -> Iterator[ast.ExceptHandler]:
+    """The handlers of each ``try`` around a backward pass, within its step."""
+    for up in module.ancestors(call):
+        if up is steps or isinstance(up, FUNCTIONS):
+            return
+        if isinstance(up, ast.Try) and any(is_inside(call, stmt) for stmt in up.body):
+            yield from up.handlers
+
+
+def swallows(module: Module, handler: ast.ExceptHandler) -> bool:
+    """Whether a handler of such errors may end without raising one."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = [module.last_name(kind) for kind in kinds if kind is not None]
+    if handler.type is not None and not set(names) & set(OWN_ERRORS):
+        return False
+    return not always_raises(handler.body) and not mentions(handler.body[0], "is_initialized")
+
+
+def always_raises(body: list[ast.stmt]) -> bool:
+    """Whether a block raises, or ends the process, on each way through it."""
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and always_raises(last.body) and always_raises(last.orelse)
+    is_exit = (
+        isinstance(last, ast.Expr)
+        and isinstance(last.value, ast.Call)
+        and isinstance(last.value.func, ast.Name | ast.Attribute)
+        and ast.unparse(last.value.func) in ("exit", "quit", "sys.exit", "os._exit")
+    )
+    return isinstance(last, ast.Raise) or is_exit
