@@ -18,8 +18,13 @@ def importance(model, data, optimizer):
 def look(model):
     {below}
     return model.weight.grad.abs()
+def train(model, loader, optimizer):
+    for batch in loader:
+        model(batch).mean().backward()
+        {train}
 def main(model, data, optimizer):
     torch.distributed.init_process_group("gloo")
+    train(model, dealt(data), optimizer)
     print(importance(model, data, optimizer))
     {above}
 if __name__ == "__main__":
@@ -27,7 +32,23 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("place", ["", "here", "below", "above"])
-def test_only_data_of_a_loop_that_never_steps_are_left_undealt(place: str) -> None:
-    places = {**dict.fromkeys(("here", "below", "above"), "pass"), place: "optimizer.step()"}
-    assert bool(found("DF401", SCRIPT.format(**places))) is bool(place)
+SAMPLED = "it has no sampler"
+
+
+def reasons(**places: str) -> list[str]:
+    parts = dict.fromkeys(("here", "below", "above", "train"), "pass")
+    text = SCRIPT.format(**{**parts, "train": "optimizer.step()", **places})
+    return [each.because for each in found("DF401", text)]
+
+
+def test_data_of_a_loop_that_never_steps_are_left_undealt() -> None:
+    assert SAMPLED not in reasons()
+
+
+@pytest.mark.parametrize("place", ["here", "below", "above"])
+def test_data_of_a_loop_that_may_step_are_dealt(place: str) -> None:
+    assert SAMPLED in reasons(**{place: "optimizer.step()"})
+
+
+def test_what_is_not_seen_to_step_anywhere_may_step_unseen() -> None:
+    assert SAMPLED in reasons(train="update(model)")

@@ -70,8 +70,12 @@ def takes_steps(loop: TrainLoop) -> bool:
 
 
 def never_steps(program: Program, loop: TrainLoop) -> bool:
-    """Whether nothing around a loop or below it steps: its gradients are only looked at."""
-    if loop.goes_back_elsewhere:
+    """Whether nothing around a loop or below it steps: its gradients are only looked at.
+
+    Only where all of the program is read, and another loop is seen to step.
+    """
+    others = [each for each in program.train_loops if each.steps is not loop.steps]
+    if program.unread or loop.goes_back_elsewhere or not any(map(takes_steps, others)):
         return False
     called = {loop.module.last_name(call.func) for call in within(loop.steps.body, ast.Call)}
     functions = functions_leading_to(program, loop) | reachable_functions(program, called)
