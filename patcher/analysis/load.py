@@ -25,6 +25,8 @@ ABOUT_TRAINING = re.compile(
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
+    r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain",  # where the one that trains comes from
+    re.MULTILINE,
 )
 
 DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)
