@@ -13,10 +13,19 @@ from .rank_reach import UNKNOWN, Role, value_for_role
 
 # Parameters of data sets and samplers that take a rank.
 SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index", "process_index")
+TURNS = "share_of_batches"  # of helper_code.py: every n-th batch of what makes them
 ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
 # Functions that seed a generator of random numbers.
 SEEDING = ("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything", "fix_seed")
+
+
+def takes_turns(loop: ast.For | ast.While) -> bool:
+    """Whether ranks take turns with what a loop goes over."""
+    return isinstance(loop, ast.For) and any(
+        isinstance(call.func, ast.Name) and call.func.id == TURNS
+        for call in everywhere(loop.iter, ast.Call)
+    )
 
 
 def dealt_by_hand(program: Program) -> str:

@@ -20,6 +20,7 @@ from ..source.tree import (
     precedes,
     within,
 )
+from .dealing import takes_turns
 from .loaders import loader_of
 from .program import Program
 from .train_loops import TrainLoop
@@ -170,7 +171,7 @@ class _DivergenceWalk:
     def is_sharded(self, loop: ast.For) -> bool:
         """Whether each rank has its own batches in this loop."""
         if loop is self.loop.steps:
-            return self.loop.loader is not None
+            return self.loop.loader is not None or takes_turns(loop)
         loader = loader_of(self.program, self.module, loop)
         return loader is not None and bool(loader.distributed_samplers)
 

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import importlib
 import inspect
+import itertools
 import json
 import os
 import pickle
@@ -44,6 +45,16 @@ def first_on_main(make):
     made = make() if torch.distributed.get_rank() == 0 else None
     torch.distributed.barrier()
     return made if torch.distributed.get_rank() == 0 else make()
+
+
+def share_of_batches(batches):
+    """The batches of this rank: ranks take turns, and share the last ones if too few are left."""
+    if not torch.distributed.is_initialized():
+        return batches
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    batches = iter(batches)
+    rounds = iter(lambda: list(itertools.islice(batches, world_size)), [])
+    return ((each * world_size)[rank] for each in rounds)
 
 
 def draw_alike():

@@ -15,7 +15,8 @@ FILES = (
     os.path.join(PATCHER, "capabilities", "fsdp_helper_code.py"),
 )
 STANDARD = (
-    *("contextlib", "csv", "functools", "importlib", "inspect", "json", "math"),
+    *("contextlib", "csv", "functools", "importlib", "inspect", "itertools", "json"),
+    "math",
     "os",
     *("pickle", "random", "shutil", "sys"),
 )

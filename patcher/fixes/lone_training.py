@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
+from ..analysis.batch_taint import NotDealtError
 from ..analysis.evaluations import GRADLESS
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
@@ -22,6 +23,7 @@ from ..source.module import Module
 from ..source.tree import Function, keyword, names_within, within
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
+from .turns import edits_to_take_turns
 
 SEES_PARAMETERS = ("parameters", "named_parameters")
 READS = frozenset(
@@ -75,10 +77,11 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
     """
     for loop in loops:
         if loop.loader is None:
-            which = f" of the loop in line {loop.steps.lineno}" if loops[1:] else ""
-            raise NotShareableError(
-                f"its batches{which} come from no DataLoader that could be dealt"
-            )
+            try:
+                edits_to_take_turns(program, loop)  # DF401 makes them when there is a group
+            except NotDealtError as error:
+                why = f"its batches come from no DataLoader, and {error}"
+                raise NotShareableError(why) from None
     refuse_trainings_elsewhere(program, loops)
     models = models_of_optimizers(program)
     edits: dict[ast.Call, tuple[Module, Edit]] = {}

@@ -7,17 +7,29 @@ Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process; for a sampler of a
              part or by weights, what it draws, dealt by rank (DealtSampler). Data that the script
              deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
-Fix safety   Safe: a lone process keeps its sampler. Only reported where the data only iterates, as
-             an IterableDataset takes no sampler: deal by rank in its __iter__; and where no
-             DataLoader makes the batches: let each rank take every world_size-th of them, the
-             same number on all ranks, and count the steps of the schedule so.
+             Where no DataLoader makes the batches, but the loop itself, a generator or a list:
+             ranks take turns (share_of_batches), equally often, and draw rank 0's random numbers
+             ahead of what orders the examples (draw_alike). Sums over a rank's batches that are
+             divided by the number of all are added up (gathered).
+Fix safety   Safe: a lone process keeps its sampler, and its batches. Only reported where the data
+             only iterates, as an IterableDataset takes no sampler: deal by rank in its __iter__;
+             and for batches without a DataLoader where it is not certain that all ranks go over
+             the same ones, that a step needs nothing of the batch before, and that nothing
+             counts all batches. Then let each rank take every world_size-th of them, the same
+             number on all ranks, and count the steps of the schedule so.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.dealing import dealt_by_hand, is_iterable_dataset, seeded_by_rank
+from ..analysis.batch_taint import NotDealtError
+from ..analysis.dealing import (
+    dealt_by_hand,
+    is_iterable_dataset,
+    seeded_by_rank,
+    takes_turns,
+)
 from ..analysis.frameworks import (
     DEALS_DATA,
     DIVIDES_WORK,
@@ -33,6 +45,7 @@ from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.process_group import lone_process_test, shares_batches
+from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -69,12 +82,28 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # what each rank finds in the gradients of all examples is the same
         if loop.loader is None:
             if not program.calls_to(*RANK_SAMPLERS) and not seeded_by_rank(program):
-                severity = Severity.DEGRADED if may_draw_apart(program, loop) else None
-                because = "no DataLoader of its batches could be found, and nothing deals by rank"
-                yield Finding(loop.module, loop.steps, because, severity=severity)
+                yield from without_loader(program, loop)
             continue
         for loader in (loop.loader, *loop.loader.others):
             yield from undealt(program, loader)
+
+
+def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """The findings of a loop that makes its batches itself, where ranks take no turns yet."""
+    if takes_turns(loop.steps):
+        return
+    because = "no DataLoader of its batches could be found, and nothing deals by rank"
+    edits: dict[Module, list[Edit]] = {}
+    try:
+        for module, edit in edits_to_take_turns(program, loop):
+            edits.setdefault(module, []).append(edit)
+    except NotDealtError as error:
+        severity = Severity.DEGRADED if may_draw_apart(program, loop) else None
+        yield Finding(loop.module, loop.steps, f"{because}: {error}", severity=severity)
+        return
+    for module, own in edits.items():
+        at = loop.steps if module is loop.module else module.tree.body[0]
+        yield Finding(module, at, because, tuple(own))
 
 
 def may_draw_apart(program: Program, loop: TrainLoop) -> bool:

@@ -49,7 +49,7 @@ def findings(program: Program) -> Iterator[Finding]:
         (m, call)
         for m in program.modules
         for call in random_draws(m)
-        if roles_reaching(program, m, call) >= RANKS
+        if roles_reaching(program, m, call) >= RANKS and not follows_rank_0(m, call)
     ]
     if not draws:
         return
@@ -76,6 +76,17 @@ def random_draws(module: Module) -> Iterator[ast.Call]:
             and not any(isinstance(n, ast.Name) and "loader" in n.id for n in below(call))
         ):
             yield call
+
+
+def follows_rank_0(module: Module, call: ast.Call) -> bool:
+    """Whether ranks have taken the random numbers of rank 0 above, in a block around a draw."""
+    blocks = {
+        id(module.parents[up]) for up in (call, *module.ancestors(call)) if up in module.parents
+    }
+    return any(
+        precedes(each, call) and id(module.parents[module.statement(each)]) in blocks
+        for each in module.calls_to("draw_alike")
+    )
 
 
 def rank_dependent_seeds(program: Program) -> Iterator[tuple[Module, ast.stmt]]:

@@ -1,0 +1,104 @@
+"""Losses that may be sums over a batch, where the functions that make them are read for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ..source.module import Module
+from ..source.tree import Function, everywhere, is_inside, within
+from .batch_origins import bound_value
+from .batch_taint import NotDealtError
+from .loss_reduction import Reduction, reduction_of
+from .program import Program
+from .train_loops import TrainLoop, backward_calls, loop_around
+
+LOSS = re.compile(r"loss|nll|criterion|cost|elbo", re.IGNORECASE)
+MAX_DEPTH = 3
+
+
+def refuse_summed_losses(program: Program, loop: TrainLoop) -> None:
+    """Raise where a loss may be a sum that the ranks' mean would divide by their number."""
+    for module, call in backward_calls(program, loop):
+        assert isinstance(call.func, ast.Attribute)
+        loss = call.func.value
+        if reduction_of(program, module, loss) is not Reduction.UNKNOWN:
+            continue  # DF312 multiplies sums
+        for where, made in calls_behind(module, call, loss):
+            place = sum_below(program, where, made, 0, set())
+            if place is not None:
+                home, node = place
+                raise NotDealtError(
+                    "its loss may be a sum over a batch:"
+                    f" line {node.lineno} of {home.source.path.name}"
+                )
+
+
+def calls_behind(module: Module, call: ast.Call, loss: ast.expr) -> list[tuple[Module, ast.Call]]:
+    """The calls that make a loss: in its expression, and in what its names are bound to."""
+    found: list[tuple[Module, ast.Call]] = [(module, c) for c in everywhere(loss, ast.Call)]
+    around = loop_around(module, call)
+    function = module.function(loss)
+    for name in everywhere(loss, ast.Name):
+        scope = function if (function, name.id) in module.stores else None
+        for store in module.stores.get((scope, name.id), []):
+            value = bound_value(module, store)
+            if value is not None and (around is None or is_inside(store, around)):
+                found += [(module, each) for each in everywhere(value, ast.Call)]
+    return found
+
+
+def sum_below(
+    program: Program, module: Module, call: ast.Call, depth: int, seen: set[Function]
+) -> tuple[Module, ast.Call] | None:
+    """A sum that becomes a loss, in the expression of a call or in a function that it runs."""
+    if is_loss_sum(module, call):
+        return module, call
+    if depth > MAX_DEPTH:
+        return None
+    for where, function in [*program.callees(module, call), *forwards(program, module, call)]:
+        if function in seen:
+            continue
+        seen.add(function)
+        for inner in within(function.body, ast.Call):
+            is_of_loss = is_loss_sum(where, inner)
+            if is_of_loss:
+                return where, inner
+            found = sum_below(program, where, inner, depth + 1, seen)
+            if found is not None:
+                return found
+    return None
+
+
+def forwards(program: Program, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
+    """The forward pass that ``model(batch)`` runs, of a class of the program."""
+    if not isinstance(call.func, ast.Name):
+        return []
+    found: list[tuple[Module, Function]] = []
+    for value in module.alternatives(call.func, call):
+        made = program.resolve(module, value.func) if isinstance(value, ast.Call) else None
+        if made is not None and isinstance(made[1], ast.ClassDef):
+            found += [
+                (made[0], each)
+                for each in made[1].body
+                if isinstance(each, ast.FunctionDef) and each.name == "forward"
+            ]
+    return found
+
+
+def is_loss_sum(module: Module, call: ast.Call) -> bool:
+    """Whether a call sums over all of its elements, for a value that is called a loss."""
+    last = module.last_name(call.func)
+    words = {word.arg: module.text(word.value).strip("\"'") for word in call.keywords}
+    if words.get("reduction") == "sum" or words.get("size_average") == "False":
+        return True
+    is_method = isinstance(call.func, ast.Attribute) and module.dotted(call.func) != "torch.sum"
+    if module.dotted(call.func) == "sum":
+        return False  # of a list, such as the parts of a loss
+    if last != "sum" or len(call.args) + len(call.keywords) != (0 if is_method else 1):
+        return False
+    stmt = module.statement(call)
+    if isinstance(stmt, ast.Assign | ast.AugAssign):
+        targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        return any(LOSS.search(module.text(target)) for target in targets)
+    return isinstance(stmt, ast.Return)
