@@ -30,6 +30,7 @@ from ..analysis.written_paths import names_rank
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
+from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
     in_lock_step,
     is_read_later,
@@ -85,6 +86,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             path = path_of(call)
             if path is None or names_rank(program, module, path):
+                continue
+            if is_fetched_in_turn(program, module, call):
                 continue
             if everyone_writes(program, module, call):
                 yield from single_writer(program, module, call)

@@ -24,6 +24,7 @@ from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
+from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
     in_lock_step,
     is_read_later,
@@ -51,7 +52,11 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         for found in direct_effects(program, module).values():
             for each in found:
-                if each.effect.kind in KINDS and is_of_all_ranks(program, module, each):
+                if (
+                    each.effect.kind in KINDS
+                    and is_of_all_ranks(program, module, each)
+                    and not is_fetched_in_turn(program, module, each.effect.node)
+                ):
                     yield judged(program, module, each)
 
 

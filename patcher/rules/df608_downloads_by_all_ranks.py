@@ -1,11 +1,12 @@
 """All ranks download and unpack the same files at once.
 
-What         A data set of torchvision, torchaudio or torchtext with download=True, in a script
-             whose ranks all come to it.
+What         A data set of torchvision, torchaudio or torchtext with download=True, or a file that
+             is downloaded or unpacked if it is not there, in a script whose ranks all come to it.
 At run time  On the first run N ranks write one archive and unpack it into one folder: a checksum
              that does not match, a file that ends too early, or an import of half the images.
 Example      train_set = torchvision.datasets.CIFAR10("data", train=True, download=True)
-Fix          Rank 0 makes the data set first; the others wait, and find the files there.
+Fix          Rank 0 makes the data set first, or passes the test for the file first, between two
+             barriers; the others wait, and find the files there.
 Fix safety   Safe: without a process group it is made as before. Only reported where a test around
              it may come out differently on the ranks, such as whether a file exists.
 Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_extract_archive
@@ -16,9 +17,10 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.rank_reach import RANKS, is_surely_entered, roles_reaching
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first
 from ..source.module import Module
 from ..source.tree import Function, everywhere
 
@@ -42,6 +44,27 @@ def findings(program: Program) -> Iterator[Finding]:
                 name = module.text(call.func)
                 edits = in_turn(module, call)
                 yield Finding(module, call, f"{name}() writes its files on every rank", edits)
+        for test, call in fetching_tests(program, module):
+            yield from fetched_by_all(program, module, test, call)
+
+
+def fetched_by_all(
+    program: Program, module: Module, test: ast.If, call: ast.Call
+) -> Iterator[Finding]:
+    """The findings of a file that every rank fetches where it is not there."""
+    if not roles_reaching(program, module, test) >= RANKS or not program.is_live(module, test):
+        return
+    if is_surely_entered(program, module.function(test)) and not goes_in_turn(
+        program, module, test
+    ):
+        because = f"{module.text(call.func)}() is called on every rank that does not find the file"
+        edits: dict[Module, list[Edit]] = {module: []}
+        for where, edit in rank_0_first(program, module, test):
+            edits.setdefault(where, []).append(edit)
+        for where, own in edits.items():
+            if own or (where is module and len(edits) == 1):
+                at: ast.stmt = test if where is module else where.tree.body[0]
+                yield Finding(where, at, because, tuple(own))
 
 
 def is_false(value: ast.expr) -> bool:

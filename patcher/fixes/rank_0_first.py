@@ -1,0 +1,266 @@
+"""Let rank 0 fetch a file that is not there before the others look for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.before_group import runs_before_group
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..editing.edits import Edit, Import, Insert
+from ..source.module import Module
+from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, position, within
+from .written_by_one import is_same_on_all_ranks
+
+# Functions and methods that fetch files from elsewhere or unpack them.
+FETCHES = {
+    *("urlretrieve", "urlopen", "download", "download_url", "download_file", "extractall"),
+    *("extract", "unpack_archive", "download_and_extract_archive", "cached_download"),
+    *("download_file_from_google_drive", "extract_archive", "download_from_url"),
+}
+SHELLS = ("system", "run", "call", "check_call", "check_output", "Popen")
+TOOLS = ("wget", "curl", "unzip", "tar ", "gdown", "git clone")
+EXISTS = ("exists", "isfile", "isdir", "is_file", "is_dir", "lexists")
+MAX_DEPTH = 4
+PER_EXAMPLE = ("__getitem__", "forward", "__iter__", "__next__")
+
+WAIT = """\
+if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
+    torch.distributed.barrier()  # rank 0 comes first"""
+GO_ON = """\
+if torch.distributed.is_initialized() and torch.distributed.get_rank() == 0:
+    torch.distributed.barrier()"""
+
+
+def fetching_tests(program: Program, module: Module) -> Iterator[tuple[ast.If, ast.Call]]:
+    """Tests whether a file exists, each with a call by which it is fetched where it does not."""
+    if not any(map(module.spells, EXISTS)):
+        return
+    for test in module.nodes(ast.If):
+        missing = branch_if_missing(module, test)
+        if missing is None:
+            continue
+        for call in within(missing, ast.Call):
+            if fetches(program, module, call, 0):
+                yield test, call
+                break
+
+
+def branch_if_missing(module: Module, test: ast.If) -> list[ast.stmt] | None:
+    """What runs where a file is not there: also behind ``if os.path.exists(path): return``."""
+    asked = [c for c in everywhere(test.test, ast.Call) if module.last_name(c.func) in EXISTS]
+    if not asked:
+        return None
+    if any(isinstance(module.parents[call], ast.UnaryOp) for call in asked):
+        return test.body
+    if test.orelse:
+        return test.orelse
+    if test.test is asked[0] and isinstance(test.body[-1], ast.Return):
+        block = module.body(test)
+        return block[block.index(test) + 1 :]
+    return None
+
+
+def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> bool:
+    """Whether a call fetches or unpacks files, itself or in a function of the program."""
+    last = module.last_name(call.func)
+    own = program.callees(module, call)
+    if own:
+        return depth < MAX_DEPTH and any(
+            fetches(program, where, inner, depth + 1)
+            for where, function in own
+            for inner in within(function.body, ast.Call)
+        )
+    if last in FETCHES:
+        return True
+    if module.dotted(call.func) == "requests.get":
+        return True
+    return last in SHELLS and any(
+        isinstance(part.value, str) and any(tool in part.value for tool in TOOLS)
+        for part in everywhere(call, ast.Constant)
+    )
+
+
+def is_fetched_in_turn(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a file is written where rank 0 comes first, or will when DF608 is through."""
+    if goes_in_turn(program, module, node):
+        return True
+    return any(
+        is_fetched_by(program, where, test, module, node)
+        and (goes_in_turn(program, where, test) or rank_0_first(program, where, test))
+        for where in program.modules
+        for test, _ in fetching_tests(program, where)
+    )
+
+
+def is_fetched_by(
+    program: Program, where: Module, test: ast.If, module: Module, node: ast.AST
+) -> bool:
+    """Whether a place runs where the file of a test is missing, there or in a function called."""
+    branch = branch_if_missing(where, test) or []
+    if where is module and any(is_inside(node, stmt) for stmt in branch):
+        return True
+    function = module.function(node)
+    return any(
+        function is callee
+        for call in within(branch, ast.Call)
+        for _, callee in program.callees(where, call)
+    )
+
+
+def goes_in_turn(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Whether rank 0 comes to a place first, by barriers before and behind a statement around it.
+
+    Or around the statements that call its function, also through others.
+    """
+    if any(is_between_barriers(program, module, stmt) for stmt in statements_around(module, node)):
+        return True
+    function = module.function(node)
+    callers = [] if function is None or depth > MAX_DEPTH else program.callers(function)
+    return bool(callers) and all(
+        goes_in_turn(program, where, call, depth + 1) for where, call in callers
+    )
+
+
+def statements_around(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
+    """The statement of a node and those around it in its function."""
+    for each in (node, *module.ancestors(node)):
+        if isinstance(each, FUNCTIONS):
+            return
+        if isinstance(each, ast.stmt):
+            yield each
+
+
+def is_between_barriers(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether the other ranks wait before a statement, and rank 0 lets them go behind it."""
+    block = module.body(stmt)
+    index = block.index(stmt)
+    sides = (block[:index][-1:], block[index + 1 :][:1])
+    roles = [
+        {
+            role
+            for each in side
+            for call in within([each], ast.Call)
+            if module.last_name(call.func) == "barrier"
+            for role in roles_reaching(program, module, call) & RANKS
+        }
+        for side in sides
+    ]
+    return roles == [{Role.OTHER}, {Role.MAIN}]
+
+
+def rank_0_first(program: Program, module: Module, test: ast.If) -> list[tuple[Module, Edit]]:
+    """Edits that let rank 0 pass a test for a file first; none where ranks may not meet there."""
+    anchors = list(anchors_of(program, module, test, 0))
+    if not anchors or None in anchors:
+        return []
+    edits: list[tuple[Module, Edit]] = []
+    for place in dict.fromkeys(anchors):
+        assert place is not None
+        where, stmt = place
+        if runs_before_group(program, where, stmt):
+            return []
+        edits += [
+            (where, Insert(stmt, WAIT)),
+            (where, Insert(stmt, GO_ON, "after")),
+            (where, Import("torch")),
+        ]
+    return edits
+
+
+def anchors_of(
+    program: Program, module: Module, stmt: ast.stmt, depth: int
+) -> Iterator[tuple[Module, ast.stmt] | None]:
+    """The statements to be passed by rank 0 first; None where that is not provably right."""
+    function = module.function(stmt)
+    if depth > MAX_DEPTH or meets_below(program, module, stmt):
+        yield None
+        return
+    if (
+        not leaves_function(stmt)
+        and not exits_above(module, function, stmt)
+        and is_met(module, stmt)
+    ):
+        if passed_alike(program, module, stmt, 0):
+            yield module, stmt
+        else:
+            yield None
+        return
+    callers = [] if function is None else program.callers(function)
+    if not callers:
+        yield None
+    for where, call in callers:
+        yield from anchors_of(program, where, where.statement(call), depth + 1)
+
+
+def meets_below(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether code under a statement has ranks meet itself."""
+    seen: set[Function] = set()
+    pending: list[tuple[Module, ast.AST]] = [(module, stmt)]
+    while pending:
+        where, node = pending.pop()
+        for call in everywhere(node, ast.Call):
+            if where.last_name(call.func) in ("barrier", "first_on_main", "all_reduce", "backward"):
+                return True
+            for home, function in program.callees(where, call):
+                if function not in seen:
+                    seen.add(function)
+                    pending.append((home, function))
+    return False
+
+
+def leaves_function(stmt: ast.stmt) -> bool:
+    """Whether a statement may end its function, or a loop around it."""
+    return any(within([stmt], kind) for kind in (ast.Return, ast.Break, ast.Continue, ast.Yield))
+
+
+def exits_above(module: Module, function: Function | None, stmt: ast.stmt) -> bool:
+    """Whether ranks may have left the function above a statement, each by an answer of its own."""
+    body = module.tree.body if function is None else function.body
+    return any(
+        position(leaving) < position(stmt)
+        and any(
+            isinstance(up, ast.If) and everywhere(up.test, ast.Call)
+            for up in module.ancestors(leaving)
+        )
+        for leaving in within(body, ast.Return)
+    )
+
+
+def is_met(module: Module, stmt: ast.stmt) -> bool:
+    """Whether all ranks that enter the function come to a statement, equally often."""
+    for up in module.ancestors(stmt):
+        if isinstance(up, FUNCTIONS):
+            return not up.name.startswith(PER_EXAMPLE)
+        if isinstance(up, ast.Try | ast.While | ast.Lambda):
+            return False
+        if isinstance(up, ast.If) and everywhere(up.test, ast.Call):
+            return False
+        if isinstance(up, ast.For) and not is_same_on_all_ranks(module, up.iter):
+            return False
+    return True
+
+
+def passed_alike(program: Program, module: Module, stmt: ast.stmt, depth: int) -> bool:
+    """Whether all ranks come to a statement equally often, through all callers."""
+    function = module.function(stmt)
+    if not roles_reaching(program, module, stmt) >= RANKS or not is_met(module, stmt):
+        return False
+    if function is None:
+        return True
+    if depth > MAX_DEPTH or not is_surely_entered(program, function):
+        return False
+    if program.possible_callers(function) or exits_above(module, function, stmt):
+        return False
+    return all(
+        passed_alike(program, where, where.statement(call), depth + 1) and not is_lazy(where, call)
+        for where, call in program.callers(function)
+    )
+
+
+def is_lazy(module: Module, call: ast.Call) -> bool:
+    """Whether a call may not be made where it stands: in a lambda, a list, ``a or b()``."""
+    stmt = module.statement(call)
+    lazy = (ast.Lambda, ast.BoolOp, ast.IfExp, ast.ListComp, ast.GeneratorExp, ast.DictComp)
+    return any(isinstance(up, lazy) and is_inside(up, stmt) for up in module.ancestors(call))
