@@ -25,6 +25,13 @@ FIX = [
     ("torch.cuda.set_device(args.gpu)", ALONE + "torch.cuda.set_device(args.gpu)"),
     ("os.environ['CUDA_VISIBLE_DEVICES'] = '0,1'",
         ALONE + "os.environ['CUDA_VISIBLE_DEVICES'] = '0,1'"),
+    ("os.environ.setdefault('CUDA_VISIBLE_DEVICES', args.gpu)",
+        ALONE + "os.environ.setdefault('CUDA_VISIBLE_DEVICES', args.gpu)"),
+    ("os.environ.update({'CUDA_DEVICE_ORDER': 'PCI_BUS_ID', 'CUDA_VISIBLE_DEVICES': '1'})",
+        ALONE + "os.environ.update({'CUDA_DEVICE_ORDER': 'PCI_BUS_ID', "
+        "'CUDA_VISIBLE_DEVICES': '1'})"),
+    ("with torch.cuda.device(args.gpu): pass",
+        f"with torch.cuda.device({NUMBER} args.gpu): pass"),
     ("model.cuda(0)", "model.cuda(int(os.environ.get('LOCAL_RANK', 0)))"),
     ("x = x.to(gpu_ids[0])", f"x = x.to({NUMBER} gpu_ids[0])"),
     ("x = x.cuda(args.gpu, non_blocking=True)",
@@ -96,3 +103,47 @@ def test_a_script_that_chooses_its_card_is_patched_whole(wrap: str, tmp_path: Pa
     assert change.text.count("'LOCAL_RANK' not in os.environ") == 2
     assert "DistributedDataParallel(model" in change.text
     assert {each.code for each in result.findings_after} <= {"DF701"}
+
+
+OPTION = """\
+import argparse
+{group}parser = argparse.ArgumentParser()
+parser.add_argument('--device', {option})
+args = parser.parse_args()
+{read}x = x.to(args.device)
+"""
+READ = """\
+if 'LOCAL_RANK' in os.environ and args.device.startswith('cuda'):
+    args.device = f"cuda:{os.environ['LOCAL_RANK']}"
+"""
+
+
+@pytest.mark.parametrize(
+    "option", ["default='cuda:0'", "type=str, default='cpu', choices=['cpu', 'cuda:0', 'cuda:1']"]
+)
+def test_an_option_that_names_a_card_is_read_as_the_ranks_own(option: str) -> None:
+    text = OPTION.format(group=GROUP, option=option, read="")
+    new = OPTION.format(group=GROUP, option=option, read=READ)
+    assert fixed("DF206", text) == new
+    assert found("DF206", new) == []
+
+
+@pytest.mark.parametrize("option", ["default='cuda'", "type=int, default=0", "default=None"])
+def test_an_option_that_names_no_card_is_left_alone(option: str) -> None:
+    assert found("DF206", OPTION.format(group=GROUP, option=option, read="")) == []
+
+
+def test_several_cards_to_choose_from_are_no_obstacle(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    option = "default='cpu', choices=['cpu', 'cuda:0', 'cuda:1']"
+    script.write_text(
+        OPTION.format(group="import torch\nx = torch.ones(2)\n", option=option, read="")
+        + "model = torch.nn.Linear(2, 1)\noptimizer = torch.optim.SGD(model.parameters(), 1)\n"
+        "for batch in torch.utils.data.DataLoader([x]):\n    model(batch).mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    result = patch(script)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert READ in change.text
+    assert "over_ranks(model)(batch)" in change.text

@@ -154,8 +154,8 @@ UNSHARED = {
         "it has no command line, no main guard and nothing behind its imports to start from",
     ),
     "a default card": (
-        script(setup='os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
-        "line 7 chooses a card: os.environ.setdefault(",
+        script(setup='card = os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
+        "line 7 chooses a card: card = os.environ.setdefault(",
     ),
 }  # fmt: skip
 

@@ -6,13 +6,57 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ...record import record
 from ..analysis.program import Program
 from ..editing.edits import Edit, Guard, Import
 from ..source.module import Module
-from ..source.tree import everywhere
+from ..source.tree import everywhere, keyword
 
+CARD_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
+SETTERS = ("setdefault", "putenv", "update")
 CARD = re.compile(r"(gpu|cuda|device)s?_?(ids?|idx|index|num|number|no)|gpus?|cuda|rank", re.I)
 NOT_IN_LAUNCH = "'LOCAL_RANK' not in os.environ"
+
+
+@record
+class CardOption:
+    """An option whose text names a card, ``--device cuda:0``, and where it is parsed."""
+
+    call: ast.Call  # of add_argument
+    value: str  # args.device
+    parse: ast.stmt
+    args: str
+
+
+def card_options(program: Program) -> list[CardOption]:
+    """The options that name a card as a text, where one statement of the script parses them."""
+    sites = program.parse_sites
+    if len(sites) != 1 or sites[0][0] is not program.script:
+        return []
+    _, parse, args = sites[0]
+    return [
+        CardOption(option.call, f"{args}.{option.dest}", parse, args)
+        for option in program.options.values()
+        if isinstance(option.call, ast.Call) and isinstance(option.default, str)
+        if is_plain_text(option.call)
+        and any(map(is_card_text, everywhere(option.call, ast.Constant)))
+    ]
+
+
+def is_plain_text(call: ast.Call) -> bool:
+    """Whether an option's value stays a text."""
+    kind = keyword(call, "type")
+    return kind is None or (isinstance(kind.value, ast.Name) and kind.value.id == "str")
+
+
+def is_card_text(node: ast.Constant) -> bool:
+    return isinstance(node.value, str) and bool(re.fullmatch(r"cuda:\d+", node.value))
+
+
+def is_of_card_option(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a text is a default or a choice of such an option, which ranks do not read."""
+    calls = {option.call for option in card_options(program)}
+    return any(up in calls for up in module.ancestors(node))
 
 
 class NotShareableError(Exception):
@@ -38,11 +82,32 @@ def card_variables(program: Program, module: Module) -> Iterator[Edit]:
     for node in module.nodes(ast.Constant):
         if node.value != "CUDA_VISIBLE_DEVICES" or not program.is_live(module, node):
             continue
-        stmt, up = module.statement(node), module.parents[node]
-        if isinstance(stmt, ast.Assign) and stmt.targets == [up]:
+        stmt = module.statement(node)
+        if sets_visible_cards(module, node):
             yield Guard(stmt, NOT_IN_LAUNCH)
-        elif isinstance(up, ast.Call) and module.last_name(up.func) in ("setdefault", "putenv"):
-            raise NotShareableError(f"line {node.lineno} chooses a card: {module.text(up)}")
+        elif any(
+            isinstance(up, ast.Call) and module.last_name(up.func) in SETTERS
+            for up in module.ancestors(node)
+        ):
+            raise NotShareableError(f"line {node.lineno} chooses a card: {module.text(stmt)}")
+
+
+def sets_visible_cards(module: Module, node: ast.Constant) -> bool:
+    """Whether a statement does nothing but to set the variable that a text names.
+
+    ``os.environ["CUDA_VISIBLE_DEVICES"] = "0"``, ``os.environ.setdefault(…)``, ``os.putenv(…)``,
+    and ``os.environ.update({…})`` of it alone.
+    """
+    stmt, up = module.statement(node), module.parents[node]
+    if isinstance(stmt, ast.Assign):
+        return stmt.targets == [up]
+    call = stmt.value if isinstance(stmt, ast.Expr) else None
+    if not isinstance(call, ast.Call) or module.last_name(call.func) not in SETTERS:
+        return False
+    if isinstance(up, ast.Dict):
+        names = {key.value for key in up.keys if isinstance(key, ast.Constant)}
+        return call.args == [up] and len(names) == len(up.keys) and names <= CARD_VARIABLES
+    return bool(call.args) and call.args[0] is node
 
 
 def refuse_chosen_cards(program: Program, module: Module) -> None:
@@ -51,8 +116,10 @@ def refuse_chosen_cards(program: Program, module: Module) -> None:
         if not program.is_live(module, call):
             continue
         is_device = module.last_name(call.func) == "device"
-        if is_device and not module.dotted(call.func).startswith("torch."):
-            continue
+        if not module.dotted(call.func).startswith("torch.") and (
+            is_device or not isinstance(call.func, ast.Attribute)
+        ):
+            continue  # a function of the script's own
         chosen = [*call.args, *(word.value for word in call.keywords if word.arg == "device")]
         if any(names_card(module, value) and not is_plain(value) for value in chosen):
             raise NotShareableError(f"line {call.lineno} chooses a card: {module.text(call)}")

@@ -10,6 +10,7 @@ from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import is_inside, mentions, position, within
 from .behind_binding import behind_binding
+from .chosen_cards import is_of_card_option
 from .process_group import (
     READ_RANK,
     SET_UP,
@@ -81,9 +82,13 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for stmt in module.nodes(ast.Assign)
         if guard is None or not is_inside(stmt, guard)
     )
-    if not start or counts_elsewhere or any(map(names_cards_otherwise, program.modules[1:])):
+    if (
+        not start
+        or counts_elsewhere
+        or any(names_cards_otherwise(program, each) for each in program.modules[1:])
+    ):
         return ()
-    cards = cards_by_number(script)
+    cards = cards_by_number(program, script)
     if cards is None:
         return ()
     one_card_each = [
@@ -104,7 +109,9 @@ def with_free_name(module: Module, template: str) -> str:
 def why_no_group(program: Program) -> str:
     """Why a program gets no set-up of a process group."""
     script, *others = program.modules
-    if cards_by_number(script) is None or any(map(names_cards_otherwise, others)):
+    if cards_by_number(program, script) is None or any(
+        names_cards_otherwise(program, each) for each in others
+    ):
         return "several cards are named by their numbers, or one in another module"
     if any(is_device_count(each, stmt) for each in others for stmt in each.nodes(ast.Assign)):
         return "another module counts the cards"
@@ -142,12 +149,12 @@ def is_text(stmt: ast.stmt) -> bool:
     return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
 
 
-def names_cards_otherwise(module: Module) -> bool:
+def names_cards_otherwise(program: Program, module: Module) -> bool:
     """Whether a text such as ``"cuda:0"`` is used in a way that is not known."""
-    return cards_by_number(module) is None
+    return cards_by_number(program, module) is None
 
 
-def cards_by_number(module: Module) -> tuple[Edit, ...] | None:
+def cards_by_number(program: Program, module: Module) -> tuple[Edit, ...] | None:
     """Edits that give each rank its own card where ``"cuda:0"`` names that of a lone process.
 
     Several of them, and texts that are put together, are left to DF206; None where one of them is
@@ -157,6 +164,7 @@ def cards_by_number(module: Module) -> tuple[Edit, ...] | None:
         node
         for node in module.nodes(ast.Constant)
         if isinstance(node.value, str) and node.value.startswith("cuda:")
+        if not is_of_card_option(program, module, node)
     ]
     numbers = {node.value for node in named}
     is_put_together = any(not str(text).removeprefix("cuda:").isdigit() for text in numbers)

@@ -1,7 +1,8 @@
 """A card is chosen by its number, for all ranks.
 
 What         torch.cuda.set_device, CUDA_VISIBLE_DEVICES, .cuda(0), .to(gpu_ids[0]) or a device
-             "cuda:%d" % n, in a script for one process that ranks now run.
+             "cuda:%d" % n, or an option such as --device cuda:0, in a script for one process that
+             ranks now run.
 At run time  All ranks get the same card: NCCL ends with "Duplicate GPU detected", or the model is
              on another card than the batch; where one card is visible, rank 1 finds none.
 Example      os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
@@ -16,7 +17,14 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Edit, Guard, Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.chosen_cards import CARD, NOT_IN_LAUNCH
+from ..fixes.behind_binding import behind_binding
+from ..fixes.chosen_cards import (
+    CARD,
+    NOT_IN_LAUNCH,
+    card_options,
+    is_of_card_option,
+    sets_visible_cards,
+)
 from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
@@ -31,14 +39,36 @@ def findings(program: Program) -> Iterator[Finding]:
         is_our_group(module, call) for module, call in program.calls_to("init_process_group")
     ):
         return
+    yield from options_of_cards(program)
     for module in program.modules:
         yield from choices(program, module)
         seen: set[ast.expr] = set()
         for value, code in [*moves(module), *device_texts(module)]:
+            if is_of_card_option(program, module, value):
+                continue
             if value not in seen and program.is_live(module, value) and not knows(module, value):
                 seen.add(value)
                 because = f"{' '.join(module.text(value).split())} is the same card on all ranks"
                 yield Finding(module, value, because, (Rewrite(value, code), Import("os")))
+
+
+def options_of_cards(program: Program) -> Iterator[Finding]:
+    """Options such as ``--device cuda:0``, which every rank reads alike."""
+    script = program.script
+    for option in card_options(program):
+        if any(
+            script.text(target) == option.value and knows(script, stmt.value)
+            for stmt in script.nodes(ast.Assign)
+            for target in stmt.targets
+        ):
+            continue
+        code = (
+            f"if {LAUNCHED} and {option.value}.startswith('cuda'):\n"
+            f"    {option.value} = f\"cuda:{{os.environ['LOCAL_RANK']}}\""
+        )
+        because = f"{option.value} is the same card on all ranks"
+        edits = (*behind_binding(script, option.parse, option.args, code), Import("os"))
+        yield Finding(script, option.parse, because, edits)
 
 
 def is_our_group(module: Module, call: ast.Call) -> bool:
@@ -66,9 +96,8 @@ def choices(program: Program, module: Module) -> Iterator[Finding]:
             if isinstance(stmt, ast.Expr) and stmt.value is call:
                 found.append((stmt, module.text(call)))
     for node in module.nodes(ast.Constant):
-        assign = module.statement(node) if node.value == "CUDA_VISIBLE_DEVICES" else None
-        if isinstance(assign, ast.Assign) and assign.targets == [module.parents[node]]:
-            found.append((assign, "CUDA_VISIBLE_DEVICES"))
+        if node.value == "CUDA_VISIBLE_DEVICES" and sets_visible_cards(module, node):
+            found.append((module.statement(node), "CUDA_VISIBLE_DEVICES"))
     for stmt, what in found:
         edits: tuple[Edit, ...] = (Guard(stmt, NOT_IN_LAUNCH), Import("os"))
         is_ranks = "rank" in module.text(stmt).lower()
@@ -82,6 +111,8 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
         values = list(call.args[:1])
         if module.dotted(call.func) == "torch.device":
             values = call.args[:2]
+        elif module.dotted(call.func) == "torch.cuda.device":  # with torch.cuda.device(gpu):
+            values = call.args[:1]
         elif module.last_name(call.func) == "device" or not isinstance(call.func, ast.Attribute):
             continue
         values += [word.value for word in call.keywords if word.arg in ("device", "index")]
