@@ -79,7 +79,7 @@ def test_check_names_place_consequence_and_way_out(script: Path) -> None:
     3:5 | x = batch // args.n_gpu
         |     ^^^^^^^^^^^^^^^^^^^ batch // args.n_gpu: args.n_gpu is 0 without a card
 
-  fix: `ddpfix patch` repairs it
+  fix: `ddpfix patch` has an edit for it
 
 """
     )

@@ -81,7 +81,7 @@ def counts(items: Sequence[Diagnostic], files: int, unread: int, skipped: Sequen
     if items:
         serious = sum(item.severity == "E" for item in items)
         fixable = sum(item.is_repaired for item in items)
-        text += f", {serious} of them errors; `ddpfix patch` edits {fixable}"
+        text += f", {serious} of them errors; `ddpfix patch` has edits for {fixable}"
     if unread:
         text += f"; {number(unread, 'file')} not checked"
     if skipped:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 Remedies = dict[str, tuple[str, bool]]  # by safety: what to do, and whether patch does it
 REPAIRS: Remedies = {
-    "safe": ("`ddpfix patch` repairs it", True),
-    "unsafe": ("`ddpfix patch --unsafe-fixes` repairs it", True),
+    "safe": ("`ddpfix patch` has an edit for it", True),
+    "unsafe": ("`ddpfix patch --unsafe-fixes` has an edit for it", True),
 }
 
 # What other repairs often settle: evaluations that rank 0 runs alone, and what it decides by them.
@@ -21,7 +21,11 @@ CONSEQUENCES = ("DF502", "DF506")
 
 
 def remedies(program: Program, findings: Sequence[Finding]) -> Remedies:
-    """The remedies of findings with edits: patch repairs all of a program, or nothing of it."""
+    """The remedies of findings with edits: patch repairs all of a program, or nothing of it.
+
+    What certainly keeps it from that is said. None of them promises a repair: whether the audit
+    takes the result is known only when it is made, which costs several times a check.
+    """
     from ..engine.unpatchable import reason_not_to_begin
 
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
