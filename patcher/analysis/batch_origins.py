@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..source.module import Module
 from ..source.tree import Function, everywhere, parameters, within
 from .batch_taint import NotDealtError
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 
 MAX_DEPTH = 8

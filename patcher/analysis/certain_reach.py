@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ..source.module import Module
 from ..source.tree import Function, argument, mentions, parameters, within
 from .conditions import tests_before, tests_that_hold
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import QUERIES, UNKNOWN, Role, value_for_role
 

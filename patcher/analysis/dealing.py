@@ -49,7 +49,9 @@ def blocks_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
         begins = [] if cut.lower is None else list(everywhere(cut.lower, ast.BinOp))
         if isinstance(part, ast.Subscript) and any(
             isinstance(product.op, ast.Mult)
-            and any(looks_like_rank(program, module, side) for side in (product.left, product.right))
+            and any(
+                looks_like_rank(program, module, side) for side in (product.left, product.right)
+            )
             for product in begins
         ):
             yield part

@@ -10,7 +10,7 @@ from ..source.tree import everywhere, within
 from .call_graph import reachable_functions
 from .evaluations import Evaluation
 from .frameworks import RANK_SAMPLERS
-from .loaders import argument_for_parameter
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import RANKS, roles_reaching
 
