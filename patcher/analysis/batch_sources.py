@@ -69,6 +69,9 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     refuse_whole_data(program, loop, found, taint)
     if not found.numbers:
         refuse_unknown_origin(program, module, found.whole)
+    for name in within(steps.body, ast.Name):
+        if name.id in module.unbound_names:
+            raise NotDealtError(f"what {name.id} of line {name.lineno} is cannot be told")
     refuse_numbers_elsewhere(program, loop, found)
     refuse_draws(program, loop)
     refuse_carried(program, loop, taint)
