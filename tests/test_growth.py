@@ -73,7 +73,17 @@ def aliases(n: int) -> str:
     return HEAD + chain + LOOP.format("loader") + f"if a{n} == 0:\n    torch.save(x, 'a')\n"
 
 
-PROGRAMS = (calls, rank_tests, elifs, loops, loaders, aliases)
+def classes(n: int) -> str:
+    """Classes with a base, each of which keeps its rank."""
+    one = (
+        "class Part{0}(Base):\n    def __init__(self, rank):\n        super().__init__()\n"
+        "        if rank == 0:\n            torch.save(self, 'a{0}')\n"
+    )
+    parts = "".join(one.format(i) + f"Part{i}(args.local_rank)\n" for i in range(n))
+    return HEAD + "class Base:\n    pass\n" + parts + LOOP.format("loader")
+
+
+PROGRAMS = (calls, rank_tests, elifs, loops, loaders, aliases, classes)
 
 
 @contextmanager

@@ -144,14 +144,7 @@ class CallGraph(ModuleSet):
         self, owner: tuple[Module, ast.ClassDef], function: Function
     ) -> Iterator[tuple[Module, ast.Call]]:
         """The calls of ``__init__`` by classes below: one without its own, or by ``super()``."""
-        below = [
-            (module, definition)
-            for module in self.modules
-            for definition in module.nodes(ast.ClassDef)
-            if definition is not owner[1] and definition.bases
-            if owner[1] in [each for _, each in classes_above(self, (module, definition))]
-        ]
-        for module, definition in below:
+        for module, definition in self._classes_below.get(owner[1], ()):
             if method_of(self, (module, definition), function.name) == (owner[0], function):
                 for where in self.modules:
                     for call in where.calls_to(definition.name):
@@ -162,6 +155,17 @@ class CallGraph(ModuleSet):
                 is_above = self._is_method_call(module, call, owner, function)
                 if is_above and module.enclosing_class(call) is definition:
                     yield module, call
+
+    @cached_property
+    def _classes_below(self) -> dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]]:
+        """The classes that inherit from each class, also through others."""
+        found: dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]] = {}
+        for module in self.modules:
+            for definition in module.nodes(ast.ClassDef):
+                for _, above in classes_above(self, (module, definition)):
+                    if above is not definition:
+                        found.setdefault(above, []).append((module, definition))
+        return found
 
     def _calls_by_name(self, module: Module, name: str) -> list[ast.Call]:
         calls = module.calls_to(name)

@@ -108,19 +108,24 @@ def is_self(function: Function, name: str) -> bool:
     return bool(first) and first[0].arg == name and not decorators & {"staticmethod"}
 
 
-def classes_above(graph: Resolver, owner: ClassOf) -> Iterator[ClassOf]:
-    """A class and the program's classes that it inherits from, nearest first."""
-    pending, seen = [owner], set()
+def classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
+    """A class and the program's classes that it inherits from, nearest first. Cached."""
+    module, definition = owner
+    known: dict[ast.ClassDef, list[ClassOf]] = module.program_answers.setdefault(classes_above, {})
+    if definition not in known:
+        known[definition] = _classes_above(graph, owner)
+    return known[definition]
+
+
+def _classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
+    found, pending = dict[ast.ClassDef, Module](), [owner]
     while pending:
         module, definition = pending.pop(0)
-        if definition in seen:
-            continue
-        seen.add(definition)
-        yield module, definition
-        for base in definition.bases:
-            named = _named_class(graph, module, base)
-            if named is not None:
-                pending.append(named)
+        if definition not in found:
+            found[definition] = module
+            bases = (_named_class(graph, module, base) for base in definition.bases)
+            pending += [base for base in bases if base is not None]
+    return [(module, definition) for definition, module in found.items()]
 
 
 def method_of(graph: Resolver, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
