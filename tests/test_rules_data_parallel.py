@@ -7,6 +7,7 @@ import textwrap
 import pytest
 from cases import RULES, changes, fixed, found, module
 from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.fixes.data_parallel import is_move
 
 NOOP = [
     ("DF201", "nothing trains", """
@@ -664,3 +665,17 @@ def test_a_script_of_another_framework_is_no_training_program() -> None:
         """
     assert not Program(module(text)).is_training_program
     assert Program(module(f"import torch\n{textwrap.dedent(text)}")).is_training_program
+
+
+@pytest.mark.parametrize(
+    ("text", "moves"),
+    [
+        ("if cuda:\n    net.cuda()", True),
+        ("if not cuda:\n    pass\nelse:\n    net.cuda()", True),
+        ("if cuda:\n    net.cuda()\nelse:\n    net.train()", False),
+        ("if not cuda:\n    pass", False),
+    ],
+)
+def test_a_model_moves_under_a_test_in_either_spelling(text: str, *, moves: bool) -> None:
+    parsed = module(text)
+    assert is_move(parsed, parsed.tree.body[0], "net") is moves

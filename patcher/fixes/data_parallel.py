@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from ...record import record
 from ..analysis.call_graph import reachable_functions
+from ..analysis.conditions import condition
 from ..analysis.program import Program
 from ..source.module import Module
 from ..source.tree import (
@@ -91,8 +92,10 @@ def is_move(module: Module, stmt: ast.stmt, model: str) -> bool:
     So is ``model.apply(initialize)``: ranks draw weights of their own where it stands behind a
     wrapper, which is what makes them alike.
     """
-    if isinstance(stmt, ast.If) and not stmt.orelse:
-        return all(is_move(module, part, model) for part in stmt.body)
+    if isinstance(stmt, ast.If):
+        asked = condition(module, stmt)
+        moves = [is_move(module, part, model) for part in asked.body]
+        return bool(moves) and all(moves) and not asked.orelse
     value = stmt.value if isinstance(stmt, ast.Assign | ast.Expr) else None
     if isinstance(stmt, ast.Assign) and [module.text(each) for each in stmt.targets] != [model]:
         return False
