@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ddpfix.launchers.verify import verifier
 from forked import Forge
 
 # Whoever runs the tests in the background may have these ignored, and children inherit that.
@@ -74,6 +76,12 @@ def forge() -> Iterator[Forge]:
     """What traced runs come from; it imports once for all tests of a worker."""
     with Forge() as running:
         yield running
+
+
+@pytest.fixture
+def forged_verify(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command `verify` makes its runs without the time of their imports."""
+    monkeypatch.setattr(verifier, "verify", functools.partial(verifier.verify, start=forge.trace))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from ddpfix import fixtures
 from ddpfix.cli import ddpfix
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
+from ddpfix.launchers.backends.command import Command
 from ddpfix.launchers.running.runner import RunOutcome
 from ddpfix.launchers.script import flags as script_flags
 from ddpfix.launchers.verify import scripts as subject
@@ -23,7 +24,7 @@ from ddpfix.launchers.verify.matrix import plan_splits
 from ddpfix.launchers.verify.output_files import different_files
 from ddpfix.launchers.verify.prediction_order import only_label
 from ddpfix.launchers.verify.request import VerifyRequest
-from ddpfix.launchers.verify.traced_run import run_traced, traced_command
+from ddpfix.launchers.verify.traced_run import TracedRun, run_traced, traced_command
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -38,12 +39,12 @@ def statuses(verdict: Verdict) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
+def small(tmp_path_factory: pytest.TempPathFactory, forge: Forge) -> Verdict:
     """The verdict on the small script, unpatched as it is, for 20 examples in batches of 8."""
     folder = tmp_path_factory.mktemp("small")
     script, arguments = write(folder)
     before = script.read_bytes()
-    verdict = verify(VerifyRequest(script, arguments), folder=folder / "runs")
+    verdict = verify(VerifyRequest(script, arguments), folder=folder / "runs", start=forge.trace)
     assert script.read_bytes() == before, "verify changed the user's script"
     assert not (folder / "out").exists(), "a run wrote to the user's output folder"
     return verdict
@@ -325,6 +326,7 @@ def test_what_holds_examples_against_each_other_follows_one_process_with_as_many
     assert followed == [("2x1", "1x1"), ("3x1", "1x1"), ("3x4", "1x4")]
 
 
+@pytest.mark.usefixtures("forged_verify")
 def test_an_original_that_does_not_import_leaves_c2_unproven_and_exits_2(tmp_path: Path) -> None:
     script, arguments = write(tmp_path)
     original = tmp_path / "run.py.orig"
@@ -345,6 +347,7 @@ def test_an_original_that_does_not_import_leaves_c2_unproven_and_exits_2(tmp_pat
     assert [run["name"] for run in found["runs"]] == ["patched", "x1", "x1, accumulation 2"]
 
 
+@pytest.mark.usefixtures("forged_verify")
 def test_a_script_that_fails_alone_is_one_line_and_exit_2(tmp_path: Path) -> None:
     script, arguments = write(tmp_path)
     patch(script).write()
@@ -409,7 +412,9 @@ def test_a_sealed_script_cannot_import_ddpfix_in_any_way_but_may_do_without(
     assert "No module named 'ddpfix'\nNo module named 'ddpfix.cli'" in run.log
 
 
-def test_an_abort_after_the_end_of_the_script_is_retried_once_and_noted(tmp_path: Path) -> None:
+def test_an_abort_after_the_end_of_the_script_is_retried_once_and_noted(
+    tmp_path: Path, forge: Forge
+) -> None:
     script, arguments = write(tmp_path)
     patch(script).write()
     marker = tmp_path / "aborted"
@@ -427,8 +432,14 @@ def test_an_abort_after_the_end_of_the_script_is_retried_once_and_noted(tmp_path
             "    set_seed(args.seed)\n    model =", abort + "    set_seed(args.seed)\n    model ="
         )
     )
+
+    def start(what: Command, folder: Path) -> TracedRun:
+        # What is aborted is a process of its own, with an interpreter that shuts down.
+        return (run_traced if folder.name.startswith("x1") else forge.trace)(what, folder)
+
     verdict = verify(
-        VerifyRequest(script, arguments, as_is=True, world_sizes=(1,), accumulations=(1,))
+        VerifyRequest(script, arguments, as_is=True, world_sizes=(1,), accumulations=(1,)),
+        start=start,
     )
     assert marker.is_dir()
     assert verdict.row("C6").status == "holds", (verdict.rows, verdict.notes)
