@@ -214,17 +214,13 @@ def test_what_cannot_be_launched_is_refused_in_a_line(words: list[str], message:
     assert len([line for line in result.stderr.splitlines() if line.startswith("ddpfix:")]) == 1
 
 
+@pytest.mark.usefixtures("forged_verify")
 def test_verify_knows_the_batch_and_accumulation_by_what_they_do(here: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "ddpfix", "verify", "train.py", "--as-is"),
-            *("--world-sizes", "1,2", "--accumulation", "1", "--verdict", "verdict.json"),
-            *("--", "DATA", "--save_dir", "out"),
-        ],
-        capture_output=True,
-        text=True,
+    done = run(
+        *("verify", "train.py", "--as-is", "--world-sizes", "1,2", "--accumulation", "1"),
+        *("--verdict", "verdict.json", "--", "DATA", "--save_dir", "out"),
     )
-    assert (here / "verdict.json").exists(), done.stderr
+    assert (here / "verdict.json").exists(), done.output
     verdict = json.loads((here / "verdict.json").read_text())
     [row] = [row for row in verdict["rows"] if row["code"] == "C3"]
     assert row["status"] == "holds", row
