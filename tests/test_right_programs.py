@@ -166,6 +166,57 @@ RIGHT = [
 ]
 
 
+WRITERS = """\
+import logging
+import os
+import shutil
+import torch
+import torch.distributed as dist
+
+def start(folder):
+    dist.init_process_group("gloo", timeout=hour)
+    logger = log_to(folder) if dist.get_rank() == 0 else log_to(None)
+    clear(folder)
+    args.saves = args.logs and first(args)
+    if args.saves:
+        shutil.rmtree(folder + "/old")
+    for epoch in range(3):
+        if args.distributed:
+            sampler.set_epoch(epoch)
+        train(epoch)
+    dist.destroy_process_group()
+
+def first(args):
+    return args.rank % args.cards == 0
+
+def log_to(folder):
+    if dist.get_rank() == 0:
+        logging.basicConfig(handlers=[logging.FileHandler(folder + "/log.txt")])
+    return logging.getLogger()
+
+@master_only
+def clear(folder):
+    os.rename(folder, folder + "_old")
+
+def train(epoch):
+    sampler = torch.utils.data.distributed.DistributedSampler(data)
+    for step, batch in enumerate(progress.log_every(loader, 10)):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+start("run")
+"""
+
+
+def test_what_rank_0_alone_writes_and_removes_is_told_of_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(WRITERS)
+    codes = ("DF402", "DF602", "DF607")
+    output = run("check", "--select", ",".join(codes), "--output-format", "json", path)
+    assert [each["because"] for each in json.loads(output.stdout)] == []
+
+
 def errors(folder: Path, text: str) -> list[str]:
     path = folder / "train.py"
     path.write_text(textwrap.dedent(text))

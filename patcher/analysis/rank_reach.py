@@ -9,6 +9,7 @@ from typing import Any
 
 from ..source.module import Module, cached_per_program
 from ..source.tree import Function, locate, number_of
+from .frameworks import MAIN_ONLY_DECORATORS
 from .program import Program
 from .rank_values import QUERIES as QUERIES
 from .rank_values import RANK_NAMES as RANK_NAMES
@@ -27,6 +28,7 @@ from .roles import Values as Values
 
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
+BEHIND_GATE = frozenset({Role.SINGLE, Role.MAIN})
 Reach = tuple[int, int, frozenset[Role]]  # first node, end of the range, roles that reach it
 
 
@@ -37,12 +39,19 @@ def always_exits(body: list[ast.stmt]) -> bool:
 
 def roles_reaching_in_function(module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` once its function is entered."""
-    roles = EVERYONE
+    function = module.function(node)
+    roles = BEHIND_GATE if _is_for_main(module, function) else EVERYONE
     number = number_of(node)
-    for start, end, roles_there in _reaches(module).get(module.function(node), ()):
+    for start, end, roles_there in _reaches(module).get(function, ()):
         if start <= number < end:
             roles &= roles_there
     return roles
+
+
+def _is_for_main(module: Module, function: Function | None) -> bool:
+    """Whether a decorator such as ``@master_only`` keeps a function's body to rank 0."""
+    decorators = [] if function is None else function.decorator_list
+    return any(module.last_name(each) in MAIN_ONLY_DECORATORS for each in decorators)
 
 
 @cached_per_program

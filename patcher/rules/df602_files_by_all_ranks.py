@@ -146,7 +146,7 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
             continue
         if names_rank(program, module, path):
             continue
-        if roles_reaching(program, module, call) < RANKS:
+        if not roles_reaching(program, module, call) >= RANKS:
             continue
         if runs_before_group(program, module, call):
             because = "every rank writes it, and the group comes later"

@@ -15,10 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
+from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import BUFFERS, PathKind
 from ..analysis.program import Program
-from ..analysis.rank_reach import Role, is_surely_entered, roles_reaching
+from ..analysis.rank_reach import Role, roles_reaching
 from ..analysis.written_paths import names_rank
 from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
@@ -81,8 +82,8 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
         not forgives
         and not tries
         and program.is_live(module, call)
-        and is_surely_entered(program, function)
         and Role.OTHER in roles_reaching(program, module, call)
+        and surely_on_every_rank(program, module, call)
     )
 
 
