@@ -166,3 +166,8 @@ def test_a_rank_is_known_by_the_launcher_before_the_group_is_made(tmp_path: Path
     assert [each.because for each in result.audit if each.code == "O7"] == []
     script.write_text(change.text)
     assert patch(script).changes == ()
+
+
+def test_a_file_that_an_option_asks_for_is_written_by_rank_0() -> None:
+    text = script("if config.get('dump', False):\n            shutil.copy2('last.pt', 'best.pt')")
+    assert "if is_main_process():" in fixed("DF607", text)

@@ -24,15 +24,21 @@ OF_A_RANK = re.compile(
 CONVERSIONS = ("int", "bool", "str")
 
 
-def surely_on_every_rank(program: Program, module: Module, node: ast.AST) -> bool:
-    """Whether known calls lead to ``node`` past no test that may keep a rank away from it."""
+def surely_on_every_rank(
+    program: Program, module: Module, node: ast.AST, *, with_options: bool = False
+) -> bool:
+    """Whether known calls lead to ``node`` past no test that may keep a rank away from it.
+
+    ``with_options``: with whatever options a user may give.
+    """
     seen: set[Function] = set()
     unseen: list[tuple[Module, ast.AST]] = [(module, node)]
     while unseen:
         where, place = unseen.pop()
         if any(may_keep_ranks_away(program, where, test) for test in tests_before(where, place)):
             continue
-        if any(does_not_hold(program, where, test) for test in tests_that_hold(where, place)):
+        tests = tests_that_hold(where, place)
+        if any(does_not_hold(program, where, test, with_options) for test in tests):
             continue
         function = where.function(place)
         if function is None:
@@ -45,10 +51,10 @@ def surely_on_every_rank(program: Program, module: Module, node: ast.AST) -> boo
     return False
 
 
-def does_not_hold(program: Program, module: Module, test: ast.expr) -> bool:
+def does_not_hold(program: Program, module: Module, test: ast.expr, with_options: bool) -> bool:
     """Whether a test is another script's main guard, or an option has to turn it on."""
     is_others_guard = module is not program.script and mentions(test, "__name__")
-    return is_others_guard or needs_option(program, module, test)
+    return is_others_guard or (not with_options and needs_option(program, module, test))
 
 
 def may_keep_ranks_away(program: Program, module: Module, test: ast.expr) -> bool:

@@ -83,7 +83,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
         and not tries
         and program.is_live(module, call)
         and Role.OTHER in roles_reaching(program, module, call)
-        and surely_on_every_rank(program, module, call)
+        and surely_on_every_rank(program, module, call, with_options=True)
     )
 
 
