@@ -166,6 +166,25 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "one of two models that a loop trains is in no wrapper",
+        """
+        import torch
+        def main(Body, Head, data):
+            torch.distributed.init_process_group("gloo")
+            head = torch.nn.parallel.DistributedDataParallel(Head())
+            body = Body()
+            optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()])
+            loader = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for batch in loader:  # here
+                head(body(batch)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+        "O2",
+        "violated",
+    ),
+    (
         "a loop whose model DDP wraps",
         """
         import torch

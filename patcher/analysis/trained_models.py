@@ -78,6 +78,22 @@ def trained_beside_wrapped(program: Program) -> str:
     return ""
 
 
+def left_bare(program: Program) -> str:
+    """A model that is trained beside one in DistributedDataParallel, and is in none itself.
+
+    The empty string where there is none, or where a wrapper is not plainly given a name.
+    """
+    if alone := trained_beside_wrapped(program):
+        return alone
+    names: list[str] = []
+    for module, call in program.calls_to("DistributedDataParallel"):
+        stmt, inner = module.statement(call), argument(call, 0, "module")
+        if not isinstance(stmt, ast.Assign) or stmt.value is not call or inner is None:
+            return ""
+        names += [*map(module.text, stmt.targets), module.text(inner)]
+    return trained_without(program, names) if names else ""
+
+
 def trained_models(program: Program) -> list[str]:
     """What the models are called whose parameters go to an optimizer."""
     return [

@@ -8,6 +8,7 @@ At run time       Without it every rank trains a model of its own, and the one t
 How it is judged  Per loop. A wrap counts if both rank 0 and the others come to it before the loop
                   and its value can get there: in the same function, in one that calls it, or
                   returned or kept by another. It does not count if the loop calls the bare model.
+                  Each of several models that it trains needs one.
 When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap.
 Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
 """
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
+from ..analysis.trained_models import left_bare
 from ..analysis.wrapping import reduces_gradients
 from ..source.branches import exclusive
 from ..source.module import Module
@@ -99,6 +101,10 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
                 module, steps, "several ranks train here, and nothing averages their gradients"
             )
         return
+    if bare := left_bare(program):
+        yield violated(
+            module, steps, f"`{bare}` is trained here as well, and nothing averages its gradients"
+        )
     yield from past_the_wrapper(program, loop, good)
     if all(in_no_sync(loop, call) for call in loop.backwards):
         yield violated(

@@ -30,6 +30,7 @@ from ..analysis.rank_reach import (
 )
 from ..analysis.trained_models import (
     last_part,
+    left_bare,
     trained_beside_wrapped,
     trained_models,
     trained_without,
@@ -184,15 +185,10 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
 
 def left_out(program: Program) -> Iterator[Finding]:
     """A model that is trained beside others, which alone are wrapped."""
-    wraps = program.calls_to("DistributedDataParallel")
-    found = [wrap_in(module, call) for module, call in wraps]
-    names = [name for wrap in found if wrap for name in (wrap.target, wrap.inner)]
-    model = trained_beside_wrapped(program)
-    if not model and all(found):
-        model = trained_without(program, names)
+    model = left_bare(program)
     if not model or averages_otherwise(program):
         return
-    module, call = wraps[0]
+    module, call = program.calls_to("DistributedDataParallel")[0]
     because = (
         f"{model} is trained, and its gradients are not averaged: below this line add "
         f"{model} = torch.nn.parallel.DistributedDataParallel({model})"
