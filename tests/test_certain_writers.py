@@ -72,6 +72,10 @@ SCRIPTS = [
         "save(model, trainer.scaler)\n",
         "warning", id="for an object that is optional"),
     pytest.param(
+        f"def save(safely):\n    if safely:\n        pass\n    else:\n        {SAVE}\n\n\n"
+        "save(not config.get(\"plain\", False))\n",
+        "warning", id="where an option turns the usual way off"),
+    pytest.param(
         "args = ArgumentParser()\nargs.add_argument(\"--save\", action=\"store_true\")\n"
         f"args = args.parse_args()\nif args.save and batch:\n    {SAVE}\n",
         "warning", id="with a switch"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ..source.module import Module
 from ..source.tree import Function, argument, mentions, parameters, within
-from .conditions import tests_before, tests_that_hold
+from .conditions import tests_before, tests_that_fail, tests_that_hold
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import QUERIES, UNKNOWN, Role, value_for_role
@@ -39,6 +39,9 @@ def surely_on_every_rank(
             continue
         tests = tests_that_hold(where, place)
         if any(does_not_hold(program, where, test, with_options) for test in tests):
+            continue
+        tests = tests_that_fail(where, place)
+        if not with_options and any(holds_by_default(program, where, test) for test in tests):
             continue
         function = where.function(place)
         if function is None:
@@ -172,6 +175,23 @@ def needs_option(program: Program, module: Module, test: ast.expr, depth: int = 
                 return option.default is None and option.is_switch
             return bool(assigned) and all(
                 needs_option(program, *each, depth=depth + 1) for each in assigned
+            )
+    return False
+
+
+def holds_by_default(program: Program, module: Module, test: ast.expr, depth: int = 0) -> bool:
+    """Whether a test is true unless an option is given: ``not args.plain``, also as a parameter."""
+    if depth > MAX_DEPTH:
+        return False
+    match test:
+        case ast.Constant(value=value):
+            return value is True
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return needs_option(program, module, operand, depth)
+        case ast.Name():
+            values = list(passed_or_assigned(program, module, test))
+            return bool(values) and all(
+                holds_by_default(program, *each, depth=depth + 1) for each in values
             )
     return False
 

@@ -138,10 +138,19 @@ def leaves(stmt: ast.If) -> bool:
 
 def tests_that_hold(module: Module, node: ast.AST) -> Iterator[ast.expr]:
     """The tests in whose bodies a node stands, in its function."""
+    yield from _tests_around(module, node, "body")
+
+
+def tests_that_fail(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    """The tests in whose ``else`` a node stands, in its function."""
+    yield from _tests_around(module, node, "orelse")
+
+
+def _tests_around(module: Module, node: ast.AST, branch: str) -> Iterator[ast.expr]:
     child = node
     for up in module.ancestors(node):
         if isinstance(up, FUNCTIONS):
             return
-        if isinstance(up, ast.If) and any(stmt is child for stmt in up.body):
+        if isinstance(up, ast.If) and any(stmt is child for stmt in getattr(up, branch)):
             yield up.test
         child = up
