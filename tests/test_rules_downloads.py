@@ -51,6 +51,12 @@ def test_rank_0_makes_it_before_the_others() -> None:
     assert found("DF608", new) == []
 
 
+@pytest.mark.parametrize("name", ["datasets.__dict__[name]", "getattr(datasets, name)"])
+def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
+    new = fixed("DF608", GROUP + MADE.replace("datasets.MNIST", name))
+    assert f"first_on_main(lambda: {name}('data', download=True))" in new
+
+
 @pytest.mark.parametrize("gate", ["if not os.path.exists('data'):", "if missing('data'):"])
 def test_where_ranks_may_not_meet_it_is_reported_only(gate: str) -> None:
     (finding,) = found("DF608", f"import os\n{GROUP}{gate}\n    {MADE}")

@@ -38,7 +38,7 @@ def findings(program: Program) -> Iterator[Finding]:
             call = module.parents[word]
             if word.arg != "download" or not isinstance(call, ast.Call) or is_false(word.value):
                 continue
-            if not module.dotted(call.func).startswith(LIBRARIES) or waits(module, call):
+            if not home(module, call.func).startswith(LIBRARIES) or waits(module, call):
                 continue
             if roles_reaching(program, module, call) >= RANKS:
                 name = module.text(call.func)
@@ -65,6 +65,16 @@ def fetched_by_all(
             if own or (where is module and len(edits) == 1):
                 at: ast.stmt = test if where is module else where.tree.body[0]
                 yield Finding(where, at, because, tuple(own))
+
+
+def home(module: Module, func: ast.expr) -> str:
+    """The resolved name of a class, or of the module in whose ``__dict__`` it is looked up."""
+    match func:
+        case ast.Subscript(value=ast.Attribute(attr="__dict__", value=owner)):
+            return module.dotted(owner)
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, _, *_]):
+            return module.dotted(owner)
+    return module.dotted(func)
 
 
 def is_false(value: ast.expr) -> bool:
