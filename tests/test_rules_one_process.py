@@ -140,6 +140,10 @@ UNSHARED = {
         script(step="optimizer.step()\n        model.weight.requires_grad_(True)"),
         "line 12 freezes or thaws parameters while it trains",
     ),
+    "moved away and back": (
+        script(step="optimizer.step()\n        model.eval().cpu()\n        model.to(device)"),
+        "line 12 moves or converts the model while it trains",
+    ),
     "processes of its own": (
         script(run="import torch.multiprocessing as mp\n"
                'if __name__ == "__main__":\n    mp.spawn(main)\n    main()'),

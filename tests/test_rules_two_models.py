@@ -92,6 +92,9 @@ for batch in torch.utils.data.DataLoader(data):
         ("init_weights(net)", 0),
         ("net.head.reset_parameters()", 0),
         ("net.load_state_dict(torch.load(path))", 7),
+        ("if fp16: whole.head = 1; net.half()", 0),
+        ("net.eval().bfloat16()", 0),
+        ("net.eval().cpu()", 7),  # once, and not in a loop
     ],
 )
 def test_ranks_wrap_a_model_when_its_weights_are_drawn(line: str, place: int) -> None:
@@ -102,4 +105,4 @@ def test_ranks_wrap_a_model_when_its_weights_are_drawn(line: str, place: int) ->
         if each == "if torch.distributed.is_initialized():"
     ]
     assert wrapped == ([place] if place else [])
-    assert ("draws weights" in found("DF301", text)[0].because) is (not place)
+    assert ("draws or converts weights" in found("DF301", text)[0].because) is (not place)

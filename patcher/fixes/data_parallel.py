@@ -9,6 +9,7 @@ from collections.abc import Collection
 from ...record import record
 from ..analysis.call_graph import reachable_functions
 from ..analysis.conditions import condition
+from ..analysis.conversions import converted_model
 from ..analysis.program import Program
 from ..source.module import Module
 from ..source.tree import (
@@ -108,7 +109,10 @@ def is_move(module: Module, stmt: ast.stmt, model: str) -> bool:
 
 
 def drawn_behind(module: Module, place: ast.stmt, names: Collection[str]) -> ast.Call | None:
-    """A call behind a place, in its function, that gives a model of these names other weights."""
+    """A call behind a place, in its function, that gives a model of these names other weights.
+
+    It draws them, or converts them to another kind of number.
+    """
     names = {*names, *other_names(module, place, names)}
     for call in within(module.scope_statements(place), ast.Call):
         root: ast.expr = call.func
@@ -119,7 +123,9 @@ def drawn_behind(module: Module, place: ast.stmt, names: Collection[str]) -> ast
         drawn = {name.id for value in argument_values(call) for name in everywhere(value, ast.Name)}
         by_function = re.search("init.*weight|weight.*init", module.last_name(call.func))
         if position(call) > end_of(place) and (
-            (of_model and initializes) or (by_function and drawn & {*names})
+            (of_model and initializes)
+            or (by_function and drawn & {*names})
+            or converted_model(module, call) in names
         ):
             return call
     return None

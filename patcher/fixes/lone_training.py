@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.batch_taint import NotDealtError
+from ..analysis.conversions import converted_model
 from ..analysis.evaluations import GRADLESS
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
@@ -87,6 +88,7 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:
         refuse_other_gradients(program, loop)
+        refuse_conversions(program, loop, models)
         module, calls = forward_calls(program, loop, models)
         for call in calls:
             edits[call] = module, Rewrite(call.func, f"{SHARED}({module.text(call.func)})")
@@ -131,6 +133,17 @@ def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
             ):
                 raise NotShareableError(
                     f"line {node.lineno} freezes or thaws parameters while it trains"
+                )
+
+
+def refuse_conversions(program: Program, loop: TrainLoop, models: set[str]) -> None:
+    """Raise where a model's weights are moved away or converted while it trains."""
+    around: ast.AST = loop.epochs or loop.steps
+    for place in places_below(program, StepCode(loop.module, [*within_body(around)], None)):
+        for call in within(place.body, ast.Call):
+            if last(converted_model(place.module, call)) in models:
+                raise NotShareableError(
+                    f"line {call.lineno} moves or converts the model while it trains"
                 )
 
 

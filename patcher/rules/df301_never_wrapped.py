@@ -118,8 +118,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 drawn = drawn_behind(module, place, (wrap.target, wrap.inner))
                 if drawn is not None:
                     because += (
-                        f": line {drawn.lineno} draws weights behind it, on each rank others: do"
-                        " that before the model is wrapped"
+                        f": line {drawn.lineno} draws or converts weights behind it, and ranks"
+                        " train apart then: do that before the model is wrapped"
                     )
                 elif test is not None and not edits:
                     because += (
