@@ -39,7 +39,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         loader, place = loop.loader, epoch_loop(program, loop)
         if loader is None or place is None:
-            if any(each.attributes("set_epoch") for each in program.modules):
+            if loader is None and any(each.attributes("set_epoch") for each in program.modules):
                 continue  # of this loader, as far as can be told
             if (loader and loader.distributed_samplers) or loop.module.calls_to(*RANK_SAMPLERS):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
