@@ -44,7 +44,10 @@ def script(outer: str, inner: str, place: str = "behind") -> str:
         (script("loader", "range(args.attacks)"), 2),
         (script("loader", "batch.split(4)"), 2),
         (script("loader", "depths:\n              for width in range(3)"), 2),
+        (script("corpus.batches()", "range(0, len(batch), 4)"), 2),
         (script("loader", "range(args.attacks)", "within"), 3),
+        (script("range(9)", "range(args.attacks)"), 3),  # steps or epochs
+        (script("corpus.batches()", "batch"), 3),
         (script("range(9)", "loader"), 3),
         (script("loader", "range(9)", "end"), 3),  # one step an epoch
     ],

@@ -17,6 +17,7 @@ from .objects import class_of
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
 PASSED_THROUGH = ("tqdm", "enumerate", "epochs", "steps")
+NUMBERS = ("range", "trange", "count")
 MAX_CALLERS = 3  # functions between a step and its loop
 CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 
@@ -116,8 +117,8 @@ def step_loop_around(
 ) -> ast.For | ast.While | None:
     """The loop around a backward pass whose passes are the micro-batches.
 
-    It is the innermost one; or the one around it that goes over a loader and steps behind a loop
-    that does neither: an attack of several passes on each batch, or the parts of a batch.
+    It is the innermost one; or the one around it that goes over data and steps behind a loop that
+    does neither: an attack of several passes on each batch, or the parts of a batch.
     """
     inner = loop_around(module, backward)
     loop = inner
@@ -130,9 +131,17 @@ def step_loop_around(
             for call in within(outer.body, ast.Call)
         )
         if steps:
-            return outer if loader_of(graph, module, outer) is not None else inner
+            is_over_data = loader_of(graph, module, outer) is not None or (
+                is_over_numbers(module, loop) and not is_over_numbers(module, outer)
+            )
+            return outer if is_over_data else inner
         loop = outer
     return inner
+
+
+def is_over_numbers(module: Module, loop: ast.For) -> bool:
+    """``for epoch in trange(3):``, also through a variable."""
+    return any(name in NUMBERS for name, _ in calls_around(module, loop.iter))
 
 
 def train_loops(graph: CallGraph) -> list[TrainLoop]:
