@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import changes, fixed, found, module
 from ddpfix.patcher.analysis.parsed_arguments import arguments_at
+from ddpfix.patcher.analysis.load import read_program
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.fixes.process_group import lone_process_test, on_cuda_test
 
@@ -133,3 +136,39 @@ def test_an_object_made_of_its_own_attribute_is_no_endless_question() -> None:
             return args.epochs
         """
     assert arguments_at(Program(script := module(text)), script, script.calls_to("Node")[0]) == ""
+
+
+SCORER = """\
+import argparse
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--makedirs")
+    args = parser.parse_args()
+"""
+IMPORTS_IT = """\
+import argparse
+import scorer
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    return args
+
+def main():
+    args = parse_args()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_arguments_are_parsed_once_and_not_by_what_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "scorer.py").write_text(SCORER)
+    (tmp_path / "run.py").write_text(IMPORTS_IT)
+    program = read_program(str(tmp_path / "run.py"))
+    assert {Path(module.source.name).name for module in program.modules} == {"run.py", "scorer.py"}
+    assert [stmt.lineno for _, stmt, _ in program.parse_sites] == [7]
+    (alone,) = read_program(str(tmp_path / "scorer.py")).parse_sites
+    assert alone[1].lineno == 6

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function, within
+from ..source.tree import Function, mentions, within
 from .argv_fields import argv_fields
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
@@ -111,12 +111,29 @@ class Program(CallGraph):
         return [*names]
 
     def _parsing_calls(self) -> Iterator[tuple[Module, ast.Call]]:
-        for module in self.modules:
-            for call in module.calls_to("parse_args"):
-                yield module, call
-                function = module.function(call)
-                if function is not None and isinstance(module.parents[call], ast.Return):
-                    yield from self.callers(function)
+        """The parser's own parse_args(), and calls of functions that return what it returns.
+
+        Not what an imported module parses where it is run itself, unless nothing else is parsed.
+        """
+        places = [
+            (module, call)
+            for module in self.modules
+            for call in module.calls_to("parse_args")
+            if not self.callees(module, call)
+        ]
+        own = [place for place in places if not self._runs_only_as_script(*place)]
+        for module, call in own or places:
+            yield module, call
+            function = module.function(call)
+            if function is not None and isinstance(module.parents[call], ast.Return):
+                yield from self.callers(function)
+
+    def _runs_only_as_script(self, module: Module, node: ast.AST) -> bool:
+        """Whether a place is under the main guard of a module that the script imports."""
+        return module is not self.script and any(
+            isinstance(up, ast.If) and mentions(up.test, "__name__")
+            for up in module.ancestors(node)
+        )
 
     def _configurations(self) -> Iterator[tuple[Module, ast.stmt, str]]:
         """``cfg = load(path)`` and ``model_args, args = parser.parse_args_into_dataclasses()``."""
