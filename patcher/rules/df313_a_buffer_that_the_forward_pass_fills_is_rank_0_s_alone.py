@@ -1,0 +1,96 @@
+"""A buffer that the forward pass fills is rank 0's alone.
+
+What         A module puts what it computes of a batch into a buffer of its own: a queue of keys, a
+             memory of centres, a moving average.
+At run time  Each rank fills its copy from its part of the batch, and before the next forward pass
+             DistributedDataParallel puts rank 0's in the place of all: what the others put in is
+             lost. One process at the global batch has N times as much in it. Nothing crashes.
+Example      self.queue = torch.cat([self.queue[:, n:], keys.T], dim=1)   # self.queue is a buffer
+Fix          None: gather what goes in from all ranks before (torch.distributed.all_gather), as MoCo
+             does; how large a queue is to be is for you to say.
+Fix safety   Report only: what is to be in it is a matter of the method, not of the code.
+Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.frameworks import COLLECTIVES
+from ..analysis.program import Program, trains_on_several_devices
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import Function, argument_values, everywhere, parameters, within
+
+CODE, SEVERITY, SAFETY = "DF313", Severity.NOTE, Safety.REPORT
+
+FILLS = ("copy_", "add_", "lerp_", "index_copy_", "index_add_", "scatter_", "scatter_add_")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not trains_on_several_devices(program):
+        return
+    for module in program.modules:
+        if not module.calls_to("register_buffer"):
+            continue
+        for owner in module.nodes(ast.ClassDef):
+            buffers = buffers_of(owner)
+            for method in owner.body if buffers else ():
+                if not isinstance(method, Function) or method.name == "__init__":
+                    continue
+                if not program.is_live(module, method) or gathers(module, method):
+                    continue
+                for place, name in fills(module, method, buffers):
+                    because = f"each rank puts its part of the batch into {name}"
+                    yield Finding(module, place, because)
+
+
+def buffers_of(owner: ast.ClassDef) -> set[str]:
+    """The names that a class registers as buffers of its own."""
+    return {
+        value.value
+        for call in everywhere(owner, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
+        for value in call.args[:1]
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    }
+
+
+def fills(module: Module, method: Function, buffers: set[str]) -> Iterator[tuple[ast.stmt, str]]:
+    """Statements that make a buffer of what the method is passed, and its name."""
+    passed = set(parameters(method)) - {"self"}
+    pairs: list[tuple[ast.stmt, list[ast.expr], ast.expr]]
+    pairs = [(stmt, stmt.targets, stmt.value) for stmt in within(method.body, ast.Assign)]
+    pairs += [(each, [each.target], each.value) for each in within(method.body, ast.AugAssign)]
+    for stmt, targets, value in pairs:
+        for target in targets:
+            name = buffer_name(target)
+            if name in buffers and reads_any(value, passed):
+                yield stmt, f"self.{name}"
+    for call in within(method.body, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS:
+            name = buffer_name(call.func.value)
+            if name in buffers and any(reads_any(each, passed) for each in argument_values(call)):
+                yield module.statement(call), f"self.{name}"
+
+
+def buffer_name(node: ast.expr) -> str:
+    """``queue`` of ``self.queue`` and ``self.queue[:, n]``."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    return node.attr if isinstance(node, ast.Attribute) and is_own else ""
+
+
+def reads_any(node: ast.expr, names: set[str]) -> bool:
+    """Whether an expression reads one of the names."""
+    return any(each.id in names for each in everywhere(node, ast.Name))
+
+
+def gathers(module: Module, method: Function) -> bool:
+    """Whether a method always asks the other ranks, itself or in a function named for it."""
+    for call in within(method.body, ast.Call):
+        name = module.last_name(call.func)
+        is_asked = name in COLLECTIVES or "gather" in name or "reduce" in name
+        if is_asked and not any(isinstance(up, ast.If) for up in module.ancestors(call)):
+            return True
+    return False

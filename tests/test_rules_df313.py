@@ -1,0 +1,58 @@
+"""DF313: A buffer that the forward pass fills is rank 0's alone."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+
+SCRIPT = """\
+import torch
+class Memory(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("queue", torch.randn(8, 64))
+        self.queue = torch.nn.functional.normalize(self.queue)
+    def keep(self, keys):
+        {keep}
+    def forward(self, x):
+        self.keep(x)
+        return x.mean()
+model = torch.nn.{wrapper}(Memory())
+for batch in loader:
+    model(batch).backward()
+    optimizer.step()
+"""
+FILLED = "self.queue = torch.cat([self.queue[:, 4:], keys.T], dim=1)"
+
+
+def script(keep: str = FILLED, wrapper: str = "parallel.DistributedDataParallel") -> str:
+    return SCRIPT.format(keep=keep, wrapper=wrapper)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        FILLED,
+        "self.queue[:, :4] = keys.T",
+        "self.queue[:, :4].copy_(keys.T)",
+        "self.queue.lerp_(keys.mean(), 0.1)",
+        f"if self.horovod:\n            keys = all_gather(keys)\n        {FILLED}",
+    ],
+)
+def test_what_a_rank_puts_into_a_buffer_is_noted(keep: str) -> None:
+    (finding,) = found("DF313", script(keep))
+    assert finding.because.endswith("into self.queue")
+    assert not finding.edits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        script(f"keys = all_gather(keys)\n        {FILLED}"),
+        script("self.queue += 1"),  # the same on all ranks
+        script("self.other = keys"),
+        script(wrapper="Sequential"),
+    ],
+)
+def test_what_is_alike_on_all_ranks_is_not(text: str) -> None:
+    assert found("DF313", text) == []
