@@ -3,7 +3,7 @@
 What         Micro-batches left over at the end of an epoch; a counter that is off by one, or reset
              on the way; clipping per micro-batch; the loss divided by the number of micro-batches
              whatever they hold; an all-reduce for each of them; a limit meant for optimizer steps
-             that counts micro-batches.
+             that counts micro-batches; an evaluation every n steps that stands beside the step.
 At run time  Left-over gradients enter the next epoch's first step; clipping weighs micro-batches
              0.24 / 0.38 / 0.57 / 1.0 instead of alike; 4 all-reduces where 1 would do.
 Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
@@ -24,6 +24,7 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..analysis.wrapping import SHARED
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.step_gates import gates_of_each_batch
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -58,6 +59,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if defines_last(loop) or any(isinstance(edit, Insert) for edit in edits):
             yield from early_clipping(loop, test)
             yield from repeated_tests(loop, compare)
+            yield from gates(loop)
         elif compare is not None and counts_own_steps(loop, compare):
             yield from early_clipping(loop, test, loop.module.text(test.test))
         if has_step_number(loop):
@@ -120,6 +122,16 @@ def repeated_tests(loop: TrainLoop, first: ast.Compare | None) -> Iterator[Findi
             if isinstance(stmt, ast.If) or (is_test and bound_names(stmt) != {LAST}):
                 because = f"{module.text(compare)} asks again whether a step was taken"
                 yield Finding(module, compare, because, (ask_for_last(compare),))
+
+
+def gates(loop: TrainLoop) -> Iterator[Finding]:
+    """Saving and evaluating every n optimizer steps, on each micro-batch of such a step."""
+    for gate in gates_of_each_batch(loop, LAST):
+        test = loop.module.text(gate.test)
+        if isinstance(gate.test, ast.BoolOp) and isinstance(gate.test.op, ast.Or):
+            test = f"({test})"
+        because = f"{test} holds for all micro-batches of a step"
+        yield Finding(loop.module, gate.test, because, (Rewrite(gate.test, f"{test} and {LAST}"),))
 
 
 def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
