@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import module
+from cases import fixed, found, module
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.audit import audit
 from ddpfix.patcher.engine.patch import patch
@@ -168,3 +168,33 @@ def test_a_tuple_that_an_object_keeps_is_followed_into_each_branch(tmp_path: Pat
     assert result.diff().count("else DistributedSampler(train_dataset)") == 2
     assert "DistributedSampler(torch.randn(4, 2))" not in result.diff()
     assert "+            runner.train_loader.sampler.set_epoch(epoch)\n" in result.diff()
+
+
+OTHER_SAMPLERS = """\
+import torch
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+torch.distributed.init_process_group("gloo")
+if args.shuffle:
+    sampler = RandomSampler(data)
+else:
+    sampler = {other}
+for batch in DataLoader(data, sampler=sampler):
+    model(batch).backward()
+    optimizer.step()
+"""
+
+
+def test_the_sampler_of_each_branch_deals_by_rank() -> None:
+    text = fixed("DF401", OTHER_SAMPLERS.format(other="SequentialSampler(data)"))
+    alone = "if not torch.distributed.is_initialized() else"
+    assert f"sampler = RandomSampler(data) {alone} DistributedSampler(data)\n" in text
+    assert (
+        f"sampler = SequentialSampler(data) {alone} DistributedSampler(data, shuffle=False)\n"
+        in text
+    )
+    assert not found("DF401", text)
+
+
+def test_no_branch_is_dealt_where_one_is_of_an_unknown_kind() -> None:
+    (finding,) = found("DF401", OTHER_SAMPLERS.format(other="Curriculum(data)"))
+    assert not finding.edits

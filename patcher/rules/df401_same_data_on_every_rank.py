@@ -190,9 +190,18 @@ def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...
     if all(is_constant(sampler, None) for sampler in loader.samplers):
         shuffled = replace_shuffle(module, loader, alone)
         return (*shuffled, *imports) if shuffled else ()
-    if len(loader.samplers) != 1:
-        return ()
-    (call,) = loader.samplers
+    edits: list[Edit] = []
+    for sampler in loader.samplers:  # one per branch
+        dealt = deal(module, sampler, alone)
+        if not dealt:
+            return ()
+        edits += dealt
+    is_wrapped = any(isinstance(edit, Define) for edit in edits)
+    return (*edits, *(torch if is_wrapped and len(loader.samplers) == 1 else imports))
+
+
+def deal(module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
+    """Edits that deal by rank what a sampler of torch draws; none for another."""
     kind = module.dotted(call.func) if isinstance(call, ast.Call) else ""
     package, _, kind = kind.rpartition(".")
     if not isinstance(call, ast.Call) or not package.startswith("torch.utils.data"):
@@ -200,11 +209,11 @@ def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...
     data = only_argument(call, "data_source")
     if data is not None and kind in IN_FULL:
         by_rank = f"DistributedSampler({module.text(data)}{IN_FULL[kind]})"
-        return (Rewrite(call, f" if {alone} else {by_rank}", after=True), *imports)
+        return (Rewrite(call, f" if {alone} else {by_rank}", after=True),)
     if kind not in (*IN_FULL, *IN_PART):
         return ()
     dealt = Rewrite(call, f" if {alone} else DealtSampler({module.text(call)})", after=True)
-    return (dealt, Define("DealtSampler"), *torch)
+    return (dealt, Define("DealtSampler"))
 
 
 def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
