@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.train_loops import is_backward
 from ..findings import Finding, Safety, Severity
-from ..fixes.group_setup import group_setup
+from ..fixes.group_setup import group_setup, why_no_group
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
@@ -29,8 +29,11 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from unseen_training(program)
         return
     edits = group_setup(program)
+    because = "this script never makes a process group"
+    if not edits:
+        because += f", and gets none: {why_no_group(program)}"
     for module, call in program.calls_to("DataParallel"):
-        yield Finding(module, call, "this script never makes a process group", edits)
+        yield Finding(module, call, because, edits)
         edits = ()  # one finding carries them
 
 
