@@ -153,6 +153,34 @@ REFUSED = {
     "a decision by the rank's own loss": (
         {"behind": "if loss < 1: break"}, "each rank would decide by its own in line 36"
     ),
+    "models": (
+        {"target": "net", "source": "[model, model]",
+         "batch": "inputs, labels = x, y; loss = net(x).mean()",
+         "loss": "loss + model(inputs).mean()"},
+        "line 29 uses its net as a model",
+    ),
+    "seeds by the time": (
+        {"before": "seen = []; import time; random.seed(int(time.time()))"},
+        "line 16 may seed each rank by a value of its own",
+    ),
+    "draws for each batch": (
+        {"target": "part", "source": "batches(x, size)", "draws": "for _ in data:"
+         " yield data[torch.randperm(4)]", "batch": "inputs, labels = part, part.sum(1)"},
+        "line 20 draws for each batch when it comes",
+    ),
+    "a mean by the number": (
+        {"shuffle": "order = range(32)", "source": "range(8)",
+         "batch": "inputs, labels = x[i * 4 : i * 4 + 4], y[i * 4 : i * 4 + 4]",
+         "last": "print(total / (i + 1))"},
+        "line 35 divides by the number of a batch",
+    ),
+    "a mean that the number tells": (
+        {"last": "if i % 16 == 0: print(total / 4); total = 0"},
+        "what line 35 does with total hangs on the number of a batch",
+    ),
+    "a mean by the last number": (
+        {"behind": "print(total / (i + 1))"}, "line 36 divides by the number of a batch"
+    ),
     "a sum that goes on": (
         {"target": "i", "before": "seen, grand = [], 0", "last": "grand += loss.item()",
          "behind": "print(grand / len(x))"},

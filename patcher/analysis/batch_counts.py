@@ -61,7 +61,9 @@ def refuse_horizons(program: Program, loop: TrainLoop, taint: Tainted) -> None:
             raise NotDealtError(f"line {call.lineno} passes on the number of all of them")
 
 
-def sums_of_all(program: Program, loop: TrainLoop, taint: Tainted) -> list[str]:
+def sums_of_all(
+    program: Program, loop: TrainLoop, taint: Tainted, numbers: frozenset[str]
+) -> list[str]:
     """Sums over a rank's batches that are divided by the number of all: to be added up.
 
     Raises NotDealtError where ranks would decide by sums of their own.
@@ -73,6 +75,8 @@ def sums_of_all(program: Program, loop: TrainLoop, taint: Tainted) -> list[str]:
         for use in names_within(module.scope_statements(steps), set(sums))
         if position(use) > (steps.end_lineno or steps.lineno, 0)
     ]
+    for use in uses:
+        refuse_mean_by_number(module, use, numbers)
     wanted = list(dict.fromkeys(use.id for use in uses if is_part_of_all(module, use, taint)))
     for name in wanted:
         refuse_graph(sums[name])
@@ -80,6 +84,14 @@ def sums_of_all(program: Program, loop: TrainLoop, taint: Tainted) -> list[str]:
     own = taint.names & (bound_names(steps.body) | {n for n in taint.names if "." in n})
     refuse_own_decisions(program, module, steps, own - set(wanted))
     return wanted
+
+
+def refuse_mean_by_number(module: Module, use: ast.Name, numbers: frozenset[str]) -> None:
+    """Raise where a sum is divided by the number of the last batch, of which ranks skip some."""
+    for up in module.ancestors(use):
+        is_quotient = isinstance(up, ast.BinOp) and isinstance(up.op, ast.Div | ast.FloorDiv)
+        if isinstance(up, ast.BinOp) and is_quotient and names_in(up.right) & numbers:
+            raise NotDealtError(f"line {up.lineno} divides by the number of a batch")
 
 
 def is_part_of_all(module: Module, use: ast.Name, taint: Tainted) -> bool:

@@ -12,36 +12,35 @@ import ast
 from ...record import record
 from ..source.module import Module
 from ..source.tree import (
-    Function,
-    argument,
     below,
     everywhere,
     names_within,
     position,
     within,
 )
+from .batch_numbers import (
+    any_cutting_callee,
+    cuts_by,
+    numbers_from,
+    refuse_means_by_number,
+    refuse_models,
+    refuse_numbers_elsewhere,
+)
 from .batch_origins import refuse_unknown_origin
 from .batch_taint import (
     NotDealtError,
     Tainted,
-    is_arithmetic,
     names_in,
     refuse_turns_that_part,
     spread,
 )
 from .carried_state import refuse_carried
 from .program import Program
-from .random_draws import draws_below, is_of_network
+from .random_draws import draws_below
 from .train_loops import TrainLoop, is_backward
 
 AROUND = ("enumerate", "tqdm", "track")  # calls that loop as their first argument does
 NUMBERS = ("range", "trange", "arange", "permutation", "randperm")
-TOLD = {
-    *("print", "info", "debug", "warning", "write", "log", "set_description", "set_postfix"),
-    *("add_scalar", "append", "update", "flush", "set_postfix_str", "error", "format"),
-}
-ARITHMETIC = {"min", "max", "int", "len", "float", "round", "abs", "divmod", "slice", "str"}
-CUTS = {"narrow", "index_select"}
 
 
 @record
@@ -72,7 +71,9 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     for name in within(steps.body, ast.Name):
         if name.id in module.unbound_names:
             raise NotDealtError(f"what {name.id} of line {name.lineno} is cannot be told")
-    refuse_numbers_elsewhere(program, loop, found)
+    refuse_models(module, steps.body, {*found.numbers, *found.items})
+    refuse_numbers_elsewhere(program, loop, found.numbers)
+    refuse_means_by_number(steps.body, found.numbers)
     refuse_draws(program, loop)
     refuse_carried(program, loop, taint)
     refuse_turns_that_part(program, loop, taint)
@@ -135,29 +136,6 @@ def is_number_source(module: Module, source: ast.expr) -> bool:
     return name in NUMBERS
 
 
-def cuts_by(body: list[ast.stmt], names: set[str]) -> bool:
-    """Whether code cuts, or picks, by one of the names."""
-    known = numbers_from(body, names)
-    return any(names_within(each.slice, known) for each in within(body, ast.Subscript)) or any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in CUTS
-        and any(names_within(value, known) for value in call.args)
-        for call in within(body, ast.Call)
-    )
-
-
-def numbers_from(body: list[ast.stmt], names: set[str]) -> set[str]:
-    """The names, and those that are computed from them: ``start = i * size``."""
-    known = set(names)
-    for _ in range(4):
-        for stmt in within(body, ast.Assign):
-            if is_arithmetic(stmt.value) and names_within(stmt.value, known):
-                for target in stmt.targets:
-                    parts = target.elts if isinstance(target, ast.Tuple) else [target]
-                    known |= {part.id for part in parts if isinstance(part, ast.Name)}
-    return known
-
-
 def refuse_whole_data(
     program: Program, loop: TrainLoop, found: BatchSource, taint: Tainted
 ) -> None:
@@ -200,86 +178,6 @@ def is_order(module: Module, source: ast.expr) -> bool:
         isinstance(call.func, ast.Name) and call.func.id == "len"
         for call in everywhere(plain.args[0], ast.Call)
     )
-
-
-def any_cutting_callee(
-    program: Program, module: Module, body: list[ast.stmt], numbers: set[str]
-) -> bool:
-    """Whether a function that gets the number cuts a batch by it."""
-    return any(is_cutting_call(program, module, call, numbers) for call in within(body, ast.Call))
-
-
-def is_cutting_call(program: Program, module: Module, call: ast.Call, numbers: set[str]) -> bool:
-    """``get_batch(data, i)``: the function slices by what it gets, draws nothing, keeps nothing."""
-    found = program.callees(module, call)
-    return bool(found) and all(
-        is_cutter(program, where, function, call, numbers) for where, function in found
-    )
-
-
-def is_cutter(
-    program: Program, module: Module, function: Function, call: ast.Call, numbers: set[str]
-) -> bool:
-    if is_of_network(module, function):
-        return False
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    if isinstance(module.parents.get(function), ast.ClassDef):
-        names = names[1:]
-    passed = {
-        name
-        for index, name in enumerate(names)
-        if (value := argument(call, index, name)) is not None and names_within(value, numbers)
-    }
-    known = numbers_from(function.body, passed)
-    keeps = [
-        node
-        for kind in (ast.Attribute, ast.Subscript)
-        for node in within(function.body, kind)
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
-    ]
-    return (
-        bool(passed)
-        and any(names_within(each, known) for each in within(function.body, ast.Slice))
-        and not keeps
-        and not within(function.body, ast.Global)
-        and not any(True for _ in draws_below(program, module, function))
-    )
-
-
-def refuse_numbers_elsewhere(program: Program, loop: TrainLoop, found: BatchSource) -> None:
-    """Raise where the number of a batch does more than to cut it, or to be told."""
-    module, body = loop.module, loop.steps.body
-    known = numbers_from(body, set(found.numbers))
-    for name in names_within(body, known):
-        if isinstance(name.ctx, ast.Load) and not is_harmless_use(program, module, name, known):
-            raise NotDealtError(f"in line {name.lineno} more than its batch hangs on {name.id}")
-
-
-def is_harmless_use(program: Program, module: Module, name: ast.Name, numbers: set[str]) -> bool:
-    """Whether a number is used to cut, to compute another number, to test, or to be printed."""
-    child: ast.AST = name
-    for up in module.ancestors(name):
-        match up:
-            case ast.Subscript() if child is up.slice:
-                return True
-            case ast.Call():
-                last = module.last_name(up.func)
-                if last in TOLD or last in CUTS or is_cutting_call(program, module, up, numbers):
-                    return True
-                if last not in ARITHMETIC:
-                    return False
-            case ast.If() | ast.While():
-                return child is up.test
-            case ast.Assign():
-                return is_arithmetic(up.value) and all(
-                    isinstance(each, ast.Name | ast.Tuple) for each in up.targets
-                )
-            case ast.AugAssign():
-                return isinstance(up.target, ast.Name)
-            case ast.stmt():
-                return isinstance(up, ast.Expr)
-        child = up
-    return False
 
 
 def refuse_draws(program: Program, loop: TrainLoop) -> None:

@@ -57,9 +57,12 @@ def is_arithmetic(node: ast.expr) -> bool:
         isinstance(part, known)
         or (
             isinstance(part, ast.Call)
-            and isinstance(part.func, ast.Name)
-            and part.func.id in ARITHMETIC
+            and (
+                (isinstance(part.func, ast.Name) and part.func.id in ARITHMETIC)
+                or (isinstance(part.func, ast.Attribute) and part.func.attr == "size")
+            )
         )
+        or (isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant))
         for part in below(node)
     )
 

@@ -49,8 +49,10 @@ def is_draw(program: Program, module: Module, call: ast.Call) -> bool:
         return last not in DRAW_NOTHING
     if root == "torch":
         return last in OF_TORCH or last == "random_split"
-    if root in ("sklearn", "torchtext"):
-        return root == "sklearn" or last in OF_LIBRARIES or "splits" in dotted
+    if root == "sklearn":
+        return last in ("shuffle", "resample") or "split" in last or last.startswith("make_")
+    if root == "torchtext":
+        return last in OF_LIBRARIES
     is_method = isinstance(call.func, ast.Attribute) and not program.callees(module, call)
     return is_method and last in METHODS
 
@@ -140,6 +142,8 @@ def draws_of(program: Program, module: Module, steps: ast.For) -> Draws:
 
     Raises NotDealtError where that is no repair.
     """
+    refuse_seeds_of_their_own(program)
+    refuse_draws_on_the_way(program)
     blocks = repeated_blocks(program, module, steps)
     ahead: dict[ast.stmt, Module] = {}
     within_epochs: set[ast.AST] = set()
@@ -168,6 +172,47 @@ def draws_of(program: Program, module: Module, steps: ast.For) -> Draws:
             continue  # a seed of its own
         refuse_own_generator(home, call)
     return Draws(tuple(early), tuple((where, stmt) for stmt, where in ahead.items()))
+
+
+def refuse_seeds_of_their_own(program: Program) -> None:
+    """Raise where each process may seed its random numbers by another value, such as the time."""
+    for module, call in program.calls_to(*SEEDS):
+        if not program.is_live(module, call) or is_of_helper(module, call):
+            continue
+        if module.dotted(call.func) == "torch.seed" or not call.args:
+            raise NotDealtError(f"line {call.lineno} seeds each rank by a value of its own")
+        seed = call.args[0]
+        values = [seed, *module.alternatives(seed, seed)]
+        for inner in (each for value in values for each in everywhere(value, ast.Call)):
+            if not is_draw(program, module, inner) and module.last_name(inner.func) != "int":
+                raise NotDealtError(f"line {call.lineno} may seed each rank by a value of its own")
+
+
+def refuse_draws_on_the_way(program: Program) -> None:
+    """Raise where batches are drawn one after another, between steps that may draw as well."""
+    for module in program.modules:
+        for function in module.all_functions:
+            if is_apart(module, function) or not program.is_live(module, function.body[0]):
+                continue
+            on_the_way: list[ast.stmt] = []
+            for kind in (ast.For, ast.While):
+                for loop in within(function.body, kind):
+                    if isinstance(loop, ast.For | ast.While) and within(loop.body, ast.Yield):
+                        on_the_way += loop.body
+            if function.name == "__next__":
+                on_the_way = function.body
+            for stmt in on_the_way:
+                for _, call in draws_below(program, module, stmt):
+                    raise NotDealtError(f"line {call.lineno} draws for each batch when it comes")
+        for lazy in module.nodes(ast.GeneratorExp):
+            for _, call in draws_below(program, module, lazy):
+                if program.is_live(module, lazy):
+                    raise NotDealtError(f"line {call.lineno} draws for each batch when it comes")
+
+
+def is_of_helper(module: Module, node: ast.AST) -> bool:
+    function = module.function(node)
+    return function is not None and function.name in helper_names()
 
 
 def heads(stmt: ast.stmt) -> list[ast.AST]:

@@ -137,6 +137,16 @@ def is_plain(value: ast.expr) -> bool:
     )
 
 
+def is_card_key(node: ast.expr) -> bool:
+    """``params["GPU"]``."""
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    return (
+        isinstance(key, ast.Constant)
+        and isinstance(key.value, str)
+        and bool(CARD.fullmatch(key.value))
+    )
+
+
 def names_card(module: Module, value: ast.expr) -> bool:
     """Whether a device's text has a card's number in it, or a variable that sounds of one."""
     if isinstance(value, ast.IfExp):
@@ -144,6 +154,8 @@ def names_card(module: Module, value: ast.expr) -> bool:
     if isinstance(value, ast.Call) and module.dotted(value.func) == "torch.device":
         return False  # it is looked at on its own
     if any(type(each.value) is int for each in everywhere(value, ast.Constant)):
+        return True
+    if any(map(is_card_key, everywhere(value, ast.Subscript))):
         return True
     names = [node.id for node in everywhere(value, ast.Name)]
     names += [

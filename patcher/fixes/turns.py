@@ -29,7 +29,7 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     taint = spread(module, steps.body, {*source.numbers, *source.items})
     refuse_horizons(program, loop, taint)
     refuse_summed_losses(program, loop)
-    sums = sums_of_all(program, loop, taint)
+    sums = sums_of_all(program, loop, taint, source.numbers)
     draws = draws_of(program, module, steps)
     text = module.text(source.whole)
     edits: list[tuple[Module, Edit]] = [

@@ -22,6 +22,7 @@ from ..fixes.chosen_cards import (
     CARD,
     NOT_IN_LAUNCH,
     card_options,
+    is_card_key,
     is_of_card_option,
     sets_visible_cards,
 )
@@ -127,9 +128,11 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
 
 
 def sounds_of_card(node: ast.expr) -> bool:
-    """``gpu``, ``args.gpu_id`` or ``cfg.GPUS[0]``; not ``outputs[0].device``, which has a place."""
+    """``gpu``, ``args.gpu_id``, ``cfg.GPUS[0]``, ``params["GPU"]``; not ``outputs[0].device``."""
     if isinstance(node, ast.Subscript):
-        return isinstance(node.slice, ast.Constant) and sounds_of_card(node.value)
+        return is_card_key(node) or (
+            isinstance(node.slice, ast.Constant) and sounds_of_card(node.value)
+        )
     name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
     return bool(CARD.fullmatch(name))
 
