@@ -157,6 +157,15 @@ UNSHARED = {
         script(run="import sys\nmain()\nimport os"),
         "it has no command line, no main guard and nothing behind its imports to start from",
     ),
+    "a sum in its model": (
+        script(
+            "class Net(torch.nn.Module):\n    def forward(self, x):\n"
+            "        return torch.sum(self.layer(x)), x",
+            setup="model = Net()",
+            forward="loss, x = model(batch)\n        loss.backward()",
+        ),
+        "its loss may be a sum over a batch: line 5 of script.py",
+    ),
     "a default card": (
         script(setup='card = os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
         "line 7 chooses a card: card = os.environ.setdefault(",

@@ -17,8 +17,11 @@ LOSS = re.compile(r"loss|nll|criterion|cost|elbo", re.IGNORECASE)
 MAX_DEPTH = 3
 
 
-def refuse_summed_losses(program: Program, loop: TrainLoop) -> None:
-    """Raise where a loss may be a sum that the ranks' mean would divide by their number."""
+def refuse_summed_losses(program: Program, loop: TrainLoop, *, even_if_divided: bool) -> None:
+    """Raise where a loss may be a sum that the ranks' mean would divide by their number.
+
+    A division beside the sum, or in the step, may make it a mean again.
+    """
     for module, call in backward_calls(program, loop):
         assert isinstance(call.func, ast.Attribute)
         loss = call.func.value
@@ -26,12 +29,18 @@ def refuse_summed_losses(program: Program, loop: TrainLoop) -> None:
             continue  # DF312 multiplies sums
         for where, made in calls_behind(module, call, loss):
             place = sum_below(program, where, made, 0, set())
-            if place is not None:
-                home, node = place
+            if place is None:
+                continue
+            home, node = place
+            if even_if_divided or not any(map(divides, (home.scope_statements(node), loop.steps))):
                 raise NotDealtError(
                     "its loss may be a sum over a batch:"
                     f" line {node.lineno} of {home.source.path.name}"
                 )
+
+
+def divides(code: list[ast.stmt] | ast.AST) -> bool:
+    return any(isinstance(node.op, ast.Div) for node in within(code, ast.BinOp))
 
 
 def calls_behind(module: Module, call: ast.Call, loss: ast.expr) -> list[tuple[Module, ast.Call]]:
@@ -71,11 +80,14 @@ def sum_below(
 
 
 def forwards(program: Program, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
-    """The forward pass that ``model(batch)`` runs, of a class of the program."""
-    if not isinstance(call.func, ast.Name):
-        return []
+    """The forward pass that ``model(batch)`` or ``self.part(batch)`` runs, of a class read."""
     found: list[tuple[Module, Function]] = []
-    for value in module.alternatives(call.func, call):
+    values: list[ast.expr] = []
+    if isinstance(call.func, ast.Name):
+        values = module.alternatives(call.func, call)
+    elif isinstance(call.func, ast.Attribute):
+        values = module.attribute_values.get(call.func.attr, [])
+    for value in values:
         made = program.resolve(module, value.func) if isinstance(value, ast.Call) else None
         if made is not None and isinstance(made[1], ast.ClassDef):
             found += [

@@ -16,6 +16,7 @@ from ..analysis.conversions import converted_model
 from ..analysis.evaluations import GRADLESS
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
+from ..analysis.summed_losses import refuse_summed_losses
 from ..analysis.train_loops import TrainLoop, backward_calls, loop_around
 from ..analysis.trained_models import names_given
 from ..analysis.wrapping import SHARED
@@ -90,6 +91,10 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
         refuse_other_gradients(program, loop)
         refuse_conversions(program, loop, models)
         module, calls = forward_calls(program, loop, models)
+        try:
+            refuse_summed_losses(program, loop, even_if_divided=False)
+        except NotDealtError as error:
+            raise NotShareableError(str(error)) from None
         for call in calls:
             edits[call] = module, Rewrite(call.func, f"{SHARED}({module.text(call.func)})")
     needed: list[Edit] = [Define(SHARED), Import("torch")]

@@ -28,7 +28,7 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     refuse_order_of_sets(program)
     taint = spread(module, steps.body, {*source.numbers, *source.items})
     refuse_horizons(program, loop, taint)
-    refuse_summed_losses(program, loop)
+    refuse_summed_losses(program, loop, even_if_divided=True)
     sums = sums_of_all(program, loop, taint, source.numbers)
     draws = draws_of(program, module, steps)
     text = module.text(source.whole)
