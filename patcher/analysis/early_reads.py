@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, precedes, within
+from ..source.tree import argument, bound_names, everywhere, is_inside, parameters, precedes, within
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
+from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching
 
@@ -16,6 +17,8 @@ from .rank_reach import RANKS, Role, roles_reaching
 OWN_FILES = ("SummaryWriter",)
 # These look at whatever is in a folder, rather than at one file.
 LOOKING = ("listdir", "scandir", "glob")
+# Helpers of patched scripts by which rank 0 writes, with the place of the path.
+HELPERS = {"save_on_main": 1, "write_on_main": 0}
 
 
 def early_reads(
@@ -52,6 +55,18 @@ def early_reads(
             )
             if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
                 written[key] = call
+        if key := helpers_path(program, module, call):
+            written[key] = call
+
+
+def helpers_path(program: Program, module: Module, call: ast.Call) -> str:
+    """The path that a helper of patched scripts writes on rank 0 alone, as text; or ""."""
+    place = HELPERS.get(module.last_name(call.func))
+    path = None if place is None else argument(call, place, "path")
+    if path is None:
+        return ""
+    value = module.definition(path, call) if isinstance(path, ast.Name) else None
+    return text_of_path(program, module, value or path)
 
 
 def writes_and_reads(program: Program, module: Module, body: list[ast.stmt]) -> bool:
@@ -86,6 +101,8 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
     if where is module and module.function(path) is module.function(call):
         value = module.definition(path, call) if isinstance(path, ast.Name) else None
         return text_of_path(program, module, value or path)
+    if passed := text_for_caller(program, module, reached, call):
+        return passed
     names = {
         name
         for node in options_in(program, where, path)
@@ -93,6 +110,30 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
     }
     is_alike = all(name in names or name.id in where.aliases for name in everywhere(path, ast.Name))
     return text_of_path(program, where, path) if is_alike else ""
+
+
+def text_for_caller(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:
+    """A path of attributes of a parameter, ``config.path``, as the caller would write it.
+
+    "" where the call does not pass a name for the parameter, or runs another function first.
+    """
+    path, where = reached.path, reached.path_module
+    if where is None or not isinstance(path, ast.Attribute):
+        return ""
+    root: ast.expr = path
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    function = where.function(path)
+    if not isinstance(root, ast.Name) or function is None or root.id not in parameters(function):
+        return ""
+    if any(root.id in bound_names(stmt) for stmt in function.body):
+        return ""
+    if not any(callee is function for _, callee in program.callees(module, call)):
+        return ""
+    passed = argument_for_parameter(where, function, call, root.id)
+    if not isinstance(passed, ast.Name):
+        return ""
+    return passed.id + where.text(path).removeprefix(root.id)
 
 
 def text_of_path(program: Program, module: Module, path: ast.expr) -> str:
