@@ -185,6 +185,8 @@ def refuse_order_of_sets(program: Program) -> None:
 
 def sets_in_order(module: Module) -> Iterator[ast.expr]:
     """Sets that are listed, numbered or looped over."""
+    if not module.calls_to("set") and not module.nodes(ast.SetComp):
+        return
     for node in (*module.nodes(ast.SetComp), *module.nodes(ast.Call), *module.nodes(ast.Name)):
         value: ast.expr = node
         if isinstance(node, ast.Name):
