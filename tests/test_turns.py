@@ -229,13 +229,19 @@ def test_draws_before_the_group_need_a_seed(seed: str) -> None:
 def test_two_ranks_train_as_one_process_does(forge: Forge, tmp_path: Path) -> None:
     text = script()
     new = repaired(tmp_path, text)
-    # ranks that draw apart, were it not for draw_alike
-    apart = new.replace("    total, hidden", "    random.seed(); torch.seed()\n    total, hidden")
     (one,) = written(forge, tmp_path, "one", text, None)
     (same,) = written(forge, tmp_path, "same", new, None)
     two = written(forge, tmp_path, "two", new, 2)
     assert one == same
     assert two[0] == two[1]
     assert two[0] == pytest.approx(one)
+
+
+def test_ranks_go_over_all_examples_also_where_they_have_drawn_apart(
+    forge: Forge, tmp_path: Path
+) -> None:
+    new = repaired(tmp_path, script(last="seen += part.tolist()", behind="pass"))
+    apart = new.replace("    total, hidden", "    torch.seed()\n    total, hidden")
     first, second = written(forge, tmp_path, "apart", apart, 2)
-    assert first == second
+    weights = 5
+    assert sorted(first[weights:] + second[weights:]) == sorted([*range(32)] * 3)
