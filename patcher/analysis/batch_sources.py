@@ -68,9 +68,9 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     refuse_whole_data(program, loop, found, taint)
     if not found.numbers:
         refuse_unknown_origin(program, module, found.whole)
-    for name in within(steps.body, ast.Name):
-        if name.id in module.unbound_names:
-            raise NotDealtError(f"what {name.id} of line {name.lineno} is cannot be told")
+    for use in within(steps.body, ast.Name):
+        if use.id in module.unbound_names:
+            raise NotDealtError(f"what {use.id} of line {use.lineno} is cannot be told")
     refuse_models(module, steps.body, {*found.numbers, *found.items})
     refuse_numbers_elsewhere(program, loop, found.numbers)
     refuse_means_by_number(steps.body, found.numbers)
