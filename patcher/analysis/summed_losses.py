@@ -88,13 +88,15 @@ def forwards(program: Program, module: Module, call: ast.Call) -> list[tuple[Mod
     elif isinstance(call.func, ast.Attribute):
         values = module.attribute_values.get(call.func.attr, [])
     for value in values:
-        made = program.resolve(module, value.func) if isinstance(value, ast.Call) else None
-        if made is not None and isinstance(made[1], ast.ClassDef):
-            found += [
-                (made[0], each)
-                for each in made[1].body
-                if isinstance(each, ast.FunctionDef) and each.name == "forward"
-            ]
+        name = module.last_name(value.func) if isinstance(value, ast.Call) else ""
+        found += [
+            (where, each)
+            for where in program.modules
+            for owner in where.nodes(ast.ClassDef)
+            if owner.name == name
+            for each in owner.body
+            if isinstance(each, ast.FunctionDef) and each.name == "forward"
+        ]
     return found
 
 
