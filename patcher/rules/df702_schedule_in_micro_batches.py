@@ -14,6 +14,7 @@ Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from ...record import record
@@ -73,7 +74,8 @@ def micro_batch_counts(
 ) -> Iterator[Finding]:
     """Quantities that are computed from the loader's length and compared with optimizer steps."""
     module = loop.module
-    defines_steps = STEPS in bound_names(scope)
+    name = name_of_steps(module, scope)
+    defines_steps = name in bound_names(scope)
     for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
         if not isinstance(stmt, ast.Assign) or not is_within(stmt, scope):
             continue
@@ -83,9 +85,11 @@ def micro_batch_counts(
         terms = micro_batch_terms(program, loop, stmt.value)
         if terms is None:
             continue
-        edits: list[Edit] = [Rewrite(node, text) for node, text in terms.rewrites]
+        edits: list[Edit] = [
+            Rewrite(node, re.sub(rf"\b{STEPS}\b", name, text)) for node, text in terms.rewrites
+        ]
         if not defines_steps:
-            steps = f"{STEPS} = " + (
+            steps = f"{name} = " + (
                 f"{terms.length} // {terms.accumulation}"
                 if loop.drops_rest
                 else f"-(-{terms.length} // {terms.accumulation})"
@@ -99,6 +103,26 @@ def micro_batch_counts(
             f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
             tuple(edits),
         )
+
+
+def name_of_steps(module: Module, scope: list[ast.stmt]) -> str:
+    """The name for the steps of an epoch: another one where the script's own has another value."""
+    own = [
+        stmt
+        for stmt in within(scope, ast.Assign)
+        if any(isinstance(target, ast.Name) and target.id == STEPS for target in stmt.targets)
+    ]
+    counted = [
+        stmt.value.operand if isinstance(stmt.value, ast.UnaryOp) else stmt.value for stmt in own
+    ]
+    are_counts = all(
+        isinstance(value, ast.BinOp)
+        and isinstance(value.op, ast.FloorDiv)
+        and any(module.last_name(call.func) == "len" for call in everywhere(value, ast.Call))
+        for value in counted
+    )
+    is_bound = STEPS in bound_names(scope)
+    return STEPS if not is_bound or (own and are_counts) else f"optimizer_{STEPS}"
 
 
 def example_counts(loop: TrainLoop) -> Iterator[Finding]:

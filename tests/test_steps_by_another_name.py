@@ -1,0 +1,39 @@
+"""DF702: the script's own steps_per_epoch is not taken for the number of steps of an epoch."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed
+
+SCRIPT = """\
+import torch
+def train(args, model, data):
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    if args.max_steps > 0:
+        t_total = args.max_steps
+        {own}
+    else:
+        t_total = len(loader) // args.accumulation * args.epochs
+        {own}
+    scheduler = get_linear_schedule_with_warmup(optimizer, 0, t_total)
+    for epoch in range(args.epochs):
+        for step, batch in enumerate(loader):
+            model(batch).backward()
+            if (step + 1) % args.accumulation == 0:
+                optimizer.step()
+                scheduler.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ("pass", "steps_per_epoch"),
+        ("steps_per_epoch = t_total / args.epochs", "optimizer_steps_per_epoch"),
+    ],
+)
+def test_the_number_of_steps_has_a_name_of_its_own(own: str, name: str) -> None:
+    text = fixed("DF702", SCRIPT.format(own=own))
+    assert f"    {name} = -(-len(loader) // args.accumulation)  # optimizer steps\n" in text
+    assert f"        t_total = {name} * args.epochs\n        {own}\n" in text
+    assert fixed("DF702", text) == text
