@@ -98,3 +98,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_audited(tmp_path
 
 def test_audited_is_what_the_table_is_read_with() -> None:
     assert audited(BOUND_LATE) == {("O1", "violated", 4)}
+
+
+def test_what_vars_reads_binds_no_name_of_the_function() -> None:
+    text = "def main():\n    print(vars(args))\n    print(late)\n    late = 1\n"
+    assert ("O1", "violated", 3) in audited(text)

@@ -25,7 +25,8 @@ Bound = set[str] | None  # names that may be bound; None where nothing runs on
 def never_bound(module: Module, function: Function | None, role: Role) -> list[ast.Name]:
     """Reads of the function's own names (of the module's, for None) that fail in such a process."""
     body = module.tree.body if function is None else function.body
-    if binds_dynamically(module) or within(body, ast.Match):
+    # exec() and the like bind no names of a function's own.
+    if (function is None and binds_dynamically(module)) or within(body, ast.Match):
         return []
     names = own_names(module, function)
     if not names:
