@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import Function, argument, mentions, parameters, within
-from .conditions import tests_before, tests_that_fail, tests_that_hold
+from ..source.tree import FUNCTIONS, Function, argument, mentions, parameters, within
+from .conditions import tests_at
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import QUERIES, UNKNOWN, Role, value_for_role
@@ -35,13 +35,7 @@ def surely_on_every_rank(
     unseen: list[tuple[Module, ast.AST]] = [(module, node)]
     while unseen:
         where, place = unseen.pop()
-        if any(may_keep_ranks_away(program, where, test) for test in tests_before(where, place)):
-            continue
-        tests = tests_that_hold(where, place)
-        if any(does_not_hold(program, where, test, with_options) for test in tests):
-            continue
-        tests = tests_that_fail(where, place)
-        if not with_options and any(holds_by_default(program, where, test) for test in tests):
+        if is_barred(program, where, place, with_options):
             continue
         function = where.function(place)
         if function is None:
@@ -52,6 +46,31 @@ def surely_on_every_rank(
             possible = program.possible_callers(function)
             unseen += [each for each in possible if not isinstance(each[1], ast.Call)]
     return False
+
+
+def is_barred(program: Program, module: Module, node: ast.AST, with_options: bool) -> bool:
+    """Whether a test in the function around ``node`` may keep a rank away from it. Cached."""
+    known: dict[ast.AST, bool] = module.program_answers.setdefault((is_barred, with_options), {})
+    path = [node]
+    for up in module.ancestors(node):
+        if path[-1] in known or (len(path) > 1 and isinstance(path[-1], FUNCTIONS)):
+            break
+        path.append(up)
+    answer = known.get(path[-1], False)
+    for child, up in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+        known[child] = answer = answer or bars(program, module, child, up, with_options)
+    return answer
+
+
+def bars(program: Program, module: Module, child: ast.AST, up: ast.AST, with_options: bool) -> bool:
+    """Whether what is directly around a node may keep a rank away: see `surely_on_every_rank`."""
+    if any(may_keep_ranks_away(program, module, test) for test in tests_at(child, up)):
+        return True
+    if not isinstance(up, ast.If) or child is up.test:
+        return False
+    if [stmt for stmt in up.body if stmt is child]:
+        return does_not_hold(program, module, up.test, with_options)
+    return not with_options and holds_by_default(program, module, up.test)
 
 
 def does_not_hold(program: Program, module: Module, test: ast.expr, with_options: bool) -> bool:

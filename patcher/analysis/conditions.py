@@ -115,16 +115,21 @@ def tests_before(module: Module, node: ast.AST) -> Iterator[ast.expr]:
     """The tests around a node in its function, and those above it whose branch leaves the block."""
     child: ast.AST = node
     for up in module.ancestors(node):
-        if isinstance(up, ast.If | ast.IfExp | ast.While) and child is not up.test:
-            yield up.test
-        for stmts in (getattr(up, "body", None), getattr(up, "orelse", None)):
-            if isinstance(stmts, list) and any(stmt is child for stmt in stmts):
-                for stmt in stmts[: stmts.index(child)]:
-                    if isinstance(stmt, ast.If) and leaves(stmt):
-                        yield stmt.test
+        yield from tests_at(child, up)
         if isinstance(up, FUNCTIONS):
             break
         child = up
+
+
+def tests_at(child: ast.AST, up: ast.AST) -> Iterator[ast.expr]:
+    """The test of ``up`` over its part ``child``, and those in a block above it that leave it."""
+    if isinstance(up, ast.If | ast.IfExp | ast.While) and child is not up.test:
+        yield up.test
+    for stmts in (getattr(up, "body", None), getattr(up, "orelse", None)):
+        if isinstance(stmts, list) and [stmt for stmt in stmts if stmt is child]:
+            for stmt in stmts[: stmts.index(child)]:
+                if isinstance(stmt, ast.If) and leaves(stmt):
+                    yield stmt.test
 
 
 def leaves(stmt: ast.If) -> bool:
@@ -138,19 +143,10 @@ def leaves(stmt: ast.If) -> bool:
 
 def tests_that_hold(module: Module, node: ast.AST) -> Iterator[ast.expr]:
     """The tests in whose bodies a node stands, in its function."""
-    yield from _tests_around(module, node, "body")
-
-
-def tests_that_fail(module: Module, node: ast.AST) -> Iterator[ast.expr]:
-    """The tests in whose ``else`` a node stands, in its function."""
-    yield from _tests_around(module, node, "orelse")
-
-
-def _tests_around(module: Module, node: ast.AST, branch: str) -> Iterator[ast.expr]:
     child = node
     for up in module.ancestors(node):
         if isinstance(up, FUNCTIONS):
             return
-        if isinstance(up, ast.If) and any(stmt is child for stmt in getattr(up, branch)):
+        if isinstance(up, ast.If) and any(stmt is child for stmt in up.body):
             yield up.test
         child = up

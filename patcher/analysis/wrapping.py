@@ -69,13 +69,21 @@ def takes_steps(loop: TrainLoop) -> bool:
     )
 
 
+def stepping_loops(program: Program) -> set[ast.For | ast.While]:
+    """The training loops that change weights. Cached."""
+    known = program.script.program_answers
+    if stepping_loops not in known:
+        known[stepping_loops] = {each.steps for each in program.train_loops if takes_steps(each)}
+    found: set[ast.For | ast.While] = known[stepping_loops]
+    return found
+
+
 def never_steps(program: Program, loop: TrainLoop) -> bool:
     """Whether nothing around a loop or below it steps: its gradients are only looked at.
 
     Only where all of the program is read, and another loop is seen to step.
     """
-    others = [each for each in program.train_loops if each.steps is not loop.steps]
-    if program.unread or loop.goes_back_elsewhere or not any(map(takes_steps, others)):
+    if program.unread or loop.goes_back_elsewhere or not stepping_loops(program) - {loop.steps}:
         return False
     called = {loop.module.last_name(call.func) for call in within(loop.steps.body, ast.Call)}
     functions = functions_leading_to(program, loop) | reachable_functions(program, called)
