@@ -33,7 +33,7 @@ def train(model, batches, criterion):
 def main():
     torch.manual_seed(0)
     model = {made}
-    model = nn.DataParallel(model) if torch.cuda.device_count() > 1 else model
+    model = nn.DataParallel(module=model) if torch.cuda.device_count() > 1 else model
     train(model, [(torch.ones(2, 4), torch.tensor([0, 1]))] * 2, nn.CrossEntropyLoss())
     return model
 
@@ -126,6 +126,8 @@ ALL = [
     ("the loss by its number", plain(LOSS, step="loss = model(x, y=y)[0]\nloss.backward()")),
     ("a way that no step takes", plain(
         "if weight is not None:\n    return self.first(x)\n" + CHAIN)),
+    ("a way that no step takes, by a name", plain("has_weight = weight is not None\n"
+        "if not has_weight:\n    return self.second(self.first(x))\nreturn self.first(x)")),
     ("both ways use all", plain("x = self.first(x)\nif len(x) > 1:\n    x = self.second(x)\n"
         "else:\n    x = self.second(-x)\nreturn x")),
     ("a loss that is averaged and divided", plain(CHAIN, step="loss = criterion(model(x), y)\n"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ..source.module import Module
 from ..source.tree import Function, bound_names, within
+from .conditions import plain_test
 from .gradient_values import (
     FIRST_IS_RESULT,
     NOTHING,
@@ -281,6 +282,11 @@ class _Scope:
 
     def _truth(self, test: ast.expr) -> bool | None:
         """Whether a test of what the step passes holds; None where it is not known."""
+        plain, holds, _ = plain_test(self.module, test)
+        truth = self._truth_of_plain(plain)
+        return truth if truth is None or holds else not truth
+
+    def _truth_of_plain(self, test: ast.expr) -> bool | None:
         match test:
             case ast.Compare(left=ast.Name(id=name), ops=[operator], comparators=[other]) if (
                 is_none(other) and self._is_unchanged(name)
@@ -293,9 +299,6 @@ class _Scope:
                 )
             case ast.Attribute(value=ast.Name(id="self"), attr="training"):
                 return True
-            case ast.UnaryOp(op=ast.Not()):
-                truth = self._truth(test.operand)
-                return None if truth is None else not truth
             case ast.BoolOp():
                 found = [self._truth(each) for each in test.values]
                 decisive = isinstance(test.op, ast.Or)

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from ..source.module import Module
-from ..source.tree import Function, everywhere, parameters, within
+from ..source.tree import Function, argument, everywhere, parameters, within
 from .layer_tables import (
     FIRST_OF_SEVERAL,
     FIRST_OUTPUT,
@@ -195,8 +195,9 @@ class _Builder:
             return self._own(frame, made, call, path, depth)
         if isinstance(func, ast.Attribute) and name in RETURN_SELF:
             return self.part(frame, func.value, path, depth + 1)
-        if name in WRAPPERS and call.args:
-            return self.part(frame, call.args[0], path, depth + 1)
+        inside = argument(call, 0, "module", "x") if name in WRAPPERS else None
+        if inside is not None:
+            return self.part(frame, inside, path, depth + 1)
         dotted = module.dotted(func)
         if dotted.startswith("torch.nn."):
             return self._layer(frame, call, name, path, depth)
