@@ -64,8 +64,7 @@ def rank_dependent_exits(
         for e in program.evaluations
         if e.function and e.loader.distributed_samplers
     }
-    agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
-    walk = _DivergenceWalk(program, module, loop, agreeing, sharded_calls, {}, {}, {})
+    walk = _walk_of(program, module, loop, agreed, sharded_calls)
     walk.block(module.scope_statements(loop.steps), sharded_calls, None)
     for leaving, test in walk.exits.items():
         if leaves_training(loop, leaving):
@@ -75,6 +74,39 @@ def rank_dependent_exits(
                 if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
             }
             yield RankDependentExit(loop, leaving, test, frozenset(names))
+
+
+def own_steps(program: Program, loop: TrainLoop) -> list[ast.Call]:
+    """Calls of ``step`` by what a rank has seen of its batches, in the function of a loop."""
+    walk = _walk_of(program, loop.module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    return walk.steps
+
+
+def own_results(program: Program, loop: TrainLoop) -> list[ast.Return]:
+    """Where the function of a training loop returns what a rank has seen of its batches."""
+    if loop.module.function(loop.steps) is None:
+        return []
+    walk = _walk_of(program, loop.module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    return walk.results
+
+
+def decisions_by(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call
+) -> list[ast.Call | Exit]:
+    """Calls of ``step`` and exits by what a call returns, in the function that calls."""
+    made = {f"{module.last_name(call.func)}()"}
+    walk = _walk_of(program, module, loop, set(), made)
+    walk.block(module.scope_statements(call), made, None)
+    return [*walk.steps, *walk.exits]
+
+
+def _walk_of(
+    program: Program, module: Module, loop: TrainLoop, agreed: set[str], sharded: set[str]
+) -> _DivergenceWalk:
+    agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
+    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, [], [])
 
 
 def conditional_exits(loop: TrainLoop) -> list[Exit]:
@@ -116,6 +148,8 @@ class _DivergenceWalk:
     tainted_by: dict[str, set[ast.stmt]]  # statements that gave a name this rank's data
     exits: dict[Exit, ast.If]
     cache: dict[ast.AST, set[str]]  # of reads()
+    steps: list[ast.Call]  # of a schedule, by this rank's data
+    results: list[ast.Return]  # that hand on this rank's data
 
     def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
         """Tainted names after ``body``; ``gate`` is the outermost tainted test around it."""
@@ -144,6 +178,10 @@ class _DivergenceWalk:
             case ast.Break() | ast.Continue() | ast.Return():
                 if gate is not None:
                     self.exits.setdefault(stmt, gate)
+                value = stmt.value if isinstance(stmt, ast.Return) else None
+                if value is not None and self.depends_on(value, tainted):
+                    assert isinstance(stmt, ast.Return)
+                    self.results.extend([] if stmt in self.results else [stmt])
         return tainted
 
     def loop_statement(
@@ -197,13 +235,14 @@ class _DivergenceWalk:
 
     def call(self, stmt: ast.stmt, call: ast.Call, tainted: set[str], gate: ast.If | None) -> None:
         last = self.module.last_name(call.func)
+        depends = any(self.depends_on(value, tainted) for value in argument_values(call))
+        if last == "step" and depends and call not in self.steps:
+            self.steps.append(call)
         if last in IN_PLACE_COLLECTIVES:
             tainted -= {variable_name(arg) for arg in argument_values(call)}
         elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
             name = variable_name(call.func.value)
-            if name and (
-                gate or any(self.depends_on(arg, tainted) for arg in argument_values(call))
-            ):
+            if name and (gate or depends):
                 tainted.add(name)
                 self.tainted_by.setdefault(name, set()).add(stmt)
 

@@ -1,0 +1,182 @@
+"""Each rank decides by the loss of its own batches.
+
+What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
+             loop is left by it; the loss is that of one rank's batches. An exit in the function of
+             the training loop itself is DF506's.
+At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
+             although the gradients are averaged: DistributedDataParallel compares no weights. A
+             rank that leaves alone makes its peers wait until the time-out.
+Example      loss = train(model, loader); scheduler.step(loss)
+Fix          Decide by the mean over the ranks, which is what is printed from then on, too.
+Fix safety   Safe: in a lone process the mean is the number itself.
+Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.DistributedDataParallel
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.rank_divergence import decisions_by, in_lock_step, own_results, own_steps
+from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.train_loops import TrainLoop
+from ..editing.edits import Define, Edit, Insert, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import (
+    FUNCTIONS,
+    bound_names,
+    is_number,
+    only_argument,
+    within,
+)
+
+CODE, SEVERITY, SAFETY = "DF510", Severity.ERROR, Safety.SAFE
+
+MEANS = ("item", "float", "mean", "round", "sum", "avg", "average")
+MEAN_ATTRIBUTES = ("avg", "average", "mean", "val")
+MAX_NAMES = 3
+METRICS = ("metrics", "metric")
+REDUCING = ("all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "synchronize")
+HELPERS = ("gathered", "mean_of_ranks", "on_any_rank", "with_other_ranks")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("init_process_group", "DistributedDataParallel"):
+        return
+    for loop in program.train_loops:
+        if loop.loader is None or not program.is_live(loop.module, loop.steps):
+            continue
+        for call in own_steps(program, loop):
+            if is_schedule(loop.module, call):
+                yield stepped(program, loop, call)
+        yield from handed_on(program, loop)
+
+
+def is_schedule(module: Module, call: ast.Call) -> bool:
+    """Whether ``x.step(value)`` is that of a schedule, and not of a trainer or an environment."""
+    if not isinstance(call.func, ast.Attribute) or only_argument(call, *METRICS) is None:
+        return False
+    owner = call.func.value
+    made = module.definition(owner, call)
+    if made is None and isinstance(owner, ast.Attribute):
+        made = next(iter(module.attribute_values.get(owner.attr, ())), None)
+    if isinstance(made, ast.Call) and module.last_name(made.func) == "ReduceLROnPlateau":
+        return True
+    return "sched" in module.text(owner).lower()
+
+
+def severity_of(program: Program) -> Severity | None:
+    """No error where the program reduces or gathers itself: its loss may be that of all ranks."""
+    own = [
+        function is None or function.name not in HELPERS
+        for module, call in program.calls_to(*REDUCING)
+        for function in [module.function(call)]
+    ]
+    return Severity.DEGRADED if any(own) else None
+
+
+def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
+    """The finding for a schedule that steps in the function of the training loop."""
+    module, value = loop.module, only_argument(call, *METRICS)
+    edits: tuple[Edit, ...] = ()
+    if (
+        value is not None
+        and is_a_number(module, value)
+        and in_lock_step(loop, module.statement(call))
+        and roles_reaching(program, module, call) >= RANKS
+    ):
+        text = f"mean_of_ranks({module.text(value)})"
+        edits = (Rewrite(value, text), Define("mean_of_ranks"))
+    because = "it steps by the loss of this rank's batches"
+    return Finding(module, call, because, edits, severity=severity_of(program))
+
+
+def handed_on(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """The findings for what the function of a training loop returns, and its callers decide by."""
+    results = own_results(program, loop)
+    function = loop.module.function(loop.steps)
+    if not results or function is None:
+        return
+    for module, call in program.callers(function):
+        if not program.is_live(module, call):
+            continue
+        decisions = decisions_by(program, module, loop, call)
+        places = [
+            each
+            for each in decisions
+            if not isinstance(each, ast.Call) or is_schedule(module, each)
+        ]
+        if not places:
+            continue
+        because = (
+            f"{function.name} returns the loss of this rank's batches, and line "
+            f"{places[0].lineno} decides by it"
+        )
+        edits = mean_behind(program, loop, results, module, call)
+        yield Finding(module, call, because, edits, severity=severity_of(program))
+
+
+def mean_behind(
+    program: Program,
+    loop: TrainLoop,
+    results: list[ast.Return],
+    module: Module,
+    call: ast.Call,
+) -> tuple[Edit, ...]:
+    """Edits that make what a call returns the mean over the ranks, where it is one number."""
+    stmt = module.statement(call)
+    if not isinstance(stmt, ast.Assign) or stmt.value is not call or len(stmt.targets) != 1:
+        return ()
+    target = stmt.targets[0]
+    if len(within(loop.scope, ast.Return)) != 1 or results[0].value is None:
+        return ()
+    value = results[0].value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=False))
+    else:
+        pairs = [(target, value)]
+    numbers = [
+        name.id
+        for name, made in pairs
+        if isinstance(name, ast.Name) and is_a_number(loop.module, made)
+    ]
+    is_whole = len(numbers) == len(bound_names(stmt))
+    by_all = roles_reaching(program, module, call) >= RANKS and runs_alike(module, stmt)
+    if not is_whole or not by_all:
+        return ()
+    lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in numbers)
+    return (Insert(stmt, lines, "after"), Define("mean_of_ranks"))
+
+
+def runs_alike(module: Module, stmt: ast.stmt) -> bool:
+    """Whether only loops are around a statement in its function."""
+    for up in module.ancestors(stmt):
+        if isinstance(up, FUNCTIONS):
+            return True
+        if isinstance(up, ast.If | ast.Try | ast.While) and not is_guard(module, up):
+            return False
+    return True
+
+
+def is_guard(module: Module, node: ast.AST) -> bool:
+    """``if __name__ == "__main__":``."""
+    return isinstance(node, ast.If) and "__name__" in module.text(node.test)
+
+
+def is_a_number(module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a value is certainly one number, or a tensor of one."""
+    match node:
+        case ast.BinOp(op=ast.Div(), left=left):
+            return is_a_number(module, left, depth)
+        case ast.BinOp(left=left, right=right):
+            return is_a_number(module, left, depth) and is_a_number(module, right, depth)
+        case ast.Call():
+            return module.last_name(node.func) in MEANS
+        case ast.Attribute():
+            return node.attr in MEAN_ATTRIBUTES
+        case ast.Constant():
+            return is_number(node)
+        case ast.Name():
+            values = module.alternatives(node, node) if depth < MAX_NAMES else []
+            return bool(values) and all(is_a_number(module, each, depth + 1) for each in values)
+    return False

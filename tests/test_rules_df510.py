@@ -1,0 +1,118 @@
+"""DF510: Each rank decides by the loss of its own batches."""
+
+from __future__ import annotations
+
+import pytest
+from cases import changes, fixed, found
+from ddpfix.patcher.findings import Severity
+
+SCRIPT = """
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def train(model, loader, optimizer{more}):
+    total = 0.0
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    {end}
+
+def main(net, data):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = {plan}
+    for epoch in range(9):
+        {body}
+
+main(*things())
+"""
+CALL = "loss = train(model, loader, optimizer)"
+
+
+def script(
+    body: str, end: str = "return total / len(loader)", plan: str = "ReduceLROnPlateau(optimizer)",
+    more: str = "",
+) -> str:  # fmt: skip
+    lines = body.replace("\n", "\n        ")
+    return SCRIPT.format(body=lines, end=end, plan=plan, more=more)
+
+
+NOOP = [
+    ("a schedule that counts epochs", script(f"{CALL}\nplan.step()", plan="StepLR(optimizer, 3)")),
+    ("a schedule that gets the epoch", script(f"{CALL}\nplan.step(epoch)")),
+    ("a loss that is only printed", script(f"{CALL}\nprint(loss)")),
+    ("a file that a test of the loss writes",
+        script(f"{CALL}\nif loss < 1:\n    open('best', 'w').write(str(loss))")),
+    ("the mean already", script("loss = mean_of_ranks(train(model, loader, optimizer))\n"
+        "plan.step(loss)")),
+    ("a number of steps", script(f"{CALL}\nif loss > 99:\n    break", end="return len(loader)")),
+    ("an environment, which is no schedule", script("train(model, loader, optimizer)",
+        end="world.step(total)")),
+]  # fmt: skip
+FIX = [
+    ("a schedule of what a function returns", script(f"{CALL}\nplan.step(loss)"), """
+             loss = train(model, loader, optimizer)
+        +        loss = mean_of_ranks(loss)
+             plan.step(loss)
+        """),
+    ("the first of two results", script("loss, hits = train(model, loader, optimizer)\n"
+        "plan.step(loss)", end="return total / len(loader), total * 2"), """
+        +        loss = mean_of_ranks(loss)
+        +        hits = mean_of_ranks(hits)
+        """),
+    ("a loop that is left", script(f"{CALL}\nif loss < 0.1:\n    break"), """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("a schedule in the function itself", script("train(model, loader, optimizer, plan)",
+        end="plan.step(total / len(loader))", more=", plan: ReduceLROnPlateau")
+        .replace("plan", "scheduler"), """
+        -    scheduler.step(total / len(loader))
+        +    scheduler.step(mean_of_ranks(total / len(loader)))
+        """),
+]  # fmt: skip
+REPORT = [
+    ("a result that may be a list", script("losses = train(model, loader, optimizer)\n"
+        "plan.step(losses[0])", end="return [total]")),
+    ("two ways to return", script(f"{CALL}\nplan.step(loss)",
+        end="if total > 9:\n        return total\n    return 0.0")),
+    ("not in each epoch", script(f"if epoch:\n    {CALL}\n    plan.step(loss)")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_what_all_ranks_decide_alike_is_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF510", text)] == []
+
+
+@pytest.mark.parametrize(("text", "lines"), [pytest.param(t, c, id=n) for n, t, c in FIX])
+def test_ranks_decide_by_their_mean(text: str, lines: str) -> None:
+    made = [
+        line.strip()
+        for line in changes(text, fixed("DF510", text)).splitlines()
+        if line[:1] in "+-"
+    ]
+    wanted = [line.strip() for line in lines.splitlines() if line.strip()[:1] in ("+", "-")]
+    assert [line for line in made if "mean_of_ranks(" in line and "def " not in line] == [
+        line for line in wanted if line.startswith("+")
+    ]
+    assert {line for line in wanted if line.startswith("-")} <= set(made)
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in REPORT])
+def test_what_is_no_certain_number_is_told(text: str) -> None:
+    (finding,) = found("DF510", text)
+    assert not finding.edits
+    assert finding.severity in (None, Severity.ERROR)
+
+
+def test_a_program_that_reduces_itself_is_no_certain_fault() -> None:
+    text = script(f"{CALL}\nplan.step(loss)", end="share(total)\n    return total / len(loader)")
+    text += "\ndef share(x):\n    torch.distributed.all_reduce(x)\n"
+    (finding,) = found("DF510", text)
+    assert finding.severity is Severity.DEGRADED
