@@ -34,6 +34,8 @@ def early_reads(
     calls = within(body, ast.Call)
     for call in sorted(calls, key=lambda c: (c.end_lineno or 0, c.end_col_offset or 0)):
         effects = effects_of_call(program, module, call)
+        if not effects:
+            continue
         roles = roles_reaching(program, module, call) & RANKS
         meets = [each for each in effects if is_collective(each.effect)]
         reads = [each for each in effects if is_of_file(each, Kind.READ)]

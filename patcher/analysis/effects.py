@@ -109,10 +109,8 @@ def effects_in(program: Program, scope: Scope) -> list[Reached]:
 def effects_of_call(program: Program, module: Module, call: ast.Call) -> list[Reached]:
     """All effects of one call, with paths as this call passes them; ``call`` is it."""
     found: Summary = {}
-    scope = module.function(call) or module.tree
-    for effect in direct_effects(program, module).get(scope, ()):
-        if effect.effect.node is call:
-            _merge(found, effect)
+    for effect in _direct_effects_by_node(program, module).get(call, ()):
+        _merge(found, effect)
     for where, callee in _callees(program, module, call):
         for inner in effects_of(program, callee):
             _merge(found, _seen_from(program, module, call, where, callee, inner))
@@ -135,6 +133,18 @@ def direct_effects(program: Program, module: Module) -> dict[Scope, list[Reached
             )
         answers[direct_effects] = found
     result: dict[Scope, list[Reached]] = answers[direct_effects]
+    return result
+
+
+def _direct_effects_by_node(program: Program, module: Module) -> dict[ast.AST, list[Reached]]:
+    answers = module.program_answers
+    if _direct_effects_by_node not in answers:
+        found: dict[ast.AST, list[Reached]] = defaultdict(list)
+        for effects in direct_effects(program, module).values():
+            for each in effects:
+                found[each.effect.node].append(each)
+        answers[_direct_effects_by_node] = found
+    result: dict[ast.AST, list[Reached]] = answers[_direct_effects_by_node]
     return result
 
 
@@ -201,7 +211,11 @@ def is_always_reached(module: Module, node: ast.AST) -> bool:
 def _callees(program: Program, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
     """The functions that a call runs: by name, and the forward of a model of the program's."""
     found = program.callees(module, call)
-    if not found and isinstance(call.func, ast.Name | ast.Attribute) and _may_be_object(program):
+    if (
+        not found
+        and isinstance(call.func, ast.Name | ast.Attribute)
+        and _objects_have_effects(program)
+    ):
         owner = class_of(program, module, call.func)
         for name in ("__call__", "forward") if owner is not None else ():
             method = owner and method_of(program, owner, name)
@@ -210,8 +224,30 @@ def _callees(program: Program, module: Module, call: ast.Call) -> list[tuple[Mod
     return found
 
 
-def _may_be_object(program: Program) -> bool:
-    return any(name in program.functions_by_name for name in ("forward", "__call__"))
+def _objects_have_effects(program: Program) -> bool:
+    """Whether the call of an object may have an effect; else nobody needs to know its class."""
+    answers = program.script.program_answers
+    if _objects_have_effects not in answers:
+        answers[_objects_have_effects] = any(
+            function in direct_effects(program, module)
+            for module, function in _functions_of_objects(program)
+        )
+    answer: bool = answers[_objects_have_effects]
+    return answer
+
+
+def _functions_of_objects(program: Program) -> Iterator[tuple[Module, Function]]:
+    """What calls of objects run, and all that these functions may call by name."""
+    by_name = program.functions_by_name
+    pending = [*by_name.get("forward", ()), *by_name.get("__call__", ())]
+    seen: set[Function] = set()
+    while pending:
+        module, function = pending.pop()
+        if function not in seen:
+            seen.add(function)
+            yield module, function
+            for call in everywhere(function, ast.Call):
+                pending += program.callees(module, call)
 
 
 def _all_effects(program: Program) -> dict[Scope, Summary]:
