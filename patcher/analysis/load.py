@@ -18,7 +18,7 @@ from .program import Program
 
 MAX_FILES = 400  # of one program
 # What a module outside of the script's folder has to mention to be part of the program.
-ABOUT_TRAINING = re.compile(
+ABOUT_TRAINING = (
     r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
@@ -124,4 +124,4 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
 
 def is_about_training(text: str) -> bool:
     """Whether a module's text holds a word that rules or rank tests are about, or may re-export."""
-    return ABOUT_TRAINING.search(text) is not None or DEFINITION.search(text) is None
+    return re.search(ABOUT_TRAINING, text) is not None or DEFINITION.search(text) is None

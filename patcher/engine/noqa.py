@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ..source.module import Module
 
 CODES = r"[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*"
-NOQA = re.compile(rf"#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))", re.IGNORECASE)
-DDPFIX_CODE = re.compile(r"DF[0-9]+")
+NOQA = rf"#\s*noqa(?:\s*:\s*(?P<codes>{CODES})|(?!\s*:|\w))"  # compiled where a file has one
 UNUSED_NOQA = "DF100"  # the rule that reports unused comments
 
 
@@ -61,7 +60,7 @@ def noqa_comments(module: Module) -> list[tuple[Comment, tuple[str, ...]]]:
 
 def codes_in(text: str) -> tuple[str, ...] | None:
     """The codes of a noqa comment, () for all of them; None for any other comment."""
-    match = NOQA.search(text)
+    match = re.search(NOQA, text, re.IGNORECASE)
     return match and tuple(re.findall(r"[A-Z]+[0-9]+", (match["codes"] or "").upper()))
 
 
@@ -100,4 +99,4 @@ def unused_noqas(module: Module, comments: list[Noqa], ran: set[str]) -> Iterato
 
 def is_ddpfix_code(code: str) -> bool:
     """Whether a code has the form of ddpfix's codes."""
-    return DDPFIX_CODE.fullmatch(code) is not None
+    return re.fullmatch(r"DF[0-9]+", code) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from functools import cache
 
 from ...record import record
@@ -108,6 +107,8 @@ def end_of(finding: Finding) -> tuple[int, int]:
 
 def own_mistake(error: Exception) -> str:
     """What to print behind a file's name where ddpfix itself failed on it."""
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
     text = " ".join(str(error).split())

@@ -6,7 +6,6 @@ What a rule's hazard does at run time is said once per file, and so is what repa
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable, Sequence
 
 from .diagnostics import Diagnostic
@@ -146,6 +145,8 @@ def cells(text: str) -> int:
     """How many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     return sum(
         0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF")
         for each in text

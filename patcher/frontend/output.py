@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -97,6 +96,8 @@ def as_sarif(items: Sequence[Diagnostic], errors: Sequence[FileError]) -> str:
 
 def dumps(value: Any) -> str:
     """``value`` as indented JSON."""
+    import json  # not needed for text
+
     return json.dumps(value, indent=2)
 
 
