@@ -94,7 +94,7 @@ def is_compared(module: Module, node: ast.BinOp) -> bool:
 def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:
     """``local_rank + args.node_index * args.gpu_per_node``, either way round."""
     return any(
-        is_rank(module, rank) and any(mentions(rest, name) for name in NODE_NAMES)
+        any(mentions(rest, name) for name in NODE_NAMES) and is_rank(module, rank)
         for rank, rest in ((node.left, node.right), (node.right, node.left))
     )
 
