@@ -193,8 +193,9 @@ def test_a_verification_runs_in_the_other_python(here: Path, bare: Path) -> None
 @pytest.mark.parametrize("backend", [None, "torchrun"])
 def test_a_probe_runs_in_the_other_python(bare: Path, backend: str | None) -> None:
     program = bare / "bin" / "python"
-    chosen = ("launch", "--unchecked", "--backend", backend) if backend else ("plan",)
-    chosen += ("--no-rank-logs",) if backend else ()
+    chosen: tuple[str, ...] = ("plan",)
+    if backend:
+        chosen = ("launch", "--unchecked", "--no-rank-logs", "--backend", backend)
     done = ddpfix(*chosen, "--cpu", "--probe", "1", "--python", str(program), "train.py")
     assert done.returncode == 0, done.stderr
     if backend:  # behind the probe, the run itself
