@@ -25,8 +25,7 @@ ABOUT_TRAINING = (
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
-    r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain",  # where the one that trains comes from
-    re.MULTILINE,
+    r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
 )
 
 DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)
@@ -124,4 +123,6 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
 
 def is_about_training(text: str) -> bool:
     """Whether a module's text holds a word that rules or rank tests are about, or may re-export."""
-    return re.search(ABOUT_TRAINING, text) is not None or DEFINITION.search(text) is None
+    return (
+        re.search(ABOUT_TRAINING, text, re.MULTILINE) is not None or DEFINITION.search(text) is None
+    )
