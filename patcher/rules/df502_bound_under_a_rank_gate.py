@@ -1,7 +1,9 @@
 """A name is bound under a rank test and read outside it.
 
-What         On some rank no path binds the name before it is read; in a lone process one may.
-At run time  UnboundLocalError on that rank; its peers see a closed connection or wait.
+What         On some rank no path binds the name before it is read; in a lone process one may. Or
+             the other ranks bind it to None, and come to a call of its method.
+At run time  UnboundLocalError or AttributeError on that rank; its peers see a closed connection or
+             wait.
 Example      if args.local_rank == -1: results = evaluate(…)
              if results["f1"] > best: …
 Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
@@ -14,13 +16,18 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_reach import rank_gates
+from ..analysis.rank_reach import (
+    Role,
+    rank_gates,
+    roles_reaching,
+    roles_reaching_in_function,
+)
 from ..analysis.unbound_reads import UnboundRead, unbound_reads
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..source.module import Module
-from ..source.tree import Function, names_within
+from ..source.tree import Function, mentions, names_within, precedes
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
@@ -42,6 +49,53 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"{unbound.name.id} is {where}; {unbound.role.value} reads it unbound",
                 edits,
             )
+        yield from calls_of_none(program, module)
+
+
+def calls_of_none(program: Program, module: Module) -> Iterator[Finding]:
+    """Methods of what is None on all ranks but 0, where those come to: ``else: writer = None``."""
+    for none in module.nodes(ast.Assign):
+        function, target = module.function(none), none.targets[0]
+        if not is_none(none.value) or not isinstance(target, ast.Name):
+            continue
+        if function is not None and not program.is_live(module, none):
+            continue
+        roles = roles_reaching_in_function(module, none)
+        others = [
+            stmt
+            for store in module.stores.get((function, target.id), ())
+            for stmt in [module.statement(store)]
+            if stmt is not none
+        ]
+        if Role.OTHER not in roles or Role.MAIN in roles or not others:
+            continue
+        if any(Role.OTHER in roles_reaching_in_function(module, stmt) for stmt in others):
+            continue
+        for name in names_within(module.scope_statements(none), {target.id}):
+            stmt, call = module.statement(name), module.parents[module.parents[name]]
+            if (
+                isinstance(stmt, ast.Expr)
+                and stmt.value is call
+                and isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and call.func.value is name
+                and precedes(none, stmt)
+                and Role.OTHER in roles_reaching(program, module, stmt)
+                and not is_asked_for(module, stmt, name.id)
+            ):
+                because = f"{name.id} is None on the other ranks, by line {none.lineno}"
+                yield Finding(module, name, because, only_on_main(stmt))
+
+
+def is_none(value: ast.expr) -> bool:
+    """Whether an expression is the word None."""
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def is_asked_for(module: Module, stmt: ast.stmt, name: str) -> bool:
+    """Whether a test around a statement asks for a name: ``if writer:``."""
+    tests = [up.test for up in module.ancestors(stmt) if isinstance(up, ast.If | ast.While)]
+    return any(mentions(test, name) for test in tests)
 
 
 def gated_bindings(module: Module, function: Function, name: str) -> list[ast.stmt]:
