@@ -24,6 +24,7 @@ from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
     FUNCTIONS,
+    Function,
     bound_names,
     is_number,
     only_argument,
@@ -43,9 +44,12 @@ HELPERS = ("gathered", "mean_of_ranks", "on_any_rank", "with_other_ranks")
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group", "DistributedDataParallel"):
         return
+    walked: set[tuple[Module, Function | None]] = set()  # a function with several loops, once
     for loop in program.train_loops:
-        if loop.loader is None or not program.is_live(loop.module, loop.steps):
+        scope = loop.module, loop.module.function(loop.steps)
+        if loop.loader is None or scope in walked or not program.is_live(scope[0], loop.steps):
             continue
+        walked.add(scope)
         for call in own_steps(program, loop):
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
