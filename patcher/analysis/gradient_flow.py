@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Mapping
 
 from ..source.module import Module
-from ..source.tree import Function, bound_names, within
+from ..source.tree import Function, bound_names, is_none, within
 from .conditions import plain_test
 from .gradient_values import (
     FIRST_IS_RESULT,
@@ -69,11 +69,6 @@ def known_parameters(flow: _Flow, model: ModelPart, call: ast.Call) -> dict[str,
     passed |= {word.arg: word.value for word in call.keywords if word.arg}
     known |= {name: not is_none(value) for name, value in passed.items()}
     return {name: truth for name, truth in known.items() if not is_choice(passed.get(name))}
-
-
-def is_none(value: ast.expr) -> bool:
-    """Whether an expression is the word None."""
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def is_choice(value: ast.expr | None) -> bool:

@@ -76,20 +76,16 @@ def rank_dependent_exits(
             yield RankDependentExit(loop, leaving, test, frozenset(names))
 
 
-def own_steps(program: Program, loop: TrainLoop) -> list[ast.Call]:
-    """Calls of ``step`` by what a rank has seen of its batches, in the function of a loop."""
+def own_steps_and_results(
+    program: Program, loop: TrainLoop
+) -> tuple[list[ast.Call], list[ast.Return]]:
+    """Calls of ``step`` by what a rank has seen of its batches, and where that is returned.
+
+    Both in the function of a training loop.
+    """
     walk = _walk_of(program, loop.module, loop, set(), set())
     walk.block(loop.scope, set(), None)
-    return walk.steps
-
-
-def own_results(program: Program, loop: TrainLoop) -> list[ast.Return]:
-    """Where the function of a training loop returns what a rank has seen of its batches."""
-    if loop.module.function(loop.steps) is None:
-        return []
-    walk = _walk_of(program, loop.module, loop, set(), set())
-    walk.block(loop.scope, set(), None)
-    return walk.results
+    return walk.steps, walk.results
 
 
 def decisions_by(

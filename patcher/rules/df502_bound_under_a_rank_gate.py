@@ -27,7 +27,7 @@ from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..source.module import Module
-from ..source.tree import Function, mentions, names_within, precedes
+from ..source.tree import Function, is_none, mentions, names_within, precedes
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
 
@@ -85,11 +85,6 @@ def calls_of_none(program: Program, module: Module) -> Iterator[Finding]:
             ):
                 because = f"{name.id} is None on the other ranks, by line {none.lineno}"
                 yield Finding(module, name, because, only_on_main(stmt))
-
-
-def is_none(value: ast.expr) -> bool:
-    """Whether an expression is the word None."""
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def is_asked_for(module: Module, stmt: ast.stmt, name: str) -> bool:

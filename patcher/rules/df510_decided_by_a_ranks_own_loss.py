@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.rank_divergence import decisions_by, in_lock_step, own_results, own_steps
+from ..analysis.rank_divergence import decisions_by, in_lock_step, own_steps_and_results
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
@@ -50,10 +50,11 @@ def findings(program: Program) -> Iterator[Finding]:
         if loop.loader is None or scope in walked or not program.is_live(scope[0], loop.steps):
             continue
         walked.add(scope)
-        for call in own_steps(program, loop):
+        steps, results = own_steps_and_results(program, loop)
+        for call in steps:
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
-        yield from handed_on(program, loop)
+        yield from handed_on(program, loop, results)
 
 
 def is_schedule(module: Module, call: ast.Call) -> bool:
@@ -95,9 +96,8 @@ def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     return Finding(module, call, because, edits, severity=severity_of(program))
 
 
-def handed_on(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> Iterator[Finding]:
     """The findings for what the function of a training loop returns, and its callers decide by."""
-    results = own_results(program, loop)
     function = loop.module.function(loop.steps)
     if not results or function is None:
         return

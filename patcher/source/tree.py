@@ -450,6 +450,11 @@ def is_elif(above: ast.AST, stmt: ast.stmt) -> bool:
     )
 
 
+def is_none(value: ast.expr) -> bool:
+    """Whether an expression is the word None."""
+    return isinstance(value, ast.Constant) and value.value is None
+
+
 def is_number(value: ast.expr) -> bool:
     """Whether an expression is a literal int or float."""
     return isinstance(value, ast.Constant) and type(value.value) in (int, float)
