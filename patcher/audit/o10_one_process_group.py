@@ -16,12 +16,13 @@ Source            torch.distributed.init_process_group, torch.multiprocessing.sp
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import tests_before
 from ..analysis.effects import effects_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role
 from ..source.module import Module
 from ..source.tree import Function, mentions, within
-from .ranks import callees, is_certain, is_managed, process_groups, ranks_at, tests_before
+from .ranks import callees, is_certain, is_managed, process_groups, ranks_at
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O10"

@@ -18,12 +18,13 @@ Source            transformers.get_linear_schedule_with_warmup (num_training_ste
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import tests_before
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import argument, everywhere, is_inside, keyword, mentions
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, names_asked, one, quantity
-from .ranks import is_managed, ranked_loops, tests_before
+from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O5"

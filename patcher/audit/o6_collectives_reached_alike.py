@@ -18,6 +18,7 @@ Source            https://docs.pytorch.org/docs/stable/distributed.html#collecti
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import tests_before
 from ..analysis.effects import Kind, Reached, direct_effects, effects_of, is_collective
 from ..analysis.program import Program
 from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
@@ -26,7 +27,7 @@ from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import Function, is_inside, precedes, within
 from .meeting import asks_for_file, sounds_of_the_first
-from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at, tests_before
+from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O6"

@@ -20,6 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
+from ..analysis.conditions import tests_before
 from ..analysis.early_reads import OWN_FILES, early_reads
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import PathKind
@@ -28,7 +29,7 @@ from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
 from .meeting import asks_for_file, sounds_of_the_first
-from .ranks import has_several_ranks, is_managed, may_name_rank, ranks_at, tests_before
+from .ranks import has_several_ranks, is_managed, may_name_rank, ranks_at
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O7"

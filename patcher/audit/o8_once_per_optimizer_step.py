@@ -16,13 +16,14 @@ Source            https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import tests_before
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, value_for_role
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, mentions, names_within, within
 from .quantities import names_asked
-from .ranks import has_several_ranks, ranks_at, tests_before
+from .ranks import has_several_ranks, ranks_at
 from .verdict import AuditVerdict, violated
 
 CODE = "O8"

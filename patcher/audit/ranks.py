@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.conditions import tests_before as tests_before
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (

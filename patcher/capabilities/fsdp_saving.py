@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.conditions import tests_before
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     ALL_UNKNOWN,
@@ -14,7 +15,7 @@ from ..analysis.rank_reach import (
     values_by_role,
 )
 from ..audit.meeting import asks_for_file, sounds_of_the_first
-from ..audit.ranks import ranks_at, tests_before
+from ..audit.ranks import ranks_at
 from ..editing.edits import Insert
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, is_inside
