@@ -18,7 +18,7 @@ from ddpfix.launchers.running.runner import RunOutcome
 from ddpfix.launchers.script import flags as script_flags
 from ddpfix.launchers.verify import scripts as subject
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.launchers.verify.check_training import pairs_to_compare
+from ddpfix.launchers.verify.compare_training import pairs_to_compare
 from ddpfix.launchers.verify.evidence import Evidence, Row, RunTrace
 from ddpfix.launchers.verify.matrix import plan_splits
 from ddpfix.launchers.verify.output_files import different_files

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from . import determinism, legacy
 from .collectives import Collectives
+from .double import compute_in_double
 from .events import SCHEMA, Closed, Exit, ScriptException, Start
 from .example_draws import seed_examples
 from .files import FileAudit
@@ -52,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     add("--no-dropout", action="store_true", help="every dropout is the identity")
     add("--seed-examples", action="store_true", help="draws of an example depend on it alone")
     add("--shim-legacy", action="store_true", help="what scripts of 2020 need today")
+    add("--double", action="store_true", help="fp32 is fp64")
     add("--threads", type=_positive, metavar="N", help="threads of BLAS and torch")
     add("--seed", type=int, metavar="N", help="seed random, numpy and torch before the script does")
     add("--max-steps", type=_positive, metavar="N", help="no training after N optimizer steps")
@@ -127,6 +129,8 @@ class TracedProcess:
             determinism.set_threads(options.threads, after_import)
         if options.seed is not None:
             determinism.set_seed(options.seed, after_import)
+        if options.double:
+            after_import.call("torch", compute_in_double)
         if options.no_dropout:
             after_import.call("torch", determinism.disable_dropout)
         if options.seed_examples:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ..trace.events import BatchEvent, Metric, Pass, StepEvent
 from ..trace.read import RankTrace
 from . import trace_compare as compare
-from .check_training import pairs_to_compare, weights_may_differ
+from .compare_training import pairs_to_compare, weights_may_differ
 from .evidence import Evidence, Row, RunTrace
 from .output_files import (
     ROUNDING_TOLERANCE,

@@ -118,11 +118,12 @@ class Evidence:
     others; ``tolerances`` says how far they may differ. ``exact_reference``: with ``--exact``, the
     original alone without dropout: every group's reference.
 
-    Two tables by a group's name:
+    Tables by a group's name:
     ``rescored_runs`` holds, where weights may differ, a group of one that predicts with the
     group's checkpoint.
     ``rounding_controls`` holds, where gradient norms are slightly off, a control run with
     micro-batches of the same size but another number of ranks.
+    ``double_runs`` holds, where a difference may be rounding, its reference and the group in fp64.
 
     ``accumulation_note``: why results depend on the accumulation, as where the loss compares the
     examples of a micro-batch; a group's reference is then the group of one with its accumulation.
@@ -142,6 +143,7 @@ class Evidence:
     evaluations_cut_short: bool = False
     rescored_runs: dict[str, RunTrace] = field(factory=dict)
     rounding_controls: dict[str, RunTrace] = field(factory=dict)
+    double_runs: dict[str, tuple[RunTrace, RunTrace]] = field(factory=dict)
     skip_reasons: tuple[str, ...] = ()
     exact_reference: RunTrace | None = None
     tolerances: Tolerances = FP32

@@ -192,11 +192,24 @@ class VerifyRunner:
     def run_exact_reference(self, script: Path, shim: bool) -> RunTrace:
         """Run the original on its own with the options of groups: dropout off, seeded."""
         name = "original without dropout" if self.determinism_options else "original, seeded alike"
+        return self._run_original_like_groups(name, script, self.group_options(shim))
+
+    def run_double(self, run: RunTrace, shim: bool) -> RunTrace:
+        """Run a group, or the original that groups are held to, once more in fp64."""
+        name, options = f"{run.name}, fp64", (*self.group_options(shim), "--double")
+        if run.world_size is None and self.scripts.original is not None:
+            return self._run_original_like_groups(name, self.scripts.original, options)
+        spec = RunSpec(name, self.scripts.patched, run.world_size, run.accumulation, options)
+        return self.run(spec)
+
+    def _run_original_like_groups(
+        self, name: str, script: Path, options: tuple[str, ...]
+    ) -> RunTrace:
         return self.run(
             RunSpec(
                 name,
                 script,
-                options=self.group_options(shim),
+                options=options,
                 sealed=False,
                 change_arguments=self.scripts.arguments_for_original,
                 use_gpus=True,

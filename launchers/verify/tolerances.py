@@ -34,6 +34,12 @@ class Tolerances:
 
 FP32 = Tolerances("fp32", first_step=1e-5, loss=1e-6, norm=1e-5, weights=1e-5)
 
+# fp64 has 29 bits more than fp32: what is rounding shrinks to a 5e8th. A wrong weight stays.
+FP64 = Tolerances("fp64", first_step=1e-11, loss=1e-10, norm=1e-9, weights=1e-9)
+# What rounding in fp32 may have grown to where fp64 runs are the same: one step adds little, many
+# may diverge, as at large learning rates or where a batch norm divides by a small variance.
+GROWN_ROUNDING = Tolerances("fp32", first_step=1e-4, loss=1e-2, norm=1e-1, weights=1e-2)
+
 # One unit in the last place of bfloat16, with its 8 significant bits, is 2**-7. Tolerances of later
 # steps are measured (benchmarks/verify_families.py), at 100 times the usual learning rates and
 # more. Late in training, examples' gradients nearly cancel and the remainder is imprecise: the norm

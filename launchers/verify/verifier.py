@@ -20,8 +20,9 @@ from ..trace.events import Seed
 from . import naive
 from . import trace_compare as compare
 from .check_evaluation import score_difference
-from .check_training import compare_runs, compare_runs_loosely, pairs_to_compare, weights_may_differ
 from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge
+from .compare_training import pairs_to_compare, weights_may_differ
+from .control_runs import double_runs, rounding_controls
 from .evidence import Evidence, Row, RunTrace
 from .isolation_choice import choose_isolation
 from .matrix import plan_splits
@@ -200,11 +201,14 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
         original_needed_shims=shim,
         has_accumulation_flag=runner.flags.accumulation is not None,
     )
-    return attrs.evolve(
+    evidence = attrs.evolve(
         evidence,
         rescored_runs=_score_again(runner, evidence),
-        rounding_controls=_rounding_controls(runner, evidence, naive_shim),
+        rounding_controls=rounding_controls(runner, evidence, naive_shim),
     )
+    # A difference that is still there may be one of numbers alone.
+    shims = shim if runner.exact else naive_shim
+    return attrs.evolve(evidence, double_runs=double_runs(runner, evidence, shims))
 
 
 def _seeds_torch(run: RunTrace) -> bool:
@@ -253,34 +257,6 @@ def _run_original(runner: VerifyRunner) -> tuple[RunTrace | None, str, bool]:
     if not run.ended_well:
         return None, f"the original does not run here: {run.failure_reason}", shim
     return run, "", shim
-
-
-def _rounding_controls(runner: VerifyRunner, evidence: Evidence, shim: bool) -> dict[str, RunTrace]:
-    """For groups that are slightly off: runs with micro-batches as small but other ranks.
-
-    A group that agrees with its control run differs from the reference only by rounding.
-    """
-    controls: dict[str, RunTrace] = {}
-    if runner.exact or runner.flags.accumulation is None:
-        return controls
-    groups = list(evidence.groups)
-    for run, base in pairs_to_compare(evidence):
-        tolerances, parts = evidence.tolerances, len(run.ranks) * run.accumulation
-        if (
-            not compare_runs(base, run, tolerances).problem
-            or not compare_runs_loosely(base, run, tolerances).follows
-        ):
-            continue
-        # The control of several ranks is a group of one, and the other way round.
-        candidates = (each for each in groups if len(each.ranks) * each.accumulation == parts)
-        control = next(
-            (each for each in candidates if (each.world_size == 1) != (run.world_size == 1)), None
-        )
-        if control is None and run.world_size != 1 and runner.flags.global_batch % parts == 0:
-            groups.append(control := runner.run_group(1, parts, shim))
-        if control is not None:
-            controls[run.name] = control
-    return controls
 
 
 def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace]:

@@ -63,9 +63,9 @@ def is_set(program: Program, module: Module, node: ast.expr, depth: int = 0) -> 
 def values_of(program: Program, module: Module, node: ast.expr) -> Iterator[Place]:
     """What a name, an attribute or a call of an own function may be, each with its module."""
     if isinstance(node, ast.Call):
-        for where, function in program.callees(module, node):
-            for result in within(function.body, ast.Return):
-                if result.value is not None and where.function(result) is function:
+        for where, called in program.callees(module, node):
+            for result in within(called.body, ast.Return):
+                if result.value is not None and where.function(result) is called:
                     yield where, result.value
     elif isinstance(node, ast.Attribute):
         for where in program.modules:
@@ -77,9 +77,9 @@ def values_of(program: Program, module: Module, node: ast.expr) -> Iterator[Plac
             yield from ((module, value) for value in values)
         elif function is not None and node.id in parameters(function):
             for where, call in program.callers(function):
-                value = argument_for_parameter(module, function, call, node.id)
-                if value is not None:
-                    yield where, value
+                passed = argument_for_parameter(module, function, call, node.id)
+                if passed is not None:
+                    yield where, passed
         elif (found := program.resolve(module, node)) and isinstance(found[1], ast.expr):
             yield found[0], found[1]
 
