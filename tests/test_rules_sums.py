@@ -103,3 +103,35 @@ def test_a_sum_that_accumulates_is_one() -> None:
         .replace("for x, y in DataLoader(data)", "for step, (x, y) in enumerate(DataLoader(data))")
     )
     assert [each.because for each in found("DF312", text)] == ["loss / n is a sum"]
+
+
+PARTS = """\
+class Chain(torch.nn.Module):
+    def forward(self, scores, y):
+        return torch.logsumexp(scores, 1).{how}(), scores.gather(1, y).{how}()
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.chain = Chain()
+    def forward(self, x, y):
+        all_paths, one = self.chain(x, y)
+        return all_paths - one, x
+"""
+
+
+def of_forward(how: str, loss: str) -> str:
+    text = script(loss, PARTS.format(how=how))
+    return text.replace("torch.nn.Linear(2, 2)", "Tagger()")
+
+
+@pytest.mark.parametrize("loss", ["loss, _ = model(x, y)", "loss = model(x, y)[0].mean()"])
+def test_a_sum_of_a_forward_pass_is_found(loss: str) -> None:
+    (finding,) = found("DF312", of_forward("sum", loss))
+    assert finding.because == "loss is a sum"
+    assert finding.edits
+
+
+def test_the_sum_of_a_mean_is_that_mean() -> None:
+    assert found("DF312", of_forward("mean", "loss = model(x, y)[0].sum()")) == []
+    unknown = "loss = model(x)\n    loss = loss.sum()"
+    assert found("DF312", of_forward("mean", unknown).replace("Tagger()", "get_model()")) == []

@@ -201,7 +201,7 @@ REFUSED = {
         "whether all ranks get the same ones of `datasets.load('x')` in line 16",
     ),
     "a sum in a function": (
-        {"before": "seen = []\n\ndef sum_loss(a, b): return ((a - b) ** 2).sum(), 0",
+        {"before": "seen = []\n\ndef sum_loss(a, b): return {0: ((a - b) ** 2).sum()}",
          "loss": "sum_loss(model(inputs), labels)[0]"},
         "its loss may be a sum over a batch: line 18",
     ),

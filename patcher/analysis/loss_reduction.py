@@ -6,13 +6,16 @@ Averaging gradients over ranks is right for means. A sum comes out smaller by th
 from __future__ import annotations
 
 import ast
+import re
 from enum import Enum
 
 from ..source.module import Module
 from ..source.tree import everywhere, keyword, within
+from .model_results import forward_of, unpacked_result
 from .program import Program
 
-MAX_DEPTH = 8
+MAX_DEPTH = 16
+LOSS = re.compile(r"loss|nll|criterion|cost|elbo", re.IGNORECASE)
 FUNCTIONS_OF_LOSS = frozenset(
     [
         "cross_entropy",
@@ -77,17 +80,32 @@ def reduction_of(
     node: ast.expr,
     accumulation: str = "",
     depth: int = 0,
+    place: int | None = None,
 ) -> Reduction:
-    """The reduction of a loss; division by ``accumulation``, a text, does not count as one."""
+    """The reduction of a loss; division by ``accumulation``, a text, does not count as one.
 
-    def of(part: ast.expr) -> Reduction:
-        return reduction_of(program, module, part, accumulation, depth + 1)
+    ``place``: which element the loss is of the tuple that ``node`` stands for.
+    """
+
+    def of(part: ast.expr, place: int | None = place) -> Reduction:
+        return reduction_of(program, module, part, accumulation, depth + 1, place)
 
     if depth > MAX_DEPTH:
         return Reduction.UNKNOWN
     match node:
         case ast.Name():
-            return together([of(value) for value in module.alternatives(node, node)])
+            if values := module.alternatives(node, node):
+                return together([of(value) for value in values])
+            unpacked = None if place is not None else unpacked_result(module, node)
+            return of(*unpacked) if unpacked else Reduction.UNKNOWN
+        case ast.Subscript(slice=ast.Constant(value=int(index))) if place is None:
+            return of(node.value, index)
+        case ast.Tuple() if place is not None and place < len(node.elts):
+            return of(node.elts[place], None)
+        case ast.Call():
+            return of_call(program, module, node, accumulation, depth, place)
+        case _ if place is not None:
+            return Reduction.UNKNOWN
         case ast.UnaryOp():
             return of(node.operand)
         case ast.IfExp():
@@ -103,20 +121,32 @@ def reduction_of(
             if is_factor(program, node.right) or module.text(node.right) == accumulation:
                 return kind
             return Reduction.UNKNOWN if kind is not Reduction.MEAN else kind
-        case ast.Call():
-            return of_call(program, module, node, accumulation, depth)
     return Reduction.UNKNOWN
 
 
 def of_call(
-    program: Program, module: Module, call: ast.Call, accumulation: str, depth: int
+    program: Program,
+    module: Module,
+    call: ast.Call,
+    accumulation: str,
+    depth: int,
+    place: int | None,
 ) -> Reduction:
     """The reduction of what a call returns."""
+    if place is not None:
+        return of_results(program, module, call, depth, place)
     name = module.last_name(call.func)
     is_method = isinstance(call.func, ast.Attribute) and not module.dotted(call.func).startswith(
         "torch."
     )
     if name in ("sum", "mean") and len(call.args) + len(call.keywords) == (0 if is_method else 1):
+        summed = call.func.value if is_method and isinstance(call.func, ast.Attribute) else None
+        summed = summed or [*call.args, *(word.value for word in call.keywords)][0]
+        before = reduction_of(program, module, summed, accumulation, depth + 1)
+        if before is not Reduction.UNKNOWN:
+            return before  # of one number
+        if name == "sum" and may_be_one_number(module, summed):
+            return Reduction.UNKNOWN
         return Reduction(name)
     if name in SAME_VALUE and isinstance(call.func, ast.Attribute):
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
@@ -135,13 +165,43 @@ def of_call(
     ]
     if classes and len(classes) == len(made):
         return together([asked_for(module, each) for each in classes])
+    return of_results(program, module, call, depth, None)
+
+
+def of_results(
+    program: Program, module: Module, call: ast.Call, depth: int, place: int | None
+) -> Reduction:
+    """The reduction of what a function, or a model's forward pass, of the program returns."""
+    called = program.callees(module, call)
+    if not called and (forward := forward_of(program, module, call.func)) is not None:
+        called = [forward]
     returned = [
-        reduction_of(program, where, result.value, "", depth + 1)
-        for where, function in program.callees(module, call)
+        reduction_of(program, where, result.value, "", depth + 1, place)
+        for where, function in called
         for result in within(function.body, ast.Return)
         if result.value is not None
     ]
     return together(returned)
+
+
+def may_be_one_number(module: Module, node: ast.expr, name: str = "", depth: int = 0) -> bool:
+    """Whether a value may be a loss already: an unknown call's result that is called one."""
+    match node:
+        case ast.Name() if depth < MAX_DEPTH:
+            values = module.alternatives(node, node)
+            unpacked = unpacked_result(module, node)
+            values += [unpacked[0]] if unpacked and not values else []
+            return any(may_be_one_number(module, each, node.id, depth + 1) for each in values)
+        case ast.Attribute():
+            return node.attr == "loss"
+        case ast.Subscript(slice=ast.Constant()):
+            return may_be_one_number(module, node.value, name, depth + 1)
+        case ast.Call():
+            own = isinstance(node.func, ast.Name) or module.text(node.func).startswith("self.")
+            called = f"{name} {module.last_name(node.func)}"
+            is_torch = module.dotted(node.func).startswith("torch.")
+            return own and not is_torch and LOSS.search(called) is not None
+    return False
 
 
 def asked_for(module: Module, call: ast.Call) -> Reduction:

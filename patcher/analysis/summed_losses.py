@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, within
 from .batch_origins import bound_value
 from .batch_taint import NotDealtError
-from .loss_reduction import Reduction, reduction_of
+from .loss_reduction import LOSS, Reduction, reduction_of
 from .program import Program
 from .train_loops import TrainLoop, backward_calls, loop_around
 
-LOSS = re.compile(r"loss|nll|criterion|cost|elbo", re.IGNORECASE)
 MAX_DEPTH = 3
 
 
@@ -23,20 +21,30 @@ def refuse_summed_losses(program: Program, loop: TrainLoop, *, even_if_divided: 
     A division beside the sum, or in the step, may make it a mean again.
     """
     for module, call in backward_calls(program, loop):
-        assert isinstance(call.func, ast.Attribute)
-        loss = call.func.value
-        if reduction_of(program, module, loss) is not Reduction.UNKNOWN:
-            continue  # DF312 multiplies sums
-        for where, made in calls_behind(module, call, loss):
-            place = sum_below(program, where, made, 0, set())
-            if place is None:
-                continue
+        place = possible_sum(program, loop, module, call, even_if_divided=even_if_divided)
+        if place is not None:
             home, node = place
-            if even_if_divided or not any(map(divides, (home.scope_statements(node), loop.steps))):
-                raise NotDealtError(
-                    "its loss may be a sum over a batch:"
-                    f" line {node.lineno} of {home.source.path.name}"
-                )
+            raise NotDealtError(
+                f"its loss may be a sum over a batch: line {node.lineno} of {home.source.path.name}"
+            )
+
+
+def possible_sum(
+    program: Program, loop: TrainLoop, module: Module, call: ast.Call, *, even_if_divided: bool
+) -> tuple[Module, ast.Call] | None:
+    """A sum by which the loss of a backward() may be one, where its reduction is not known."""
+    assert isinstance(call.func, ast.Attribute)
+    loss = call.func.value
+    if reduction_of(program, module, loss) is not Reduction.UNKNOWN:
+        return None  # DF312 multiplies sums
+    for where, made in calls_behind(module, call, loss):
+        place = sum_below(program, where, made, 0, set())
+        if place is None:
+            continue
+        home, node = place
+        if even_if_divided or not any(map(divides, (home.scope_statements(node), loop.steps))):
+            return place
+    return None
 
 
 def divides(code: list[ast.stmt] | ast.AST) -> bool:
