@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from cases import changes, fixed, found
+from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
 
 INITIALIZE = """\
@@ -176,6 +177,33 @@ def test_apex_gives_way_to_torch_exactly_like_this() -> None:
     new = fixed("DF801", SCRIPT)
     assert changes(SCRIPT, new) == REPAIRED
     assert found("DF801", new) == []
+
+
+SCORER = """\
+import argparse
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--answers")
+    args = parser.parse_args()
+    print(args.answers)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_an_imported_module_parses_as_a_script_of_its_own_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    script, scorer = tmp_path / "train.py", tmp_path / "scorer.py"
+    script.write_text(f"import scorer\n{SCRIPT}")
+    scorer.write_text(SCORER)
+    texts = {change.source.path.name: change.text for change in patch(script).changes}
+    assert "args.fp16_opt_level != 'O0'" in texts["train.py"]
+    assert "scorer.py" not in texts
 
 
 def run(text: str, *, fp16: bool, accumulation: int = 2) -> tuple[list[float], Any]:

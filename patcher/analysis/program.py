@@ -128,11 +128,26 @@ class Program(CallGraph):
             if function is not None and isinstance(module.parents[call], ast.Return):
                 yield from self.callers(function)
 
-    def _runs_only_as_script(self, module: Module, node: ast.AST) -> bool:
-        """Whether a place is under the main guard of a module that the script imports."""
-        return module is not self.script and any(
+    def _runs_only_as_script(
+        self, module: Module, node: ast.AST, seen: frozenset[Function] = frozenset()
+    ) -> bool:
+        """Whether a place is under the main guard of a module that the script imports.
+
+        Or in a function that is called from such places alone.
+        """
+        if module is self.script:
+            return False
+        if any(
             isinstance(up, ast.If) and mentions(up.test, "__name__")
             for up in module.ancestors(node)
+        ):
+            return True
+        function = module.function(node)
+        if function is None or function in seen:
+            return False
+        callers = self.callers(function)
+        return bool(callers) and all(
+            self._runs_only_as_script(*caller, seen | {function}) for caller in callers
         )
 
     def _configurations(self) -> Iterator[tuple[Module, ast.stmt, str]]:
