@@ -315,3 +315,19 @@ def test_a_variable_of_the_script_is_not_bound_anew(tmp_path: Path) -> None:
     (change,) = result.changes
     assert change.text.count("use_cuda = ") == 1
     assert "        has_card = torch.cuda.is_available()\n        if has_card:\n" in change.text
+
+
+def test_a_loader_of_two_loops_is_dealt_once(tmp_path: Path) -> None:
+    again = "for batch in loader:\n        model(batch).mean().backward()\n        optimizer.step()"
+    path = tmp_path / "train.py"
+    path.write_text(
+        script(
+            setup="loader = DataLoader(data, sampler=torch.utils.data.RandomSampler(data))",
+            data="loader",
+            forward="model(batch).mean().backward()",
+            step=f"optimizer.step()\n    {again}",
+            run=f"data = list(range(8))\n\n{GUARDED}",
+        )
+    )
+    (change,) = patch(path).changes
+    assert change.text.count("else DistributedSampler(data)") == 1

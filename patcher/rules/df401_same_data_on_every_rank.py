@@ -75,6 +75,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if calls_one_of(program, DEALS_DATA - {"DistributedSampler"} | DIVIDES_WORK | OWNS_LOOP):
         return
     by_hand = dealt_by_hand(program)
+    seen: set[ast.Call] = set()  # a loader that several loops go over is dealt once
     for loop in program.train_loops:
         if by_hand:
             continue  # DF403 says what is wrong with shares by hand, if anything
@@ -85,7 +86,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield from without_loader(program, loop)
             continue
         for loader in (loop.loader, *loop.loader.others):
-            yield from undealt(program, loader)
+            if loader.call not in seen:
+                seen.add(loader.call)
+                yield from undealt(program, loader)
 
 
 def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
