@@ -47,6 +47,12 @@ STEPS = {
         if not waits:
             optimizer.step()
 """,
+    "or the end of a short epoch": """\
+        if (step + 1) % args.accumulation == 0 or (
+            len(loader) <= args.accumulation and (step + 1) == len(loader)
+        ):
+            optimizer.step()
+""",
 }
 STEPPED = {
     "0 == (step + 1) % args.accumulation": ("0 == (step + 1) % args.accumulation", "{last}"),
@@ -54,6 +60,10 @@ STEPPED = {
     "not, with the step behind else": ("(step + 1) % args.accumulation == 0", "{last}"),
     "!=, with the step behind else": ("(step + 1) % args.accumulation != 0", "not {last}"),
     "not !=": ("(step + 1) % args.accumulation != 0", "not {last}"),
+    "or the end of a short epoch": (
+        STEPS["or the end of a short epoch"].partition("if ")[2].partition(":\n")[0],
+        "{last}",
+    ),
 }
 
 

@@ -72,7 +72,48 @@ def remainder_test(loop: TrainLoop, test: ast.If) -> ast.Compare | None:
     if isinstance(test.test, ast.Name) and test.test.id == LAST:
         return None
     plain = plain_test(loop.module, test.test)[0]
+    if isinstance(plain, ast.BoolOp):
+        plain = next((each for each in plain.values if asks_of_short_epochs(loop, each)), plain)
     return plain if isinstance(plain, ast.Compare) and is_inside(plain, loop.steps) else None
+
+
+def asks_of_short_epochs(loop: TrainLoop, compare: ast.expr) -> bool:
+    """Whether an epoch's last micro-batch is asked for beside a remainder, in short epochs only.
+
+    ``(step + 1) % n == 0 or (len(loader) <= n and step + 1 == len(loader))``.
+    """
+    whole = loop.module.parents[compare]
+    return (
+        isinstance(compare, ast.Compare)
+        and is_modulo(loop, compare)
+        and isinstance(whole, ast.BoolOp)
+        and isinstance(whole.op, ast.Or)
+        and all(each is compare or ends_epoch_under_test(loop, each) for each in whole.values)
+    )
+
+
+def ends_epoch_under_test(loop: TrainLoop, test: ast.expr) -> bool:
+    """``… and step + 1 == len(loader)``."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)):
+        return False
+    if not isinstance(loop.steps, ast.For):
+        return False
+    batches = {name.id for name in everywhere(loop.steps.iter, ast.Name)}
+    batches.add("" if loop.loader is None else loop.loader.name)
+    return any(
+        isinstance(part, ast.Compare)
+        and len(part.ops) == 1
+        and isinstance(part.ops[0], ast.Eq)
+        and loop.step_name in {name.id for name in everywhere(part, ast.Name)}
+        and any(
+            loop.module.last_name(call.func) == "len"
+            and isinstance(call.args[0], ast.Name)
+            and call.args[0].id in batches
+            for call in everywhere(part, ast.Call)
+            if call.args
+        )
+        for part in test.values
+    )
 
 
 def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
@@ -209,7 +250,9 @@ def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
     if loop.loader.cycle is not None:
         return step_on_last_of_cycle(loop, compare) or fix_off_by_one(loop, compare)
     module, loader = loop.module, loop.loader.name
-    edits: list[Edit] = [ask_for_last(compare)]
+    whole = module.parents[compare]
+    is_part = isinstance(whole, ast.BoolOp) and asks_of_short_epochs(loop, compare)
+    edits: list[Edit] = [Rewrite(whole, LAST) if is_part else ask_for_last(compare)]
     name = loop.step_name
     if not name:
         if not isinstance(loop.steps, ast.For) or "step" in bound_names(loop.scope):
