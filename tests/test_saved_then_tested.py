@@ -1,4 +1,4 @@
-"""DF604: a checkpoint of a settings object, which one function saves and another one reads."""
+"""DF604: a checkpoint that one place saves and another reads, or looks for first."""
 
 from __future__ import annotations
 
@@ -55,3 +55,113 @@ def test_ranks_wait_for_rank_0(tmp_path: Path, parameter: str, call: str, waits:
     result = patch(script)
     assert result.refusal == ""
     assert (WAIT.format(call=call) in result.changes[0].text) is waits
+
+
+LOOKED_FOR = """\
+import glob
+import os
+
+import torch
+from torch.utils.data import DataLoader
+
+
+def train(folder, model, data):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for batch in DataLoader(data):
+        model(batch).mean().backward()
+        optimizer.step()
+    torch.save(model.state_dict(), folder + "/best.pt")
+{test}
+
+train("runs", torch.nn.Linear(2, 1), [torch.ones(2)])
+"""
+IF_THERE = """
+    if os.path.exists(folder + "/best.pt"):
+        model.load_state_dict(torch.load(folder + "/best.pt"))
+"""
+ALL_THERE = """
+    paths = [folder + "/best.pt"]
+    if model.training:
+        paths = sorted(glob.glob(folder + "/*.pt"))
+    print(paths)
+    for path in paths:
+        model.load_state_dict(torch.load(path))
+"""
+IF_NOT_ELSE = """
+    if folder == "":
+        pass
+    elif os.path.exists(folder + "/best.pt"):
+        model.load_state_dict(torch.load(folder + "/best.pt"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "line"),
+    [
+        (IF_THERE, '    if os.path.exists(folder + "/best.pt"):'),
+        (ALL_THERE, "    if model.training:"),
+        (IF_NOT_ELSE, '        model.load_state_dict(torch.load(folder + "/best.pt", '),
+    ],
+    ids=["if it exists", "a list of them", "elif"],
+)
+def test_ranks_wait_before_they_look(tmp_path: Path, test: str, line: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOOKED_FOR.format(test=test))
+    (change,) = patch(script).changes
+    before, after = change.text.split(
+        "torch.distributed.barrier()  # rank 0 may still be writing\n"
+    )
+    assert "os.path.exists" not in before.split("def train")[1] or "elif" in before
+    assert after.startswith(line)
+
+
+SCORES = """\
+import json
+
+
+class Options:
+    def __init__(self, **words):
+        vars(self).update(words)
+
+
+def write(path, found):
+    with open(path, "w") as file:
+        json.dump(found, file)
+
+
+def score(options):
+    with open(options.found) as file:
+        return len(json.load(file))
+"""
+SCORED = """\
+import torch
+from scores import Options, score, write
+from torch.utils.data import DataLoader
+
+
+def train(folder, model, data):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for batch in DataLoader(data):
+        model(batch).mean().backward()
+        optimizer.step()
+    path = folder + "/found.json"
+    if data:
+        write(path, [1, 2])
+    else:
+        write(path, [])
+    options = Options(found=path)
+    print(score(options))
+
+
+train("runs", torch.nn.Linear(2, 1), [torch.ones(2)])
+"""
+
+
+def test_a_path_is_read_from_the_object_that_holds_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCORED)
+    (tmp_path / "scores.py").write_text(SCORES)
+    texts = {change.source.path.name: change.text for change in patch(script).changes}
+    barrier = "barrier()  # rank 0 may still be writing\n"
+    assert "if is_main_process():\n        with open(path" in texts["scores.py"]
+    assert barrier + "    print(score(options))" in texts["train.py"]

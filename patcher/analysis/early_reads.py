@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import argument, bound_names, everywhere, is_inside, parameters, precedes, within
+from ..source.tree import (
+    argument,
+    bound_names,
+    everywhere,
+    is_inside,
+    keyword,
+    parameters,
+    precedes,
+    within,
+)
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .passed_arguments import argument_for_parameter
 from .program import Program
@@ -135,7 +144,19 @@ def text_for_caller(program: Program, module: Module, reached: Reached, call: as
     passed = argument_for_parameter(where, function, call, root.id)
     if not isinstance(passed, ast.Name):
         return ""
+    if (made_with := argument_of_maker(module, passed, path)) is not None:
+        value = module.definition(made_with, call) or made_with
+        return text_of_path(program, module, value)
     return passed.id + where.text(path).removeprefix(root.id)
+
+
+def argument_of_maker(module: Module, instance: ast.Name, path: ast.Attribute) -> ast.expr | None:
+    """The argument ``path=…`` of the call that made an object whose ``path`` is read."""
+    made = module.definition(instance, instance)
+    if not isinstance(made, ast.Call) or not isinstance(path.value, ast.Name):
+        return None
+    word = keyword(made, path.attr)
+    return None if word is None else word.value
 
 
 def text_of_path(program: Program, module: Module, path: ast.expr) -> str:

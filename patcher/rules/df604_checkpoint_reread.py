@@ -23,11 +23,13 @@ from ..analysis.written_paths import is_memory
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
+from ..fixes.rank_0_first import EXISTS
 from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
     bound_names,
+    everywhere,
     last_argument,
     position,
     precedes,
@@ -35,6 +37,8 @@ from ..source.tree import (
 )
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
+
+LOOKS = (*EXISTS, "glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -99,6 +103,7 @@ def loaded_optimizer(module: Module, load: ast.Call) -> str:
 def too_early(module: Module, call: ast.Call, saved: ast.Call) -> Finding:
     """A finding of ``call``, which reads what another call of its function saves."""
     place = loop_behind_save(module, module.statement(call), saved)
+    place = first_to_look(module, place, saved)
     because = "rank 0 may still be writing it when another rank reads"
     return Finding(module, call, because, (Insert(place, WAIT),), severity=Severity.ERROR)
 
@@ -187,6 +192,50 @@ def loop_behind_save(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stm
         if isinstance(up, ast.For | ast.While) and precedes(saved, up):
             outermost = up
     return outermost
+
+
+def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
+    """The first statement below the save that looks which files there are for ``place``, or that.
+
+    ``if os.path.exists(path):`` around it, and ``folders = glob(path)`` above a loop over them: a
+    rank that looks before rank 0 has written would go another way.
+    """
+    for up in module.ancestors(place):
+        if not isinstance(up, ast.If) or not precedes(saved, up):
+            break
+        if looks_for_files(module, up.test) and not is_in_else(module, up):
+            place = up
+    names = {name.id for name in everywhere(head_of(place), ast.Name)}
+    body = module.body(place)
+    for stmt in reversed(body[: body.index(place)]):
+        bound = {each.id for each in everywhere(stmt, ast.Name) if isinstance(each.ctx, ast.Store)}
+        if not precedes(saved, stmt):
+            break
+        if bound & names:
+            names |= {name.id for name in everywhere(stmt, ast.Name)}
+            place = stmt if looks_for_files(module, stmt) else place
+    return place
+
+
+def head_of(stmt: ast.stmt) -> ast.AST:
+    """What a statement reads before its body runs."""
+    match stmt:
+        case ast.For():
+            return stmt.iter
+        case ast.If() | ast.While():
+            return stmt.test
+    return stmt
+
+
+def looks_for_files(module: Module, node: ast.AST) -> bool:
+    """Whether a test or statement asks which files or folders there are."""
+    return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
+
+
+def is_in_else(module: Module, test: ast.If) -> bool:
+    """Whether a test is an ``elif``, above which nothing fits."""
+    parent = module.parents[test]
+    return isinstance(parent, ast.If) and parent.orelse == [test]
 
 
 def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
