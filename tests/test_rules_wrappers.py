@@ -83,6 +83,11 @@ def test_what_is_loaded_bare_is_saved_bare() -> None:
     assert fixed("DF305", text) == training(line.replace("model", bare, 1)) + LOADED
 
 
+def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
+    text = training("model = model.to(device)\n    torch.save(model.state_dict(), path)") + LOADED
+    assert "torch.save(getattr(model, 'module', model).state_dict(), path)" in fixed("DF305", text)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -21,7 +21,7 @@ from ..analysis.rank_reach import RANKS, value_for_role
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import wrap_in
+from ..fixes.data_parallel import is_move, wrap_in
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, names_within, precedes
@@ -162,7 +162,8 @@ def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
         rebindings = [
             store
             for store in module.stores.get((scope, name), [])
-            if precedes(wrap, store) and module.statement(store) not in wrapping
+            for stmt in [module.statement(store)]
+            if precedes(wrap, store) and stmt not in wrapping and not is_move(module, stmt, name)
         ]
         for base in names_within(body, {name}):
             use = module.parents[base]
