@@ -92,6 +92,19 @@ def test_the_others_vectors_are_gathered_where_scores_are_made(old: str, new: st
         assert rest_of(fixed("DF307", named)) == rest_of(gathered)
 
 
+def test_scores_that_are_worked_on_are_named_and_left_as_they_are() -> None:
+    text = training(
+        "scores = torch.mm(text, code.t())",
+        "scores = scores.masked_fill(mask, -1e9)",
+        "old = torch.mm(text, queue.detach().t())",
+        "scores = torch.cat([scores, old], dim=1)",
+        LOSS,
+    )
+    (finding,) = found("DF307", text)
+    assert "scores against code of this rank's batch only" in finding.because
+    assert not finding.edits
+
+
 def rest_of(script: str) -> str:
     """A script from its function on, behind what it imports and defines."""
     return script[script.index("def train(") :]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, argument_values, everywhere, within
+from ..source.tree import Function, argument_values, everywhere, position, within
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
 
@@ -40,6 +40,26 @@ def products(module: Module, scores: ast.expr) -> Iterator[Product]:
             values.append(value)
     for value in values:
         yield from all_pairs_products(module, value)
+
+
+def distant_product(module: Module, scores: ast.expr) -> Product | None:
+    """The first all-pairs product that ``scores`` are made of in several steps.
+
+    Not one with vectors that are detached, as those of a queue of earlier batches are.
+    """
+    values = [scores]
+    for value in values:  # grows: a variable is made of others
+        for name in everywhere(value, ast.Name):
+            made_of = module.definition(name, name)
+            if made_of is not None and made_of not in values:
+                values.append(made_of)
+    found = [
+        product
+        for value in values
+        for product in all_pairs_products(module, value)
+        if not any(node.attr == "detach" for node in everywhere(product.columns, ast.Attribute))
+    ]
+    return min(found, key=lambda product: position(product.node), default=None)
 
 
 def all_pairs_products(module: Module, value: ast.AST) -> Iterator[Product]:

@@ -24,7 +24,12 @@ Source       torch.autograd.Function (gradients of all ranks' losses are added u
 import ast
 from collections.abc import Iterator
 
-from ..analysis.in_batch_negatives import is_arange, masked_products, products
+from ..analysis.in_batch_negatives import (
+    distant_product,
+    is_arange,
+    masked_products,
+    products,
+)
 from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
@@ -48,13 +53,14 @@ def findings(program: Program) -> Iterator[Finding]:
             if scores is None or target is None or not is_arange(module, target):
                 continue
             function = module.function(call)
-            product = next(products(module, scores), None)
+            near = next(products(module, scores), None)
+            product = near or distant_product(module, scores)
             if product is None or not runs_in_training_step(program, module, function):
                 continue
             if is_gathered(module, product.columns):
                 continue
-            edits = gather_columns(module, call, product)
-            if not edits and function not in edited:
+            edits = gather_columns(module, call, product) if near else ()
+            if near and not edits and function not in edited:
                 edits = gather_batch(module, function, product)
                 edited.add(function)
             vectors = module.text(product.columns)
