@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import found
+from cases import fixed, found
 
 DISTILLATION = """\
 import torch
@@ -49,3 +49,15 @@ def test_a_student_beside_a_wrapped_teacher_is_named_and_nothing_edited(
 )
 def test_a_student_that_is_wrapped_or_may_be_is_not_named(more: str) -> None:
     assert not found("DF301", distillation(more=more))
+
+
+def test_apex_wrappers_of_teacher_and_student_both_become_torchs() -> None:
+    text = fixed("DF301", distillation(**APEXS, more="student = DDP(student)"))
+    unused = "find_unused_parameters=True)"
+    lines = [line.strip() for line in text.splitlines() if "DDP(" in line]
+    assert [
+        line.startswith(("teacher = DDP(teacher, ", "student = DDP(student, ")) for line in lines
+    ]
+    assert len(lines) == 2
+    assert all(line.endswith(unused) for line in lines)
+    assert "from torch.nn.parallel import DistributedDataParallel as DDP" in text

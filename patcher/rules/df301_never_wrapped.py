@@ -78,10 +78,10 @@ def findings(program: Program) -> Iterator[Finding]:
     if wraps and trained_beside_wrapped(program):
         yield from left_out(program)
         return
-    for module, call in wraps:
-        yield Finding(
-            module, call, "the only wrapper is apex's", replace_apex_ddp(program, module, call)
-        )
+    for module in dict.fromkeys(module for module, _ in wraps):
+        calls = [call for where, call in wraps if where is module]
+        edits = replace_apex_ddp(program, module, calls)
+        yield Finding(module, calls[0], "the only wrapper is apex's", edits)
     if not wraps:
         places = data_parallel_calls(program)
         targets = [wrap.target for _, wrap in places]
@@ -293,17 +293,15 @@ def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
     )
 
 
-def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Edits that replace apex's class by torch's, in its import and its call."""
-    card, _ = card_and_group_test(program, module, call)
-    local = module.text(call.func)
+def replace_apex_ddp(program: Program, module: Module, calls: list[ast.Call]) -> tuple[Edit, ...]:
+    """Edits that replace apex's class by torch's, in its import and in all of its calls."""
+    local = module.text(calls[0].func)
     imports = [
         stmt
         for stmt in module.nodes(ast.ImportFrom)
         if stmt.module == "apex.parallel" and bound_names(stmt) == {local}
     ]
-    model = only_argument(call, "module")
-    if len(imports) != 1 or model is None:
+    if len(imports) != 1:
         return ()
     target: ast.stmt = imports[0]
     attempt = module.parents[target]
@@ -313,5 +311,12 @@ def replace_apex_ddp(program: Program, module: Module, call: ast.Call) -> tuple[
         target = attempt
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
-    options = f", {ddp_options(program, card, module.text(model))}"
-    return (Replace(target, line), Rewrite(model, options, after=True))
+    edits: list[Edit] = [Replace(target, line)]
+    for call in calls:
+        model = only_argument(call, "module")
+        if model is None or module.text(call.func) != local:
+            return ()
+        card, _ = card_and_group_test(program, module, call)
+        options = f", {ddp_options(program, card, module.text(model))}"
+        edits.append(Rewrite(model, options, after=True))
+    return tuple(edits)
