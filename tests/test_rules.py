@@ -132,6 +132,14 @@ NOOP = [
             if args.do_eval:
                 evaluate(args, model, data)
         """)),
+    ("DF501", "an evaluation that no process comes to", evaluation() + textwrap.dedent("""
+        def main(args, model, data, scores=False):
+            if not scores:
+                model(data)
+            else:
+                evaluate(args, model, data)
+        main(args, model, data, scores=False)
+        """)),
     ("DF502", "bound for everyone", "def f(args):\n    results = {}\n    print(results)"),
     ("DF503", "shares are dealt and gathered", evaluation("shard_of_batches(data, args.size)")),
     ("DF504", "unwrapped before the loop", evaluation(

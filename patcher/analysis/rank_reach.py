@@ -203,7 +203,10 @@ def is_surely_entered(program: Program, function: Function | None) -> bool:
 
 
 def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:
-    """The tests around ``node`` in its function that keep at least one rank away from it."""
+    """The tests around ``node`` in its function that keep at least one rank away from it.
+
+    Not those that keep every process away, such as of an option that the one call leaves off.
+    """
     gating: list[ast.If] = []
     child: ast.AST = node
     for parent in module.ancestors(node):
@@ -211,7 +214,8 @@ def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:
             break
         if isinstance(parent, ast.If) and child is not parent.test:
             accepted = _values_that_may_take(any(item is child for item in parent.body))
-            if any(value_for_role(module, parent.test, role) not in accepted for role in RANKS):
+            passing = {r for r in ROLES if value_for_role(module, parent.test, r) in accepted}
+            if passing and not passing >= RANKS:
                 gating.append(parent)
         child = parent
     return gating
