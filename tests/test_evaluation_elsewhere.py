@@ -115,3 +115,45 @@ def test_a_name_that_a_later_loop_binds_anew_is_no_result(around: str, is_shared
     first, second = sorted(program.evaluations, key=lambda each: each.loop.lineno)
     assert (first.accumulators is not None) is is_shared
     assert second.accumulators is not None
+
+
+RETURNS = {
+    "hits / len(loader.dataset)": True,
+    "hits / len(loader)": False,
+    "hits / loader.batch_size": False,
+}
+
+
+@pytest.mark.parametrize(("value", "shares"), RETURNS.items(), ids=RETURNS)
+def test_what_is_divided_by_the_batches_of_one_rank_is_not_gathered(
+    value: str, shares: bool
+) -> None:
+    score = SCORE.partition("import torch\n")[2].replace("return hits", f"return {value}")
+    text = fixed("DF505", SCRIPT.format(imports=score, test_loader=TEST_LOADER))
+    assert ("shard_of_batches(eval_dataset, 4)" in text) is shares
+    assert ("hits = gathered(hits)" in text) is shares
+
+
+OF_AN_OBJECT = """\
+class Tester:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+
+    def score(self):
+        self.model.eval()
+        hits = 0
+        bar = tqdm(self.loader, total=len(self.loader))
+        for x, y in bar:
+            with torch.no_grad():
+                hits += (self.model(x).argmax(1) == y).sum().item()
+        return {value}
+"""
+
+
+@pytest.mark.parametrize(("value", "shares"), [("hits", True), ("hits / len(self.loader)", False)])
+def test_so_is_what_an_object_has(value: str, shares: bool) -> None:
+    text = SCRIPT.format(
+        imports="from tqdm import tqdm\n\n" + OF_AN_OBJECT.format(value=value),
+        test_loader=TEST_LOADER,
+    ).replace("score(model.module, test_loader)", "Tester(model.module, test_loader).score()")
+    assert ("hits = gathered(hits)" in fixed("DF505", text)) is shares

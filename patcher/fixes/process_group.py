@@ -233,7 +233,7 @@ def evaluation_share(
         return None
     if any(e.module is not evaluation.module for e in users):
         return None
-    if is_used_elsewhere(module, loader, users):
+    if is_used_elsewhere(module, loader, users) or any(map(reads_more_than_batches, users)):
         return None
     data, gather = dataset_by_name(module, loader.call, loader.dataset, DATASET_NAMES)
     sampler = f"shard_of_batches({data}, {module.text(loader.batch_size)})"
@@ -333,6 +333,34 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
         and not is_handed_on(module, node)
         for node in mentions_of_name
     )
+
+
+def reads_more_than_batches(evaluation: Evaluation) -> bool:
+    """Whether more is asked of the loader that an evaluation gets than batches and data set.
+
+    ``total / len(loader)`` would divide what all ranks have added up by the batches of one. What
+    the function itself constructs is looked after where it is constructed.
+    """
+    module, function, loader = evaluation.module, evaluation.function, evaluation.loader
+    if function is None or loader.call in below(function):
+        return False
+    heads: list[ast.expr] = [evaluation.loop.iter]
+    heads += filter(None, (module.definition(n, n) for n in everywhere(heads[0], ast.Name)))
+    looped = {node for head in heads for node in below(head)}  # bar = tqdm(loader), and over bar
+    own = {each.attr for head in heads for each in everywhere(head, ast.Attribute) if is_own(each)}
+    reads: list[ast.Name | ast.Attribute] = [*names_within(function.body, {loader.name})]
+    reads += [node for attribute in own for node in module.attributes(attribute) if is_own(node)]
+    return any(
+        isinstance(node.ctx, ast.Load)
+        and node not in looped
+        and getattr(module.parents[node], "attr", "") != "dataset"
+        for node in reads
+    )
+
+
+def is_own(node: ast.Attribute) -> bool:
+    """``self.loader``."""
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def are_alternatives(module: Module, stmt: ast.stmt, later: ast.AST) -> bool:
