@@ -80,8 +80,8 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for module in dict.fromkeys(module for module, _ in wraps):
         calls = [call for where, call in wraps if where is module]
-        edits = replace_apex_ddp(program, module, calls)
-        yield Finding(module, calls[0], "the only wrapper is apex's", edits)
+        torchs = replace_apex_ddp(program, module, calls)
+        yield Finding(module, calls[0], "the only wrapper is apex's", torchs)
     if not wraps:
         places = data_parallel_calls(program)
         targets = [wrap.target for _, wrap in places]

@@ -251,8 +251,9 @@ def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
         return step_on_last_of_cycle(loop, compare) or fix_off_by_one(loop, compare)
     module, loader = loop.module, loop.loader.name
     whole = module.parents[compare]
-    is_part = isinstance(whole, ast.BoolOp) and asks_of_short_epochs(loop, compare)
-    edits: list[Edit] = [Rewrite(whole, LAST) if is_part else ask_for_last(compare)]
+    edits: list[Edit] = [ask_for_last(compare)]
+    if isinstance(whole, ast.BoolOp) and asks_of_short_epochs(loop, compare):
+        edits = [Rewrite(whole, LAST)]
     name = loop.step_name
     if not name:
         if not isinstance(loop.steps, ast.For) or "step" in bound_names(loop.scope):
