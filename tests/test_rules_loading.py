@@ -135,3 +135,16 @@ def test_the_script_loads_again_what_it_saved(tmp_path: Path) -> None:
     finally:
         del __main__.Features
     assert (first.ids, len(data), array.tolist(), names.seed) == ([1, 2], 2, [1.0, 1.0], 1)
+
+
+def test_one_method_loads_by_the_same_path_what_another_saved() -> None:
+    text = """\
+import os
+import torch
+class Trainer:
+    def save(self):
+        torch.save(self.args, os.path.join(self.args.folder, "args.bin"))
+    def load(self):
+        self.args = torch.load(os.path.join(self.args.folder, "args.bin"))
+"""
+    assert '"args.bin"), weights_only=False)' in fixed("DF606", text)

@@ -123,7 +123,8 @@ def is_same_file(
     """Whether a path has the text of the target in the same scope, or the same file names."""
     if module is saver and module.text(path) == saver.text(target):
         is_global = isinstance(path, ast.Attribute | ast.Constant)
-        return is_global or module.function(path) is saver.function(target)
+        if is_global or module.function(path) is saver.function(target):
+            return True
     return bool(names) and names <= file_names(saver, target)
 
 
