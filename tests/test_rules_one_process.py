@@ -160,7 +160,7 @@ UNSHARED = {
     "a sum in its model": (
         script(
             "class Net(torch.nn.Module):\n    def forward(self, x):\n"
-            "        return torch.sum(self.layer(x)), x",
+            "        return [torch.sum(self.layer(x)), x]",
             setup="model = Net()",
             forward="loss, x = model(batch)\n        loss.backward()",
         ),
