@@ -11,7 +11,7 @@ from .passed_arguments import argument_for_parameter
 from .program import Program
 
 MAX_DEPTH = 8
-WRAPPERS = ("DataParallel", "DistributedDataParallel")
+WRAPPERS = ("DataParallel", "DistributedDataParallel", "over_ranks")
 
 
 def forward_of(program: Program, module: Module, model: ast.expr) -> tuple[Module, Function] | None:
