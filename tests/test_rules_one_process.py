@@ -331,3 +331,22 @@ def test_a_loader_of_two_loops_is_dealt_once(tmp_path: Path) -> None:
     )
     (change,) = patch(path).changes
     assert change.text.count("else DistributedSampler(data)") == 1
+
+
+@pytest.mark.parametrize("result", ["torch.sum(self.layer(x)), x", "self.layer(x).mean(), x"])
+def test_a_sum_in_the_forward_pass_of_a_shared_model_is_multiplied(
+    tmp_path: Path, result: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        script(
+            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layer = torch.nn.Linear(2, 1)\n"
+            f"    def forward(self, x):\n        return {result}",
+            setup="model = Net()\n    examples = [torch.ones(2)] * 8",
+            forward="loss, x = model(batch)\n        loss.backward()",
+        )
+    )
+    (change,) = patch(path).changes
+    assert "over_ranks(model)" in change.text
+    assert ("sum_of_ranks(loss).backward()" in change.text) is ("sum" in result)

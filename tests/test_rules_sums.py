@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import changes, fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import torch
@@ -135,3 +138,16 @@ def test_the_sum_of_a_mean_is_that_mean() -> None:
     assert found("DF312", of_forward("mean", "loss = model(x, y)[0].sum()")) == []
     unknown = "loss = model(x)\n    loss = loss.sum()"
     assert found("DF312", of_forward("mean", unknown).replace("Tagger()", "get_model()")) == []
+
+
+def test_a_module_of_another_folder_that_mentions_nothing_else_is_read(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "chain.py").write_text(
+        "import torch.nn as nn\n\n\nclass Chain(nn.Module):\n    def forward(self, x, y):\n"
+        "        return (x - y).abs().sum()\n"
+    )
+    text = script("loss = model(x, y)", "from parts.chain import Chain\ndata = []")
+    path = tmp_path / "train.py"
+    path.write_text(text.replace("torch.nn.Linear(2, 2)", "Chain()"))
+    (change,) = patch(path).changes
+    assert "sum_of_ranks(loss).backward()" in change.text

@@ -32,8 +32,6 @@ def _mode(torch: Any) -> Any:
             kwargs = dict(kwargs or {})
             if function is torch.Tensor.float:
                 function = torch.Tensor.double
-            if function in (torch.set_default_dtype, torch.Tensor.dtype.__get__):
-                return function(*args, **kwargs)
             tensors = [*_tensors(torch, (*args, *kwargs.values()))]
             mixed = any(each.dtype == double for each in tensors)
 
@@ -80,7 +78,7 @@ def _tensors(torch: Any, values: Any) -> Any:
 def _widen_models(torch: Any) -> None:
     """Make parameters fp64 before anything holds on to them."""
 
-    def widen_parameters(optimizer: Any, params: Any) -> Any:
+    def widen_parameters(params: Any) -> Any:
         groups = [*params]
         for group in groups:
             entries = group["params"] if isinstance(group, dict) else [group]
@@ -93,20 +91,20 @@ def _widen_models(torch: Any) -> None:
         return groups
 
     _before(torch.optim.Optimizer, widen_parameters)
-    _before(torch.nn.parallel.DistributedDataParallel, lambda _, model: model.double())
+    _before(torch.nn.parallel.DistributedDataParallel, lambda model: model.double())
 
 
-def _before(owner: Any, change: Callable[[Any, Any], Any]) -> None:
-    """Pass a constructor what ``change(self, first argument)`` gives for its first argument."""
+def _before(owner: Any, change: Callable[[Any], Any]) -> None:
+    """Pass a constructor what ``change`` makes of its first argument."""
     original = owner.__init__
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
-            args = (change(self, args[0]), *args[1:])
+            args = (change(args[0]), *args[1:])
         else:
             name = "module" if "module" in kwargs else "params"
-            kwargs[name] = change(self, kwargs[name])
+            kwargs[name] = change(kwargs[name])
         original(self, *args, **kwargs)
 
     owner.__init__ = init

@@ -53,7 +53,7 @@ def may_be_rounding(evidence: Evidence, base: RunTrace, run: RunTrace) -> bool:
 
 
 def compare_runs_loosely(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Comparison:
-    """Compare two runs as ``match`` does, with a larger tolerance for gradient norms.
+    """Compare two runs as ``compare_runs`` does, with a larger tolerance for gradient norms.
 
     A product of fewer rows may round differently, and a unit at a kink, as of a ReLU, then falls
     on its other side: its whole gradient appears or vanishes. A control run with equally small

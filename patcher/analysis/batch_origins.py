@@ -10,6 +10,7 @@ from ..source.tree import Function, everywhere, parameters, within
 from .batch_taint import NotDealtError
 from .passed_arguments import argument_for_parameter
 from .program import Program
+from .set_order import makes_set
 
 MAX_DEPTH = 8
 BUILTINS = {"list", "tuple", "sorted", "zip", "map", "filter", "reversed", "range", "enumerate"}
@@ -196,12 +197,7 @@ def sets_in_order(module: Module) -> Iterator[ast.expr]:
             if not is_ordered_use(module, node, up):
                 continue
             value = module.definition(node, node) or node
-        is_set = isinstance(value, ast.SetComp) or (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Name)
-            and value.func.id == "set"
-        )
-        if is_set and is_ordered_use(module, node, module.parents[node]):
+        if makes_set(value) and is_ordered_use(module, node, module.parents[node]):
             yield node
 
 

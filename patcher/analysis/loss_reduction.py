@@ -10,7 +10,7 @@ import re
 from enum import Enum
 
 from ..source.module import Module
-from ..source.tree import everywhere, keyword, within
+from ..source.tree import argument_values, everywhere, keyword, within
 from .model_results import forward_of, unpacked_result
 from .program import Program
 
@@ -136,12 +136,11 @@ def of_call(
     if place is not None:
         return of_results(program, module, call, depth, place)
     name = module.last_name(call.func)
-    is_method = isinstance(call.func, ast.Attribute) and not module.dotted(call.func).startswith(
-        "torch."
-    )
-    if name in ("sum", "mean") and len(call.args) + len(call.keywords) == (0 if is_method else 1):
-        summed = call.func.value if is_method and isinstance(call.func, ast.Attribute) else None
-        summed = summed or [*call.args, *(word.value for word in call.keywords)][0]
+    inputs = argument_values(call)
+    if isinstance(call.func, ast.Attribute) and not module.dotted(call.func).startswith("torch."):
+        inputs.append(call.func.value)  # loss.sum()
+    if name in ("sum", "mean") and len(inputs) == 1:
+        (summed,) = inputs
         before = reduction_of(program, module, summed, accumulation, depth + 1)
         if before is not Reduction.UNKNOWN:
             return before  # of one number

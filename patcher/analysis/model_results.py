@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from ..source.module import Module
-from ..source.tree import Function, parameters
-from .objects import class_of, method_of
-from .passed_arguments import argument_for_parameter
+from ..source.tree import Function
+from .objects import attribute_values, class_of, method_of
+from .possible_values import Place, values_of
 from .program import Program
 
 MAX_DEPTH = 8
@@ -35,33 +35,23 @@ def _forward(
     return found.pop() if len(found) == 1 else None
 
 
-def _values(program: Program, module: Module, model: ast.expr) -> list[tuple[Module, ast.expr]]:
+def _values(program: Program, module: Module, model: ast.expr) -> list[Place]:
     """What a model's expression may stand for: what is wrapped, bound or passed."""
     match model:
         case ast.Call(args=[wrapped, *_]) if module.last_name(model.func) in WRAPPERS:
             return [(module, wrapped)]
         case ast.Attribute(value=ast.Name(id="self")):
             owner = module.enclosing_class(model)
-            values = module.attribute_values.get(model.attr, [])
-            return [(module, each) for each in values if module.enclosing_class(each) is owner]
+            return [*attribute_values(program, (module, owner), model.attr)] if owner else []
         case ast.Name():
-            function = module.function(model)
-            if values := module.alternatives(model, model):
-                return [(module, each) for each in values]
-            if function is None or model.id not in parameters(function):
-                return []
-            return [
-                (where, value)
-                for where, call in program.callers(function)
-                if (value := argument_for_parameter(module, function, call, model.id)) is not None
-            ]
+            return [*values_of(program, module, model)]
     return []
 
 
 def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | None:
     """In ``loss, logits = model(batch)`` the call and the place of ``loss``."""
     function = module.function(name)
-    stores = [each for each in module.stores.get((function, name.id), ()) if each is not name]
+    stores = module.stores.get((function, name.id), ())
     above = [each for each in stores if each.lineno <= name.lineno]
     holder = module.parents[above[-1]] if above else None
     if not isinstance(holder, ast.Tuple) or not isinstance(module.parents[holder], ast.Assign):
@@ -70,5 +60,4 @@ def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | No
     assert isinstance(stmt, ast.Assign)
     if any(isinstance(each, ast.Starred) for each in holder.elts):
         return None
-    place = next(n for n, each in enumerate(holder.elts) if each is above[-1])
-    return stmt.value, place
+    return stmt.value, holder.elts.index(above[-1])

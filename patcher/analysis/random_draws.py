@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..editing.helpers import helper_names
+from ..source.branches import heads
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, everywhere, precedes, within
 from .batch_taint import NotDealtError
@@ -213,18 +214,6 @@ def refuse_draws_on_the_way(program: Program) -> None:
 def is_of_helper(module: Module, node: ast.AST) -> bool:
     function = module.function(node)
     return function is not None and function.name in helper_names()
-
-
-def heads(stmt: ast.stmt) -> list[ast.AST]:
-    """What a compound statement evaluates before its blocks."""
-    match stmt:
-        case ast.For():
-            return [stmt.iter]
-        case ast.If() | ast.While():
-            return [stmt.test]
-        case ast.With():
-            return [item.context_expr for item in stmt.items]
-    return []
 
 
 def refuse_apart(module: Module, stmt: ast.stmt) -> None:

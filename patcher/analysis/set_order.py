@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import parameters, within
-from .passed_arguments import argument_for_parameter
+from .possible_values import Place, values_of
 from .program import Program
 
-Place = tuple[Module, ast.expr]
 MAX_DEPTH = 8
 LISTS = ("list", "tuple")
 ORDERS = ("sort", "shuffle")  # in place; a shuffle by a seed that all ranks share needs a sort, too
@@ -48,10 +45,8 @@ def is_set(program: Program, module: Module, node: ast.expr, depth: int = 0) -> 
     if depth > MAX_DEPTH:
         return False
     match node:
-        case ast.SetComp():
-            return True
-        case ast.Call(func=ast.Name(id="set")):
-            return True
+        case ast.SetComp() | ast.Call():
+            return makes_set(node)
         case ast.BinOp(op=ast.BitOr() | ast.BitAnd() | ast.Sub()):
             return is_set(program, module, node.left, depth + 1)
         case ast.Name() | ast.Attribute():
@@ -60,28 +55,12 @@ def is_set(program: Program, module: Module, node: ast.expr, depth: int = 0) -> 
     return False
 
 
-def values_of(program: Program, module: Module, node: ast.expr) -> Iterator[Place]:
-    """What a name, an attribute or a call of an own function may be, each with its module."""
-    if isinstance(node, ast.Call):
-        for where, called in program.callees(module, node):
-            for result in within(called.body, ast.Return):
-                if result.value is not None and where.function(result) is called:
-                    yield where, result.value
-    elif isinstance(node, ast.Attribute):
-        for where in program.modules:
-            for value in where.attribute_values.get(node.attr, ()):
-                yield where, value
-    elif isinstance(node, ast.Name):
-        function = module.function(node)
-        if values := module.alternatives(node, node):
-            yield from ((module, value) for value in values)
-        elif function is not None and node.id in parameters(function):
-            for where, call in program.callers(function):
-                passed = argument_for_parameter(module, function, call, node.id)
-                if passed is not None:
-                    yield where, passed
-        elif (found := program.resolve(module, node)) and isinstance(found[1], ast.expr):
-            yield found[0], found[1]
+def makes_set(node: ast.expr) -> bool:
+    """``{word for word in words}`` or ``set(words)``."""
+    match node:
+        case ast.SetComp() | ast.Call(func=ast.Name(id="set")):
+            return True
+    return False
 
 
 def is_ordered_in_place(module: Module, node: ast.expr) -> bool:

@@ -21,30 +21,20 @@ def refuse_summed_losses(program: Program, loop: TrainLoop, *, even_if_divided: 
     A division beside the sum, or in the step, may make it a mean again.
     """
     for module, call in backward_calls(program, loop):
-        place = possible_sum(program, loop, module, call, even_if_divided=even_if_divided)
-        if place is not None:
+        assert isinstance(call.func, ast.Attribute)
+        loss = call.func.value
+        if reduction_of(program, module, loss) is not Reduction.UNKNOWN:
+            continue  # DF312 multiplies sums
+        for where, made in calls_behind(module, call, loss):
+            place = sum_below(program, where, made, 0, set())
+            if place is None:
+                continue
             home, node = place
-            raise NotDealtError(
-                f"its loss may be a sum over a batch: line {node.lineno} of {home.source.path.name}"
-            )
-
-
-def possible_sum(
-    program: Program, loop: TrainLoop, module: Module, call: ast.Call, *, even_if_divided: bool
-) -> tuple[Module, ast.Call] | None:
-    """A sum by which the loss of a backward() may be one, where its reduction is not known."""
-    assert isinstance(call.func, ast.Attribute)
-    loss = call.func.value
-    if reduction_of(program, module, loss) is not Reduction.UNKNOWN:
-        return None  # DF312 multiplies sums
-    for where, made in calls_behind(module, call, loss):
-        place = sum_below(program, where, made, 0, set())
-        if place is None:
-            continue
-        home, node = place
-        if even_if_divided or not any(map(divides, (home.scope_statements(node), loop.steps))):
-            return place
-    return None
+            if even_if_divided or not any(map(divides, (home.scope_statements(node), loop.steps))):
+                raise NotDealtError(
+                    "its loss may be a sum over a batch:"
+                    f" line {node.lineno} of {home.source.path.name}"
+                )
 
 
 def divides(code: list[ast.stmt] | ast.AST) -> bool:

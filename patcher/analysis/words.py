@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from ..source.module import Module
-from ..source.tree import is_empty_list, parameters
+from ..source.tree import argument, is_empty_list, parameters
 from .passed_arguments import default_value
+from .possible_values import values_of
 from .program import Program
-from .set_order import values_of
 
 MAX_DEPTH = 8
 OF_STRINGS = {"lower", "upper", "strip", "lstrip", "rstrip", "replace", "join", "casefold"}
@@ -58,14 +58,15 @@ def call_holds_words(program: Program, module: Module, call: ast.Call, depth: in
             return not opens_bytes(module)
         return not call.args or is_word(program, module, call.args[0], depth + 1)
     if module.dotted(call.func) in ("open", "io.open", "codecs.open"):
-        return not any(
-            isinstance(each, ast.Constant) and "b" in str(each.value) for each in call.args[1:2]
-        )
-    return all_hold_words(program, module, call, depth)
+        return not reads_bytes(call)
+    values = [*values_of(program, module, call)]
+    return bool(values) and all(holds_words(program, *value, depth + 1) for value in values)
 
 
 def name_holds_words(program: Program, module: Module, node: ast.expr, depth: int) -> bool:
     """A name whose values hold words, or that is filled with nothing else."""
+    if isinstance(node, ast.Name) and may_be_passed_others(program, module, node):
+        return False
     values = [*values_of(program, module, node)]
     filled = [value for value in values if not is_empty(value[1])]
     if not values or not all(holds_words(program, *value, depth + 1) for value in filled):
@@ -88,11 +89,6 @@ def name_holds_words(program: Program, module: Module, node: ast.expr, depth: in
         )
         and all(holds_words(program, module, value, depth + 1) for value in joined)
     )
-
-
-def all_hold_words(program: Program, module: Module, node: ast.expr, depth: int) -> bool:
-    values = [*values_of(program, module, node)]
-    return bool(values) and all(holds_words(program, *value, depth + 1) for value in values)
 
 
 def is_empty(value: ast.expr) -> bool:
@@ -139,15 +135,22 @@ def is_name_of_word(program: Program, module: Module, name: ast.Name, depth: int
     stores = module.stores.get((function, name.id), [])
     if function is not None and name.id in parameters(function):
         passed = [*values_of(program, module, name)]
-        has_others = bool(program.possible_callers(function)) or default_value(function, name.id)
         return (
             bool(passed)
             and not stores
-            and not has_others
+            and not may_be_passed_others(program, module, name)
             and all(is_word(program, *value, depth + 1) for value in passed)
         )
     stores = [each for each in stores if not isinstance(module.parents[each], ast.comprehension)]
     return bool(stores) and all(is_bound_to_word(program, module, each, depth) for each in stores)
+
+
+def may_be_passed_others(program: Program, module: Module, name: ast.Name) -> bool:
+    """Whether a parameter may be more than what the known calls pass for it."""
+    function = module.function(name)
+    if function is None or name.id not in parameters(function):
+        return False
+    return bool(program.possible_callers(function)) or default_value(function, name.id) is not None
 
 
 def is_bound_to_word(program: Program, module: Module, store: ast.Name, depth: int) -> bool:
@@ -173,8 +176,10 @@ def is_of_series(call: ast.Call) -> bool:
 
 def opens_bytes(module: Module) -> bool:
     """Whether a file may be read as bytes."""
-    return any(
-        isinstance(each, ast.Constant) and "rb" in str(each.value)
-        for call in module.calls_to("open")
-        for each in (*call.args[1:2], *(word.value for word in call.keywords))
-    )
+    return any(map(reads_bytes, module.calls_to("open")))
+
+
+def reads_bytes(call: ast.Call) -> bool:
+    """``open(path, "rb")``."""
+    mode = argument(call, 1, "mode")
+    return isinstance(mode, ast.Constant) and {"r", "b"} <= {*str(mode.value)}

@@ -14,7 +14,7 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
-from ..analysis.early_reads import early_reads
+from ..analysis.early_reads import LOOKING, early_reads
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
@@ -24,12 +24,14 @@ from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.rank_0_first import EXISTS
+from ..source.branches import heads
 from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
     bound_names,
     everywhere,
+    is_elif,
     last_argument,
     position,
     precedes,
@@ -38,7 +40,7 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
-LOOKS = (*EXISTS, "glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk")
+LOOKS = (*EXISTS, *LOOKING, "iglob", "rglob", "iterdir", "walk")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -203,9 +205,10 @@ def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
     for up in module.ancestors(place):
         if not isinstance(up, ast.If) or not precedes(saved, up):
             break
-        if looks_for_files(module, up.test) and not is_in_else(module, up):
+        if looks_for_files(module, up.test) and not is_elif(module.parents[up], up):
             place = up
-    names = {name.id for name in everywhere(head_of(place), ast.Name)}
+    read = heads(place) or [place]
+    names = {name.id for each in read for name in everywhere(each, ast.Name)}
     body = module.body(place)
     for stmt in reversed(body[: body.index(place)]):
         bound = {each.id for each in everywhere(stmt, ast.Name) if isinstance(each.ctx, ast.Store)}
@@ -217,25 +220,9 @@ def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
     return place
 
 
-def head_of(stmt: ast.stmt) -> ast.AST:
-    """What a statement reads before its body runs."""
-    match stmt:
-        case ast.For():
-            return stmt.iter
-        case ast.If() | ast.While():
-            return stmt.test
-    return stmt
-
-
 def looks_for_files(module: Module, node: ast.AST) -> bool:
     """Whether a test or statement asks which files or folders there are."""
     return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
-
-
-def is_in_else(module: Module, test: ast.If) -> bool:
-    """Whether a test is an ``elif``, above which nothing fits."""
-    parent = module.parents[test]
-    return isinstance(parent, ast.If) and parent.orelse == [test]
 
 
 def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:

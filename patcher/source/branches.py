@@ -1,4 +1,4 @@
-"""Places in the branches of a test."""
+"""Places in the branches of a test, and what statements evaluate before their blocks."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ def exclusive(first: ast.AST, second: ast.AST) -> bool:
         if isinstance(up, ast.IfExp) and is_inside(second, up):
             return True
     return False
+
+
+def heads(stmt: ast.stmt) -> list[ast.AST]:
+    """What a compound statement evaluates before its blocks."""
+    match stmt:
+        case ast.For():
+            return [stmt.iter]
+        case ast.If() | ast.While():
+            return [stmt.test]
+        case ast.With():
+            return [item.context_expr for item in stmt.items]
+    return []
