@@ -30,7 +30,7 @@ ON_CPU: tuple[Job, ...] = (
     ("memory_gpu", ("--tiny",), 5),
     ("gpu_hooks", ("--tiny", "--rounds", "1"), 5),
     ("step_overhead", ("--cpu", "--rounds", "6"), 15),
-    ("evaluation_scales", ("--quick",), 5),
+    ("evaluation_scales", ("--rounds", "2"), 15),
 )
 
 
