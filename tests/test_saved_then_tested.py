@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from audited import audited
 from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
@@ -165,3 +166,75 @@ def test_a_path_is_read_from_the_object_that_holds_it(tmp_path: Path) -> None:
     barrier = "barrier()  # rank 0 may still be writing\n"
     assert "if is_main_process():\n        with open(path" in texts["scores.py"]
     assert barrier + "    print(score(options))" in texts["train.py"]
+
+
+SPELLED = """\
+import argparse
+import os
+from pathlib import Path
+import torch
+from torch.utils.data import DataLoader
+
+
+def gold(path):
+    with open(path) as lines:
+        return list(lines)
+
+
+def evaluate(args, model, data):
+    said, rows = [], []
+    for batch in DataLoader(data):
+        said += model(batch).tolist()
+    with open(args.folder + "/dev.gold", "w") as first, open(args.folder + "/said", "w") as second:
+        for each in said:
+            rows.append(str(each))
+            first.write(str(each))
+            second.write(str(each))
+    return rows == gold({path})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder")
+    args = parser.parse_args()
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    data = [torch.ones(2)] * 4
+    for batch in DataLoader(data, sampler=torch.utils.data.DistributedSampler(data)):
+        model(batch).mean().backward()
+    print(evaluate(args, model, data))
+
+
+if __name__ == "__main__":
+    main()
+"""
+BARRIER = "torch.distributed.barrier()  # rank 0 may still be writing"
+
+
+@pytest.mark.parametrize(
+    ("path", "waits"),
+    [
+        ('os.path.join(args.folder, "dev.gold")', True),
+        ('f"{args.folder}/dev.gold"', True),
+        ('Path(args.folder) / "dev.gold"', True),
+        ('str(Path(args.folder + "/") / "dev.gold")', True),
+        ('os.path.join(args.folder, "test.gold")', False),
+        ('"args.folder/dev.gold"', False),
+    ],
+)
+def test_one_file_has_many_spellings(tmp_path: Path, path: str, waits: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SPELLED.replace("{path}", path))
+    result = patch(script)
+    assert result.refusal == ""
+    text = result.changes[0].text
+    assert "os.devnull" in text
+    assert (BARRIER in text) is waits
+    lines = text.splitlines(keepends=True)
+    unguarded = "".join(
+        line
+        for line, behind in zip(lines, [*lines[1:], ""], strict=True)
+        if BARRIER not in line and BARRIER not in behind
+    )
+    early = {said for code, said, _ in audited(unguarded) if code == "O7"}
+    assert early == ({"violated"} if waits else set())

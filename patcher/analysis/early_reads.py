@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ...record import replace
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -19,8 +20,9 @@ from ..source.tree import (
 )
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .passed_arguments import argument_for_parameter
+from .path_text import options_in, text_of_path
 from .program import Program
-from .rank_reach import RANKS, Role, roles_reaching
+from .rank_reach import RANKS, Role, roles_reaching, values_by_role
 
 # Each process gets a file of its own from these.
 OWN_FILES = ("SummaryWriter",)
@@ -48,7 +50,7 @@ def early_reads(
         roles = roles_reaching(program, module, call) & RANKS
         meets = [each for each in effects if is_collective(each.effect)]
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
-        writes = [each for each in effects if is_of_file(each, Kind.WRITE)]
+        writes = [by_one_rank(each) for each in effects if is_of_file(each, Kind.WRITE)]
         for read in reads:
             key = path_key(program, module, read, call)
             if key not in written or never_both(module, written[key], call):
@@ -104,6 +106,19 @@ def is_of_file(reached: Reached, kind: Kind) -> bool:
     )
 
 
+def by_one_rank(write: Reached) -> Reached:
+    """A write to ``path if is_main_process() else os.devnull``, as rank 0's to that path."""
+    path, where = write.path, write.path_module
+    if isinstance(path, ast.Name) and where is not None:
+        path = where.definition(path, path) or path
+    if not isinstance(path, ast.IfExp) or where is None:
+        return write
+    _, main, other = values_by_role(where, path.test)
+    if main is not True or other is not False or where.dotted(path.orelse) != "os.devnull":
+        return write
+    return replace(write, path=path.body, roles=write.roles & {Role.MAIN})
+
+
 def path_key(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:
     """A path as text, if it means the same in the function around the call; else ""."""
     path, where = reached.path, reached.path_module
@@ -147,7 +162,7 @@ def text_for_caller(program: Program, module: Module, reached: Reached, call: as
     if (made_with := argument_of_maker(module, passed, path)) is not None:
         value = module.definition(made_with, call) or made_with
         return text_of_path(program, module, value)
-    return passed.id + where.text(path).removeprefix(root.id)
+    return f"{{{passed.id}{where.text(path).removeprefix(root.id)}}}"
 
 
 def argument_of_maker(module: Module, instance: ast.Name, path: ast.Attribute) -> ast.expr | None:
@@ -157,21 +172,3 @@ def argument_of_maker(module: Module, instance: ast.Name, path: ast.Attribute) -
         return None
     word = keyword(made, path.attr)
     return None if word is None else word.value
-
-
-def text_of_path(program: Program, module: Module, path: ast.expr) -> str:
-    """The source of a path, with ``<option>`` for an option by any name of the parsed arguments."""
-    text = module.text(path)
-    for node in options_in(program, module, path):
-        text = text.replace(module.text(node), f"<{node.attr}>")
-    return " ".join(text.split())
-
-
-def options_in(program: Program, module: Module, path: ast.expr) -> list[ast.Attribute]:
-    """The options in a path: ``args.folder``, ``self.args.folder``."""
-    last_names = {name.rpartition(".")[2] for name in program.argument_names}
-    return [
-        node
-        for node in everywhere(path, ast.Attribute)
-        if node.attr in program.options and module.text(node.value).rpartition(".")[2] in last_names
-    ]
