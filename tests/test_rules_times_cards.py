@@ -96,3 +96,42 @@ def test_the_global_batch_of_n_ranks_is_that_of_n_cards(tmp_path: Path) -> None:
     assert result.refusal == ""
     assert "DF205" not in {each.code for each in result.findings_after}
     assert "+        gpus = gpus[:1]  # of this rank\n" in result.diff()
+
+
+COUNTED = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device_ids", default="0,1")
+    parser.add_argument("--batch", type=int, default=2)
+    args = parser.parse_args()
+    args.device_ids = [int(one) for one in args.device_ids.split(",")]
+    args.n_gpu = len({counted})
+    model = torch.nn.Linear(2, 2)
+    if args.n_gpu > 1:
+        model = torch.nn.DataParallel(model, device_ids=args.device_ids)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(torch.randn(8, 2), batch_size=args.batch * max(1, args.n_gpu), shuffle=True)
+    for epoch in range(2):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("counted", "is_one"), [("args.device_ids", True), ("args.device_ids[:1]", False)]
+)
+def test_a_rank_counts_one_card_of_the_list(tmp_path: Path, counted: str, is_one: bool) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(COUNTED.format(counted=counted))
+    result = patch(path)
+    assert result.refusal == ""
+    one = "    if torch.distributed.is_initialized():\n        args.n_gpu = 1\n"
+    assert (one in result.changes[0].text) is is_one
