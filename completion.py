@@ -25,8 +25,8 @@ def matching(words: Mapping[str, str], incomplete: str) -> list[CompletionItem]:
 def matching_last(words: Mapping[str, str], incomplete: str) -> list[CompletionItem]:
     """The words that begin as the last one of a list with commas, behind the others."""
     head, comma, _ = incomplete.rpartition(",")
-    given = head.split(",")
-    left = {word: text for word, text in words.items() if word not in given}
+    before = head.split(",")
+    left = {word: text for word, text in words.items() if word not in before}
     return matching({head + comma + word: text for word, text in left.items()}, incomplete)
 
 

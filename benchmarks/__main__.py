@@ -40,20 +40,20 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="small sizes, and the rows of the CPU")
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="names of the benchmarks")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     done = subprocess.run([sys.executable, "-c", NAME], capture_output=True, text=True, check=True)
-    card = "CPU" if given.cpu else done.stdout.strip()
+    card = "CPU" if arguments.cpu else done.stdout.strip()
     if not card:
         print("no card here; --cpu tries all on the CPU", file=sys.stderr)
         sys.exit(2)
     pages, failed = [f"# {card}\n"], False
-    for name, options, minutes in ON_CPU if given.cpu else ON_CARD:
-        if given.only and name not in given.only:
+    for name, options, minutes in ON_CPU if arguments.cpu else ON_CARD:
+        if arguments.only and name not in arguments.only:
             continue
-        quick = ("--quick",) if given.quick and name == "step_overhead" else ()
-        kept = tuple(o for o in options if not (quick and o in ("--rounds", "6")))
+        quick = ("--quick",) if arguments.quick and name == "step_overhead" else ()
+        own = tuple(o for o in options if not (quick and o in ("--rounds", "6")))
         print(f"{name}: at most {minutes:.0f} minutes", file=sys.stderr, flush=True)
-        status, text = run(name, (*kept, *quick), minutes)
+        status, text = run(name, (*own, *quick), minutes)
         failed |= bool(status)
         pages.append(f"## {name}\n\n{text}\n{status}")
         print(pages[-1], flush=True)

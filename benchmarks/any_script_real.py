@@ -26,7 +26,7 @@ from corpus import CASES
 from corpus.case import Case
 from ddpfix.launchers.script.arguments import parse_flags
 
-KEPT = ("train_batch", "eval_batch", "accumulation", "seed")
+OWN_ROLES = ("train_batch", "eval_batch", "accumulation", "seed")
 """Roles whose options stay the README's."""
 SECONDS = 300
 
@@ -80,8 +80,8 @@ def command_words(
     words = shlex.split(command_text(readme, root))
     at = next(i for i, word in enumerate(words) if word.endswith(".py"))
     own, mine = parse_flags(words[at + 1 :]), parse_flags(case.build(home))
-    kept = {readme.roles[role] for role in KEPT if role in readme.roles}
-    values = {**own, **{flag: value for flag, value in mine.items() if flag not in kept}}
+    own_flags = {readme.roles[role] for role in OWN_ROLES if role in readme.roles}
+    values = {**own, **{flag: value for flag, value in mine.items() if flag not in own_flags}}
     result = [*words[:at], script.name]
     for flag, value in values.items():
         result += [flag] if value is None else [flag, value]

@@ -36,19 +36,19 @@ def main() -> None:
     parser.add_argument("--examples", type=int, help="how many to evaluate")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=TITLES, metavar="SCRIPT")
-    given = parser.parse_args()
-    examples = given.examples or (QUICK if given.quick else EXAMPLES)
-    print(about("", 2, given.rounds), "", sep="\n")
+    arguments = parser.parse_args()
+    examples = arguments.examples or (QUICK if arguments.quick else EXAMPLES)
+    print(about("", 2, arguments.rounds), "", sep="\n")
     print(
         "| script | examples | one rank, s | two ranks, s | ratio "
         "| processor time | MiB of one | MiB of two |"
     )
     print(f"|{'---|' * 8}", flush=True)
     slow = False
-    for case in (each for each in (*CASES, GENERATION) if each.title in given.only):
+    for case in (each for each in (*CASES, GENERATION) if each.title in arguments.only):
         valid = examples // 2 if case is GENERATION else examples  # a minute of one rank, too
         sized = evolve(*(case,), hidden=256, layers=4, micro_steps=1, valid=valid, evaluations=1)
-        alone, both = measure(sized, given.rounds)
+        alone, both = measure(sized, arguments.rounds)
         ratios = [b.seconds / a.seconds for a, b in zip(alone, both, strict=True)]
         used = [b.processor / 2 / a.processor for a, b in zip(alone, both, strict=True)]
         slow |= statistics.median(ratios) > MOST

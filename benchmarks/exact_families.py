@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("fixtures", nargs="*", choices=[*FIXTURES, []])
     args = parser.parse_args()
-    kept = True
+    holds = True
     print(f"{'fixture':26} examples steps runs" + "".join(f" {name:>10}" for name in TOLERANCES))
     with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as place, Forge() as forge:
         for name in args.fixtures or FIXTURES:
@@ -45,7 +45,7 @@ def main() -> None:
                 print_steps(split, base, run)
             worst = {what: max(each[what] for each in found.values()) for what in TOLERANCES}
             beyond = [what for what, most in TOLERANCES.items() if not worst[what] <= most]
-            kept &= not beyond
+            holds &= not beyond
             drawn = {index for draw in compare.global_batches(base.ranks) for index in draw.indices}
             print(
                 f"{name:26} {len(drawn):8} {len(base.ranks[0].steps):5} {len(groups):4}"
@@ -54,7 +54,7 @@ def main() -> None:
                 + (f"  BEYOND THE TOLERANCE: {', '.join(beyond)}" if beyond else ""),
                 flush=True,
             )
-    sys.exit(0 if kept else 1)
+    sys.exit(0 if holds else 1)
 
 
 def runs(

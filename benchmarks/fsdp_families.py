@@ -91,9 +91,9 @@ def interrupted(forge: Forge, folder: Path, variant: Variant) -> tuple[float, st
     def job(name: str, out: str, world: int, kill: int, *more: str) -> Job:
         here = folder / name
         here.with_suffix(".json").write_text(json.dumps(kill))
-        given = words(folder / out, BATCH // (2 * world) if world > 1 else BATCH // 2, 2)
+        training = words(folder / out, BATCH // (2 * world) if world > 1 else BATCH // 2, 2)
         saving = ("--save_steps=1", "--save_total_limit=1", *more)
-        return Job(here, script, [*given, *saving], world, prelude=KILLING)
+        return Job(here, script, [*training, *saving], world, prelude=KILLING)
 
     (whole,) = forge.run([job("whole", "whole out", 2, 0)])
     assert set(whole.statuses) == {0}, whole.log

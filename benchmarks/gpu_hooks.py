@@ -122,12 +122,12 @@ def measure(folder: Path, size: Size, rounds: int, tiny: bool) -> dict[str, Any]
     for number in range(rounds):
         for name, words in VARIANTS.items():
             out = folder / f"{name}-{number}".replace(" ", "-")
-            given = clone_arguments(
+            usual = clone_arguments(
                 model, data, out, size.kind, batch=size.pairs, epochs=1, block=size.block
             )
-            kept = [w for w in given if w not in ("--do_eval", "--do_test")]
-            kept.remove("--evaluate_during_training")
-            runs[name].append(run(script, [*kept, *words.split()], folder / "seen.json", tiny))
+            training = [w for w in usual if w not in ("--do_eval", "--do_test")]
+            training.remove("--evaluate_during_training")
+            runs[name].append(run(script, [*training, *words.split()], folder / "seen.json", tiny))
     return {name: summary(each) for name, each in runs.items()}
 
 

@@ -82,15 +82,15 @@ def copy_rate(folder: Path, piece: bytes, rank_logs: bool) -> tuple[float, float
 def silence() -> Iterator[None]:
     """Send standard output to /dev/null."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def status_seconds(folder: Path) -> float:

@@ -72,17 +72,17 @@ def memory(options: tuple[str, ...]) -> tuple[int, str]:
 
 def words(recipe: Recipe, folder: Path) -> list[str]:
     """The arguments of the recipe as a user types them, with the folder as the model's name."""
-    given: dict[str, object] = {
+    values: dict[str, object] = {
         recipe.flags.train_batch: recipe.batch.per_device_cap,
         recipe.flags.output: "out",
         **recipe.arguments,
     }
-    for flag in given:
+    for flag in values:
         if flag.lstrip("-").replace("-", "_") in NAMES:
-            given[flag] = str(folder)
+            values[flag] = str(folder)
     return [
         word
-        for flag, value in given.items()
+        for flag, value in values.items()
         for word in _spelled(flag, value, joined=recipe.joined)
     ]
 

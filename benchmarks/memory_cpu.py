@@ -183,14 +183,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, of name and two peaks")
     parser.add_argument("--layers", type=int, default=2, help="of the networks")
     parser.add_argument("--judged", action="store_true", help="only those held to 0.5 %%")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     # Newer processors' kernels for bfloat16 pack weights into tensors of their own, and as many as
     # there are threads: up to 7 % more, which is the processor's and no step's. Read at first use.
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
-    found = dict(compared(given.layers, set(APART) if given.judged else set()))
-    if given.json:
+    found = dict(compared(arguments.layers, set(APART) if arguments.judged else set()))
+    if arguments.json:
         print(json.dumps({name: [one.predicted, one.measured] for name, one in found.items()}))
         return
     for name, one in found.items():
@@ -216,10 +216,12 @@ def measured(step: TrainingStep, batch: int) -> int:
     """The most bytes that a real second step has at once, by torch's own records."""
     model, optimizer = real(step, "cpu")
     train(model, optimizer, first_trained(step), batch)
-    kept = [*model.parameters(), *model.buffers()]
+    tensors = [*model.parameters(), *model.buffers()]
     for state in optimizer.state.values():
-        kept += [tensor for name, tensor in state.items() if name != "step"]
-    before = sum(tensor.numel() * tensor.itemsize for tensor in {id(x): x for x in kept}.values())
+        tensors += [tensor for name, tensor in state.items() if name != "step"]
+    before = sum(
+        tensor.numel() * tensor.itemsize for tensor in {id(x): x for x in tensors}.values()
+    )
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
         train(model, optimizer, step, batch)
     now: int = 0

@@ -89,17 +89,17 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small networks on the CPU, no file")
     parser.add_argument("--only", nargs="*", metavar="SETTING", default=list(SETTINGS))
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a process of this program's own
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measured(**json.loads(given.one))))
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measured(**json.loads(arguments.one))))
         return
-    card = facts(given.tiny)
+    card = facts(arguments.tiny)
     if not card:
         print("memory_gpu: no card here; --tiny tries it on the CPU", file=sys.stderr)
         sys.exit(2)
-    found = {name: compared(name, card) for name in SETTINGS if name in given.only}
+    found = {name: compared(name, card) for name in SETTINGS if name in arguments.only}
     show(found)
-    searched = {name: search(name, card) for name in SEARCHED if name in given.only}
+    searched = {name: search(name, card) for name in SEARCHED if name in arguments.only}
     for name, one in searched.items():
         print(f"largest batch, {name}: {one}")
     errors = summary(found)
@@ -169,9 +169,9 @@ def as_plain(peak: Peak) -> dict[str, int]:
 
 def run(step: TrainingStep, batch: int, card: dict[str, Any], limit: int = 0) -> dict[str, Any]:
     """Three steps in another process: what it measured, or how it failed."""
-    given = {"plain": step.to_json(), "batch": batch, "device": card["device"], "limit": limit}
+    arguments = {"plain": step.to_json(), "batch": batch, "device": card["device"], "limit": limit}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, "--one", json.dumps(given)],
+        [sys.executable, "-W", "ignore", __file__, "--one", json.dumps(arguments)],
         env=os.environ | ({} if card["device"] == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}),
         capture_output=True,
         text=True,

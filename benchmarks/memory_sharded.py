@@ -64,10 +64,10 @@ def measured(step: TrainingStep) -> int:
     sharded: Any = shard(model, init_device_mesh("cpu", (WORLD,)))
     optimizer = make_optimizer(sharded, foreach=False)
     train(sharded, optimizer, step)
-    kept: list[Any] = [*sharded.parameters()]
+    tensors: list[Any] = [*sharded.parameters()]
     for state in optimizer.state.values():
-        kept += [tensor for name, tensor in state.items() if name != "step"]
-    local = [*(tensor.to_local() for tensor in kept), *sharded.buffers()]
+        tensors += [tensor for name, tensor in state.items() if name != "step"]
+    local = [*(tensor.to_local() for tensor in tensors), *sharded.buffers()]
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in local}
     now = most = sum(storage.nbytes() for storage in storages.values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:

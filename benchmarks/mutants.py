@@ -115,8 +115,8 @@ def run(copy: Path, words: Sequence[str], limit: float | None, **variables: str)
 
 def measure(folder: Path, tests: Sequence[str]) -> None:
     """Write down which tests of these files run which line, and how long each takes."""
-    copy, kept = copied(folder), folder / "measured.json"
-    measured = json.loads(kept.read_text()) if kept.exists() else {}
+    copy, results = copied(folder), folder / "measured.json"
+    measured = json.loads(results.read_text()) if results.exists() else {}
     every = sorted(path.relative_to(copy).as_posix() for path in copy.glob("tests/test_*.py"))
     for test in tests or every:
         for old in folder.glob("coverage*"):
@@ -132,7 +132,7 @@ def measure(folder: Path, tests: Sequence[str]) -> None:
             for name in (test, f"{test}::{case.get('name', '').partition('[')[0]}"):
                 times[name] += float(case.get("time", 0))
         measured[test] = {"times": times, "lines": lines_run(copy, folder.glob("coverage.*"), test)}
-        kept.write_text(json.dumps(measured))
+        results.write_text(json.dumps(measured))
 
 
 def lines_run(copy: Path, parts: Iterable[Path], test: str) -> dict[str, dict[int, list[str]]]:

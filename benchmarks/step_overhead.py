@@ -106,14 +106,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", metavar="SCRIPT", help="titles of the table")
     parser.add_argument("--cpu", action="store_true", help="leave cards alone")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all turns")
-    given = parser.parse_args()
-    card, ranks = ("", 2) if given.cpu else cards()
-    rounds = given.rounds or (3 if given.quick else 12)
+    arguments = parser.parse_args()
+    card, ranks = ("", 2) if arguments.cpu else cards()
+    rounds = arguments.rounds or (3 if arguments.quick else 12)
     measured: dict[str, dict[str, list[Turn]]] = {}
     print(about(card, ranks, rounds), heading(), sep="\n\n", flush=True)
     missed = []
     for case, accumulation in itertools.product(CASES, ACCUMULATIONS):
-        if given.only and case.title not in given.only:
+        if arguments.only and case.title not in arguments.only:
             continue
         turns = measure(case, accumulation, ranks, rounds, bool(card))
         print(row(case, accumulation, ranks, turns), flush=True)
@@ -121,13 +121,13 @@ def main() -> None:
         if statistics.median(best) < LEAST:
             missed.append(f"{case.title}, accumulation {accumulation}")
         measured[f"{case.title}, accumulation {accumulation}"] = turns
-    if given.json:
+    if arguments.json:
         plain = {
             title: {name: [asdict(turn) for turn in each] for name, each in turns.items()}
             for title, turns in measured.items()
         }
         content = {"about": about(card, ranks, rounds), "turns": plain, "missed": missed}
-        given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if missed:
         print(f"less than {LEAST} of the fastest: {'; '.join(missed)}", file=sys.stderr)
         sys.exit(1)

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("variants", nargs="*", choices=[*VARIANTS, []])
     args = parser.parse_args()
-    kept = True
+    holds = True
     with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name, Forge() as forge:
         for title in args.variants or VARIANTS:
             variant, place = VARIANTS[title], Path(name) / title
@@ -59,14 +59,14 @@ def main() -> None:
                 if args.precision not in (None, precision):
                     continue
                 verdict = judged(forge, place / precision, variant, precision)
-                kept &= verdict.holds
+                holds &= verdict.holds
                 if args.write:
                     write(f"{title}, {precision}", facts(verdict))
             if args.naive:
                 print_naive(forge, place / "naive", variant)
         if args.overhead:
             print_overhead(Path(name) / "overhead")
-    sys.exit(0 if kept else 1)
+    sys.exit(0 if holds else 1)
 
 
 def judged(forge: Forge, folder: Path, variant: Variant, precision: str) -> Verdict:

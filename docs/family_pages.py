@@ -155,12 +155,12 @@ def wrongs(change: Patch, *, notes: bool) -> Iterator[tuple[str, ...]]:
 
     What is but a note is left out, or with ``notes`` left in where it is repaired.
     """
-    kept = [
+    sources = [
         each
         for each in change.findings_before
         if not diagnose(each).is_note or (notes and each.edits)
     ]
-    found = [diagnose(each) for each in kept]
+    found = [diagnose(each) for each in sources]
     counts = collections.Counter(item.code for item in found)
     for code in sorted(counts):
         first = next(item for item in found if item.code == code)

@@ -50,7 +50,9 @@ def on_terminal(command: Sequence[str], folder: Path, columns: int) -> str:
     """All that a command of ddpfix writes to a terminal of so many columns."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
+    inherited = {
+        name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ
+    }
     own = {
         "TERM": "xterm-256color",
         "PYTHONUTF8": "1",
@@ -61,7 +63,7 @@ def on_terminal(command: Sequence[str], folder: Path, columns: int) -> str:
     running = subprocess.Popen(
         words,
         cwd=folder,
-        env={**kept, **own},
+        env={**inherited, **own},
         stdin=follower,
         stdout=follower,
         stderr=follower,

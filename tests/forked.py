@@ -81,13 +81,13 @@ class Forge:
     """Makes runs; to be closed as a context manager."""
 
     def __enter__(self) -> Forge:
-        kept = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
-        kept = {k: v for k, v in kept.items() if not k.startswith(STALE_PREFIXES)}
+        environment = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+        environment = {k: v for k, v in environment.items() if not k.startswith(STALE_PREFIXES)}
         fixed = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         fixed["PYTHONUNBUFFERED"] = "1"  # as a launch does: what is killed leaves all it printed
         self._server = subprocess.Popen(
             [sys.executable, __file__],
-            env=kept | fixed,
+            env=environment | fixed,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

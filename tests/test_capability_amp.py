@@ -64,12 +64,12 @@ def runs(
         here = folder / name
         script = plain if name.startswith("plain") else capable
         batch = 8 if world == 1 else 4
-        given = clone_arguments(
+        training = clone_arguments(
             model, data, here / "out", "gpt2", batch=batch, eval_batch=2, epochs=1
         )
         look = FOLDER / "preludes" / f"{prelude}.py"
         options = ["--no-dropout"] if world else []
-        return Job(here, script, [*given, *words.split()], world, options, look)
+        return Job(here, script, [*training, *words.split()], world, options, look)
 
     jobs = [
         job("plain alone", None),
@@ -101,8 +101,8 @@ def shape(
 
     def job(run: str, kind: str, world: int | None, *words: str) -> Job:
         here, look = folder / run, FOLDER / "preludes" / "precision.py"
-        given = [f"--output_dir={here / 'out'}", *WORDS[name], *words]
-        return Job(here, paths[kind], given, world, prelude=look)
+        options = [f"--output_dir={here / 'out'}", *WORDS[name], *words]
+        return Job(here, paths[kind], options, world, prelude=look)
 
     jobs = [
         job("plain", "plain", None),

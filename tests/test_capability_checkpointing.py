@@ -34,10 +34,10 @@ def runs(
     def job(name: str, script: Path, world: int | None, words: str = "") -> Job:
         kind: Kind = "gpt2" if name.startswith("gpt2") else "roberta"
         here = folder / name
-        given = clone_arguments(
+        training = clone_arguments(
             models[kind], data, here / "out", kind, batch=3, accumulation=2, epochs=1
         )
-        return Job(here, script, [*given, *words.split()], world, prelude=PRELUDE)
+        return Job(here, script, [*training, *words.split()], world, prelude=PRELUDE)
 
     jobs = [job("gpt2 alone", plain, None), job("gpt2 alone, off", capable, None)]
     for kind in KINDS:

@@ -33,9 +33,9 @@ def runs(
 
     def job(name: str, script: Path, world: int | None, words: str = "") -> Job:
         here = folder / name
-        given = clone_arguments(model, data, here / "out", "roberta", batch=4, epochs=2)
+        training = clone_arguments(model, data, here / "out", "roberta", batch=4, epochs=2)
         options = ["--no-dropout"] if world else []
-        return Job(here, script, [*given, *words.split()], world, options, PRELUDE)
+        return Job(here, script, [*training, *words.split()], world, options, PRELUDE)
 
     twice = "--gradient_accumulation_steps=2"
     jobs = [

@@ -44,11 +44,11 @@ def runs(
 
     def job(name: str, script: Path, world: int | None, accumulation: int, words: str = "") -> Job:
         here = folder / name
-        given = clone_arguments(
+        training = clone_arguments(
             model, data, out_of(here), "roberta", batch=3, accumulation=accumulation, epochs=1
         )
         options = ("--no-dropout", "--keep-parameters")
-        return Job(here, script, [*given, *words.split()], world, options, PRELUDE)
+        return Job(here, script, [*training, *words.split()], world, options, PRELUDE)
 
     script = folder / "rank_0_saves.py"
     shutil.copy(Path(__file__).with_name(script.name), script)

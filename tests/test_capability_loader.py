@@ -40,8 +40,8 @@ def runs(
 
     def job(name: str, script: str, world: int | None, words: str = "") -> Job:
         here = folder / name
-        given = clone_arguments(model, data, here / "out", "gpt2", batch=4, epochs=1)
-        return Job(here, scripts[script], [*given, *words.split()], world, prelude=PRELUDE)
+        training = clone_arguments(model, data, here / "out", "gpt2", batch=4, epochs=1)
+        return Job(here, scripts[script], [*training, *words.split()], world, prelude=PRELUDE)
 
     jobs = [
         job("alone", "plain", None),

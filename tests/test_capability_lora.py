@@ -46,9 +46,9 @@ def runs(
 
     def job(name: str, kind: Kind, script: Path, world: int | None, batch: int, words: str) -> Job:
         here = folder / name
-        given = clone_arguments(models[kind], data, here / "out", kind, batch=batch, epochs=1)
+        training = clone_arguments(models[kind], data, here / "out", kind, batch=batch, epochs=1)
         options = ["--no-dropout"] if world else []
-        return Job(here, script, [*given, *words.split()], world, options, PRELUDE)
+        return Job(here, script, [*training, *words.split()], world, options, PRELUDE)
 
     both = "--lora_r=4 --lora_targets=c_attn,c_proj --gradient_checkpointing"
     jobs = [

@@ -65,8 +65,8 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     data = build_clone_data(folder / "data", train=20, valid=7, test=5)
 
     def words(out: Path) -> list[str]:
-        given = clone_arguments(model, data, out, "gpt2", batch=2, epochs=2)
-        return [word for word in given if word not in ("--do_eval", "--do_test")]
+        training = clone_arguments(model, data, out, "gpt2", batch=2, epochs=2)
+        return [word for word in training if word not in ("--do_eval", "--do_test")]
 
     return Subject(folder, script, words)
 

@@ -21,10 +21,10 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "
 
 
 def run(*words: str) -> str:
-    kept = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
-    kept = {k: v for k, v in kept.items() if not k.startswith(STALE_PREFIXES)}
-    kept |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], env=kept, capture_output=True, text=True)
+    environment = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+    environment = {k: v for k, v in environment.items() if not k.startswith(STALE_PREFIXES)}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -36,9 +36,9 @@ def runs(forge: Forge, model: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
     def job(name: str, script: Path, world: int | None, *words: str) -> Job:
         here = folder / name
-        given = detector_arguments(model, data, here / "out", batch=8 // (world or 1), epochs=2)
+        training = detector_arguments(model, data, here / "out", batch=8 // (world or 1), epochs=2)
         options = ["--no-dropout"] if world else []
-        return Job(here, script, [*given, *words], world, options, PRELUDE)
+        return Job(here, script, [*training, *words], world, options, PRELUDE)
 
     compiled = "--compile=True"
     jobs = [

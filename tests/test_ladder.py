@@ -313,11 +313,11 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
         b"\repoch 0 loss %.2f:  %d%%|##  | %d/4000 [00:01<00:09, 3it/s]" % (1 / step, step, step)
         for step in range(1, 3001)
     )
-    heard = OutputMonitor()
+    monitor = OutputMonitor()
     for start in range(0, len(text), 77):
-        heard.take(2, text[start : start + 77])
-    assert (heard.step, heard.steps) == (2999, 4000)  # the last bar may still be drawn
-    steps = [step for _, step, _ in heard.losses]
+        monitor.take(2, text[start : start + 77])
+    assert (monitor.step, monitor.steps) == (2999, 4000)  # the last bar may still be drawn
+    steps = [step for _, step, _ in monitor.losses]
     assert MAX_LOSSES / 2 <= len(steps) <= MAX_LOSSES
     assert steps == sorted(step for step in steps if step is not None)
 
@@ -325,7 +325,7 @@ def test_steps_and_losses_are_read_from_bars_and_lines_in_any_pieces() -> None:
 def test_the_longest_pass_of_a_bar_tells_how_long_its_steps_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heard = OutputMonitor()
+    monitor = OutputMonitor()
     # Seconds, how far a bar is, of how many: an epoch, an evaluation, an epoch that goes further.
     for when, step, steps in (
         (1, 2, 90),
@@ -336,24 +336,24 @@ def test_the_longest_pass_of_a_bar_tells_how_long_its_steps_take(
         (17, 11, 90),
     ):
         monkeypatch.setattr("time.monotonic", lambda when=when: float(when))
-        heard.take(2, b"\r%d%%|##| %d/%d [00:01<00:09, 3it/s]\n" % (step, step, steps))
-    assert heard.units == {90: (10, 10.0), 9: (8, 1.0)}
+        monitor.take(2, b"\r%d%%|##| %d/%d [00:01<00:09, 3it/s]\n" % (step, step, steps))
+    assert monitor.units == {90: (10, 10.0), 9: (8, 1.0)}
 
 
 def test_losses_are_read_from_lines_too() -> None:
-    heard = OutputMonitor()
-    heard.take(1, b"loss = 3e-05\nloss function\nepoch 1 step 2 loss 0.25\neval_loss: 7.0\n")
-    assert [loss for _, _, loss in heard.losses] == [3e-05, 0.25]
+    monitor = OutputMonitor()
+    monitor.take(1, b"loss = 3e-05\nloss function\nepoch 1 step 2 loss 0.25\neval_loss: 7.0\n")
+    assert [loss for _, _, loss in monitor.losses] == [3e-05, 0.25]
 
 
 def test_tracebacks_of_ranks_that_write_at_once_are_told_apart() -> None:
     own = MINE.replace("[rank1]: ", "")
     told = [own.replace("label", f"label {rank}").encode() for rank in (0, 1)]
-    heard = OutputMonitor()
+    monitor = OutputMonitor()
     for start in range(0, len(told[0]), 7):
         for rank, text in enumerate(told):
-            heard.take(2, text[start : start + 7], rank)
-    heard.take(2, b"ddpfix: rank 1 ended with exit status 1; the other ranks are stopped")
-    failure = first_failure(heard.output())
+            monitor.take(2, text[start : start + 7], rank)
+    monitor.take(2, b"ddpfix: rank 1 ended with exit status 1; the other ranks are stopped")
+    failure = first_failure(monitor.output())
     assert failure.sentence == "Rank 1 failed first: KeyError: 'label 1'"
     assert failure.traceback == told[1].decode().rstrip()

@@ -165,13 +165,13 @@ def test_two_gloo_ranks_run_are_shown_kept_and_recorded_and_the_current_folder_s
     assert log.count("\rstep 1\rstep 2") == 2
     assert str(folder / "log.txt") in done.stderr
 
-    kept = record(folder)
-    assert kept["command"] in done.stderr
-    assert kept["argv"][-2:] == ["--lr", "1e-3"]
-    assert kept["plan"]["global_batch"] == 16
-    assert (kept["exit_status"], kept["cause"], kept["left_behind"]) == (0, "finished", 0)
-    assert kept["start"] < kept["end"]
-    assert {"ddpfix", "python", "torch", "accelerate"} <= set(kept["versions"])
+    run = record(folder)
+    assert run["command"] in done.stderr
+    assert run["argv"][-2:] == ["--lr", "1e-3"]
+    assert run["plan"]["global_batch"] == 16
+    assert (run["exit_status"], run["cause"], run["left_behind"]) == (0, "finished", 0)
+    assert run["start"] < run["end"]
+    assert {"ddpfix", "python", "torch", "accelerate"} <= set(run["versions"])
 
     assert list(Path.cwd().iterdir()) == []
 

@@ -48,8 +48,8 @@ class Case:
 
 def words(switches: str, **values: object) -> list[str]:
     """``--switch`` for each, and ``--name=value`` for what is not None."""
-    given = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    return [*(f"--{switch}" for switch in switches.split()), *given]
+    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    return [*(f"--{switch}" for switch in switches.split()), *options]
 
 
 def nothing(home: Path) -> list[str]:

@@ -63,8 +63,8 @@ def read(home: Path) -> list[str]:
             answers = [{"text": word, "answer_start": text.index(word)}]
             asked = {"question": "who", "id": f"{name}{number}", "answers": answers}
             paragraphs.append({"context": text, "id": str(number), "qas": [asked]})
-        kept = json.dumps({"data": [{"paragraphs": paragraphs}]})
-        (data / f"{name}.json").write_text(kept)
+        content = json.dumps({"data": [{"paragraphs": paragraphs}]})
+        (data / f"{name}.json").write_text(content)
     told |= {"train_dir": data / "train_features.json", "dev_dir1": data / "dev_examples.json"}
     told |= {"dev_dir2": data / "dev_features.json", "train_file": data / "train.json"}
     told |= {"dev_file": data / "dev.json", "checkpoint_dir": home / "out", "n_batch": 12}

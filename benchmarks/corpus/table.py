@@ -72,12 +72,12 @@ def _table(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:
 
 def command(case: Case) -> str:
     """The command that a case stands for, without the script and its own arguments."""
-    given = ["verify"]
-    given += ["--unsafe-fixes"] * case.unsafe
-    given += [f"--with {name}" for name in case.capabilities]
-    given += [f"--seed {case.seed}"] * (case.seed is not None)
-    given += [f"--max-steps {case.max_steps}"] * (case.max_steps is not None)
-    return " ".join(given)
+    words = ["verify"]
+    words += ["--unsafe-fixes"] * case.unsafe
+    words += [f"--with {name}" for name in case.capabilities]
+    words += [f"--seed {case.seed}"] * (case.seed is not None)
+    words += [f"--max-steps {case.max_steps}"] * (case.max_steps is not None)
+    return " ".join(words)
 
 
 def _reasons(cases: Sequence[Case], verdicts: Verdicts) -> Iterator[str]:

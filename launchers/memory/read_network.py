@@ -65,12 +65,12 @@ class EncoderReader(Reader):
     def _rows(self, named: dict[str, Any]) -> int:
         """The sequences that an encoder gets, which have to be as long as they are told to be."""
         ids, vectors = named.get("input_ids"), named.get("inputs_embeds")
-        given = vectors if ids is None else ids
-        if given is None or given.dim() != (3 if ids is None else 2):
+        inputs = vectors if ids is None else ids
+        if inputs is None or inputs.dim() != (3 if ids is None else 2):
             raise Misfit("its encoder gets no rows of tokens")
-        if given.shape[1] != self.length:
+        if inputs.shape[1] != self.length:
             raise Misfit("its encoder gets sequences of another length")
-        return int(given.shape[0])
+        return int(inputs.shape[0])
 
     def _mask(self, mask: Tensor, rows: int) -> Tensor:
         if mask.dim() == SQUARE_MASK:
@@ -110,18 +110,18 @@ class ReadModel(nn.Module):
         if not isinstance(model, Part) or not made:
             raise Unread("its encoder is not seen")
         self.model = model
-        self.names, self.by_name = self._given(told.get("given"))
+        self.names, self.by_name = self._inputs(told.get("inputs"))
         self.kinds: tuple[str, ...] = ()
 
-    def _given(self, given: Sequence[Any] | None) -> tuple[list[str], list[str]]:
+    def _inputs(self, inputs: Sequence[Any] | None) -> tuple[list[str], list[str]]:
         """The arguments of `forward` by position and by name; a step may leave some out."""
         forward = method_of(self.model.class_read, "forward")
         if forward is None:
             raise Unread(f"{self.model.class_read.name} has no forward")
         names = [arg.arg for arg in forward.args.args[1:]]
-        if given is None:
+        if inputs is None:
             return names, []
-        count, named = given
+        count, named = inputs
         unknown = {*named} - {*names[count:]}
         if count > len(names) or unknown:
             raise Unread("its steps give forward other arguments than it has")

@@ -214,16 +214,16 @@ def _unlike_one_pass(
         return "calls its encoder several times"
     names = parameters(forward)
     for call in own:
-        given = argument(call, 0, "input_ids", "inputs_embeds")
+        tokens = argument(call, 0, "input_ids", "inputs_embeds")
         spread = any(isinstance(arg, ast.Starred) for arg in call.args) or any(
             keyword.arg is None for keyword in call.keywords
         )
-        if spread and given is None:
+        if spread and tokens is None:
             continue  # all that it gets goes to the encoder
-        if not isinstance(given, ast.Name) or given.id not in names:
+        if not isinstance(tokens, ast.Name) or tokens.id not in names:
             return "makes its encoder's input from other values"
-        if (forward, given.id) in module.stores and given.id not in reshaped:
-            return f"changes {given.id} before its encoder gets it"
+        if (forward, tokens.id) in module.stores and tokens.id not in reshaped:
+            return f"changes {tokens.id} before its encoder gets it"
         if any(keyword.arg == "inputs_embeds" for keyword in call.keywords):
             return "gives its encoder vectors of its own"
     return ""

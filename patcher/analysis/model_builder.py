@@ -379,11 +379,11 @@ class _Builder:
                 self._assigned(inner, attributes, target, stmt, path, depth)
         self._expect_no_other_parts(made, make, attributes)
         for each in within(make.body, ast.Call):
-            kept = appended_to(each)
-            if kept in attributes and attributes[kept].kind == "list":
-                old, place = attributes[kept], f"{path}.{kept}.{each.lineno}"
+            attribute = appended_to(each)
+            if attribute in attributes and attributes[attribute].kind == "list":
+                old, place = attributes[attribute], f"{path}.{attribute}.{each.lineno}"
                 more = self._one_of_many(inner, each.args[0], place, depth)
-                attributes[kept] = ModelPart("list", old.path, (*old.parts, *more))
+                attributes[attribute] = ModelPart("list", old.path, (*old.parts, *more))
         if forward is None and not any(each.weights for each in attributes.values()):
             return NOTHING
         return ModelPart("own", path, (), made, attributes)

@@ -42,7 +42,7 @@ def model_source(
     made: ast.Call | None,
     where: Module,
     encoder: str,
-    given: Mapping[str, str],
+    option_values: Mapping[str, str],
 ) -> ModelSource:
     """The source of a class whose object `made` makes in the module `where`.
 
@@ -88,7 +88,7 @@ def model_source(
     values = {
         dest: value
         for dest in sorted(words_used & program.options.keys())
-        if (value := option_value(program, dest, given)) is not UNKNOWN
+        if (value := option_value(program, dest, option_values)) is not UNKNOWN
     }
     told: dict[str, Any] = {
         "text": text,
@@ -98,7 +98,7 @@ def model_source(
         "arguments": sorted({*program.argument_names} - {*configs, encoder}),
         "options": values,
         "contrast": _contrasts(program),
-        "given": step_arguments(program),
+        "inputs": step_arguments(program),
     }
     return ModelSource(json.dumps(told, sort_keys=True))
 

@@ -83,26 +83,26 @@ def pretrained_model(
     program: Program, values: Mapping[str, str] | None = None
 ) -> PretrainedModel | UnknownModel:
     """The model that the program trains with these values of options, by their attributes."""
-    given = {dest: str(one.default) for dest, one in program.options.items() if one.default}
-    given.update(values or {})
-    made = _trained(program, given)
+    option_values = {dest: str(one.default) for dest, one in program.options.items() if one.default}
+    option_values.update(values or {})
+    made = _trained(program, option_values)
     if isinstance(made, UnknownModel):
         return made
     optimizer = optimizer_kind(program)
     if optimizer.startswith("?"):
         return UnknownModel(optimizer[1:])
-    settings = step_settings(program, made.module, made.call, given)
+    settings = step_settings(program, made.module, made.call, option_values)
     because = frozen_weights(program) or settings.because or repeated_passes(program)
     around, source = _around(program, made), ModelSource()
     if around.is_readable and not because:
-        source = _source(program, made, given)
+        source = _source(program, made, option_values)
     if because or (around.because and not source.text):
         return UnknownModel(around.because or because)
     flag = program.options[made.options[0]].flags if made.options else []
     return PretrainedModel(
         value=made.value,
         flag=flag[0] if flag else "",
-        config=_config_value(program, made, given),
+        config=_config_value(program, made, option_values),
         model_class=around.encoder or made.class_name,
         head="read" if source.text else around.head,
         optimizer=optimizer,
@@ -114,9 +114,9 @@ def pretrained_model(
     )
 
 
-def _trained(program: Program, given: Mapping[str, str]) -> Construction | UnknownModel:
+def _trained(program: Program, option_values: Mapping[str, str]) -> Construction | UnknownModel:
     """The one construction of the trained model; those of the run's own output are others."""
-    found = [*_constructions(program, given)]
+    found = [*_constructions(program, option_values)]
     if not found:
         return UnknownModel(NO_MODEL)
     made = [one for one in found if one.value]
@@ -135,7 +135,7 @@ def _trained(program: Program, given: Mapping[str, str]) -> Construction | Unkno
     return first
 
 
-def _constructions(program: Program, given: Mapping[str, str]) -> Iterator[Construction]:
+def _constructions(program: Program, option_values: Mapping[str, str]) -> Iterator[Construction]:
     output = flag_roles(program).get("output")
     written = {
         dest
@@ -147,7 +147,7 @@ def _constructions(program: Program, given: Mapping[str, str]) -> Iterator[Const
         source = argument(call, 0, "pretrained_model_name_or_path", "model_name_or_path")
         if base is None or source is None or not program.is_live(module, call):
             continue
-        name, owner = _class(program, module, base, given)
+        name, owner = _class(program, module, base, option_values)
         if name in OWN_CLASS or any(word in name.lower() for word in NO_MODELS):
             continue
         if not name and any(word in module.text(base).lower() for word in NO_MODELS):
@@ -155,7 +155,7 @@ def _constructions(program: Program, given: Mapping[str, str]) -> Iterator[Const
         options = tuple(options_in(program, module, source))
         if options and written & set(options):
             continue
-        value = next((given[one] for one in options if given.get(one)), "")
+        value = next((option_values[one] for one in options if option_values.get(one)), "")
         if not options:
             if not (isinstance(source, ast.Constant) and isinstance(source.value, str)):
                 continue
@@ -164,7 +164,7 @@ def _constructions(program: Program, given: Mapping[str, str]) -> Iterator[Const
 
 
 def _class(
-    program: Program, module: Module, base: ast.expr, given: Mapping[str, str]
+    program: Program, module: Module, base: ast.expr, option_values: Mapping[str, str]
 ) -> tuple[str, tuple[Module, ast.ClassDef] | None]:
     """The class's name, "" where it cannot be told, and the program's own class of that name."""
     if isinstance(base, ast.Call):
@@ -172,15 +172,17 @@ def _class(
     resolved = program.resolve(module, base)
     if resolved is not None and isinstance(resolved[1], ast.ClassDef):
         return resolved[1].name, (resolved[0], resolved[1])
-    entry = _table_entry(program, module, base, given) if isinstance(base, ast.Name) else None
+    entry = (
+        _table_entry(program, module, base, option_values) if isinstance(base, ast.Name) else None
+    )
     if entry is not None:
-        return _class(program, entry[0], entry[1], given)
+        return _class(program, entry[0], entry[1], option_values)
     name = module.last_name(base)
     return (name if name[:1].isupper() or name in OWN_CLASS else ""), None
 
 
 def _table_entry(
-    program: Program, module: Module, name: ast.Name, given: Mapping[str, str]
+    program: Program, module: Module, name: ast.Name, option_values: Mapping[str, str]
 ) -> tuple[Module, ast.expr] | None:
     """The class expression behind ``_, cls, _ = CLASSES[args.kind]``, for the option's value."""
     for stmt in module.nodes(ast.Assign):
@@ -193,7 +195,7 @@ def _table_entry(
         ]
         if not places or not isinstance(value, ast.Subscript):
             continue
-        row = _row(program, module, value, given)
+        row = _row(program, module, value, option_values)
         if row is None:
             return None
         where, entry = row
@@ -205,12 +207,12 @@ def _table_entry(
 
 
 def _row(
-    program: Program, module: Module, value: ast.Subscript, given: Mapping[str, str]
+    program: Program, module: Module, value: ast.Subscript, option_values: Mapping[str, str]
 ) -> tuple[Module, ast.expr] | None:
     """The value of ``TABLE[args.kind]``."""
     table = program.resolve(module, value.value)
     options = options_in(program, module, value.slice)
-    key = given.get(options[0]) if len(options) == 1 else None
+    key = option_values.get(options[0]) if len(options) == 1 else None
     stmt = table[1] if table is not None else None
     holder = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else stmt
     if table is None or key is None or not isinstance(holder, ast.Dict):
@@ -243,11 +245,11 @@ def _around(program: Program, made: Construction) -> Surroundings:
     return Surroundings(head, made.class_name)
 
 
-def _source(program: Program, made: Construction, given: Mapping[str, str]) -> ModelSource:
+def _source(program: Program, made: Construction, option_values: Mapping[str, str]) -> ModelSource:
     """The source of the script's own class around the model, or of which it is."""
     module = made.module
     if made.owner is not None:
-        return model_source(program, *made.owner, None, module, "", given)
+        return model_source(program, *made.owner, None, module, "", option_values)
     owner = module.enclosing_class(made.call)
     if owner is not None and made.target.startswith("self."):
         calls = [
@@ -257,11 +259,13 @@ def _source(program: Program, made: Construction, given: Mapping[str, str]) -> M
         ]
         if len(calls) != 1:
             return ModelSource(because=f"{owner.name} is not made in one place")
-        return model_source(program, module, owner, calls[0][1], calls[0][0], "", given)
+        return model_source(program, module, owner, calls[0][1], calls[0][0], "", option_values)
     for where, call in _users(program, made):
         resolved = program.resolve(where, call.func)
         if resolved is not None and isinstance(resolved[1], ast.ClassDef):
-            return model_source(program, resolved[0], resolved[1], call, where, made.target, given)
+            return model_source(
+                program, resolved[0], resolved[1], call, where, made.target, option_values
+            )
     return ModelSource(because=f"no class around {made.class_name} is seen")
 
 
@@ -295,7 +299,7 @@ def _attribute_of(
     return ""
 
 
-def _config_value(program: Program, made: Construction, given: Mapping[str, str]) -> str:
+def _config_value(program: Program, made: Construction, option_values: Mapping[str, str]) -> str:
     """The folder or name of a configuration of its own, or the model's."""
     for module, call in program.calls_to("from_pretrained"):
         base = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -303,8 +307,8 @@ def _config_value(program: Program, made: Construction, given: Mapping[str, str]
             continue
         options = options_in(program, module, call.args[0])
         if set(made.options) & set(options):
-            named = [one for one in options if "config" in one and given.get(one)]
-            return given[named[0]] if named else made.value
+            named = [one for one in options if "config" in one and option_values.get(one)]
+            return option_values[named[0]] if named else made.value
     return made.value
 
 

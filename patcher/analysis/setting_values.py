@@ -28,23 +28,27 @@ ON_CARDS = ("torch.cuda.is_available",)
 """What is true where a step's memory on a card is asked for."""
 
 
-def option_value(program: Program, dest: str, given: Mapping[str, str]) -> object:
+def option_value(program: Program, dest: str, option_values: Mapping[str, str]) -> object:
     """The value of the option that sets an attribute, from the command or its default."""
     option = program.options[dest]
-    if given.get(dest):
-        return _typed(given[dest])
+    if option_values.get(dest):
+        return _typed(option_values[dest])
     if option.is_switch:
         return False
     return UNKNOWN if option.default is None else option.default
 
 
 def setting(
-    program: Program, module: Module, node: ast.expr, given: Mapping[str, str], depth: int = 0
+    program: Program,
+    module: Module,
+    node: ast.expr,
+    option_values: Mapping[str, str],
+    depth: int = 0,
 ) -> object:
     """The value of an expression, or UNKNOWN; a name of torch is its dotted text."""
 
     def value(inner: ast.expr) -> object:
-        return setting(program, module, inner, given, depth + 1)
+        return setting(program, module, inner, option_values, depth + 1)
 
     if depth > MOST_STEPS:
         return UNKNOWN
@@ -64,14 +68,14 @@ def setting(
         case ast.Call(func=func) if module.dotted(func) in ON_CARDS:
             return True
         case ast.Attribute(attr=name) if name in program.options:
-            return option_value(program, name, given)
+            return option_value(program, name, option_values)
         case ast.Attribute(attr="type", value=inner) if "device" in module.text(inner):
             return "cuda"
         case ast.Attribute() if (dotted := module.dotted(node)).startswith("torch."):
             return dotted
         case ast.Attribute() | ast.Name():
             values = [
-                setting(program, where, source, given, depth + 1)
+                setting(program, where, source, option_values, depth + 1)
                 for where, source in sources_of(program, module, node)
             ]
             same = bool(values) and all(each == values[0] for each in values)
@@ -80,20 +84,20 @@ def setting(
 
 
 def is_reached(
-    program: Program, module: Module, node: ast.expr, given: Mapping[str, str]
+    program: Program, module: Module, node: ast.expr, option_values: Mapping[str, str]
 ) -> object:
     """Whether the tests around a node, and its own ``enabled=``, hold: True, False or UNKNOWN."""
     found = []
     for up in module.ancestors(node):
         if isinstance(up, ast.If) and not is_inside(node, up.test):
-            held = setting(program, module, up.test, given)
+            held = setting(program, module, up.test, option_values)
             inverse = not any(is_inside(node, stmt) for stmt in up.body)
             found.append(held if held is UNKNOWN else bool(held) is not inverse)
         elif isinstance(up, ast.FunctionDef | ast.AsyncFunctionDef):
             break
     enabled = keyword(node, "enabled") if isinstance(node, ast.Call) else None
     if enabled is not None:
-        value = setting(program, module, enabled.value, given)
+        value = setting(program, module, enabled.value, option_values)
         found.append(value if value is UNKNOWN else bool(value))
     return _either(found, until=False) if found else True
 

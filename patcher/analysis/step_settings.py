@@ -46,13 +46,13 @@ class StepSettings:
 
 
 def step_settings(
-    program: Program, module: Module, made: ast.Call, given: Mapping[str, str]
+    program: Program, module: Module, made: ast.Call, option_values: Mapping[str, str]
 ) -> StepSettings:
     """The settings of a step with the model that a call makes, with these values of options."""
-    weights = _weights(program, module, made, given)
-    precision = _precision(program, given)
-    checkpointing = _checkpointing(program, given)
-    lora = _lora(program, given)
+    weights = _weights(program, module, made, option_values)
+    precision = _precision(program, option_values)
+    checkpointing = _checkpointing(program, option_values)
+    lora = _lora(program, option_values)
     for problem in (weights, precision, checkpointing, lora):
         if isinstance(problem, str) and problem.startswith("?"):
             return StepSettings(because=problem[1:])
@@ -61,18 +61,20 @@ def step_settings(
     return StepSettings(weights, precision, checkpointing, rank, targets, dropout)
 
 
-def _weights(program: Program, module: Module, made: ast.Call, given: Mapping[str, str]) -> str:
+def _weights(
+    program: Program, module: Module, made: ast.Call, option_values: Mapping[str, str]
+) -> str:
     given_type = argument(made, 99, "torch_dtype", "dtype")
     if given_type is None:
         return "fp32"
-    value = setting(program, module, given_type, given)
+    value = setting(program, module, given_type, option_values)
     found = PRECISIONS.get(str(value))
     return found or f"?which precision the weights have that {_place(module, made)} makes"
 
 
-def _precision(program: Program, given: Mapping[str, str]) -> str:
+def _precision(program: Program, option_values: Mapping[str, str]) -> str:
     """The precision of the program's own autocast; "" without one, or where an option sets it."""
-    if not half_precision(program, given):
+    if not half_precision(program, option_values):
         return ""
     found = set()
     for module, call in program.calls_to("autocast", "half", "bfloat16", "initialize"):
@@ -81,15 +83,15 @@ def _precision(program: Program, given: Mapping[str, str]) -> str:
             name == "initialize" and "amp" not in module.text(call.func)
         ):
             continue
-        reached = is_reached(program, module, call, given)
+        reached = is_reached(program, module, call, option_values)
         if reached and module.dotted(call.func) == OLD_AUTOCAST and call.args:
-            reached = setting(program, module, call.args[0], given)  # its ``enabled``
+            reached = setting(program, module, call.args[0], option_values)  # its ``enabled``
         if not reached:
             continue
         if reached is UNKNOWN or module.dotted(call.func) not in AUTOCASTS or len(call.args) > 2:
             return f"?{_place(module, call)} computes in half precision"
         kind = argument(call, 1, "dtype")
-        value = "torch.float16" if kind is None else setting(program, module, kind, given)
+        value = "torch.float16" if kind is None else setting(program, module, kind, option_values)
         found.add(PRECISIONS.get(str(value), f"?{_place(module, call)} computes in half precision"))
     strange = next((one for one in found if one.startswith("?")), "")
     if strange or len(found) > 1:
@@ -97,7 +99,7 @@ def _precision(program: Program, given: Mapping[str, str]) -> str:
     return found.pop() if found else ""
 
 
-def _checkpointing(program: Program, given: Mapping[str, str]) -> str:
+def _checkpointing(program: Program, option_values: Mapping[str, str]) -> str:
     """The switch that keeps only checkpoints, "always", "never"; "" without calls that do."""
     calls = [
         (module, call)
@@ -110,21 +112,21 @@ def _checkpointing(program: Program, given: Mapping[str, str]) -> str:
             option = program.options.get(tests[0].attr)
             if option is not None and option.is_switch and option.flags:
                 return option.flags[0]
-    states = [is_reached(program, module, call, given) for module, call in calls]
+    states = [is_reached(program, module, call, option_values) for module, call in calls]
     if any(each is UNKNOWN for each in states):
         return f"?whether {_place(*calls[0])} is run cannot be told"
     return ("always" if any(states) else "never") if states else ""
 
 
 def _lora(
-    program: Program, given: Mapping[str, str]
+    program: Program, option_values: Mapping[str, str]
 ) -> tuple[int, tuple[str, ...], float] | str | None:
     """Rank, adapted modules and dropout of the program's own LoRA; None where it has none."""
     found = None
     for module, call in program.calls_to("get_peft_model", "inject_adapter_in_model"):
         if not program.is_live(module, call) or "lora_r" in program.options:
             continue
-        reached = is_reached(program, module, call, given)
+        reached = is_reached(program, module, call, option_values)
         unknown = f"?what {_place(module, call)} adapts cannot be told"
         if reached is UNKNOWN or found:
             return unknown
@@ -137,10 +139,10 @@ def _lora(
         if any(word.arg not in ADAPTED for word in value.keywords) or value.args:
             return unknown
         words = {str(word.arg): word.value for word in value.keywords}
-        bias = setting(program, module, words["bias"], given) if "bias" in words else "none"
-        rank = setting(program, module, words["r"], given) if "r" in words else 8
+        bias = setting(program, module, words["bias"], option_values) if "bias" in words else "none"
+        rank = setting(program, module, words["r"], option_values) if "r" in words else 8
         dropout = words.get("lora_dropout")
-        share = 0.0 if dropout is None else setting(program, module, dropout, given)
+        share = 0.0 if dropout is None else setting(program, module, dropout, option_values)
         targets = _texts(words.get("target_modules"))
         if not isinstance(rank, int) or not isinstance(share, int | float) or bias != "none":
             return unknown

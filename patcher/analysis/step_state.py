@@ -40,7 +40,7 @@ def optimizer_kind(program: Program) -> str:
     return f"?what its optimizer {kind or '(none was found)'} keeps is not known"
 
 
-def half_precision(program: Program, given: Mapping[str, str]) -> str:
+def half_precision(program: Program, option_values: Mapping[str, str]) -> str:
     """Where the program computes in half precision with these options; "" where it does not.
 
     The option ``--amp`` that ``ddpfix patch --with amp`` adds is one that the launcher sets.
@@ -51,7 +51,9 @@ def half_precision(program: Program, given: Mapping[str, str]) -> str:
         is_amp = module.last_name(call.func) != "initialize" or "amp" in module.text(call.func)
         if not is_amp or not program.is_live(module, call):
             continue
-        if not any(_is_off(program, module, one, given) for one in _conditions(module, call)):
+        if not any(
+            _is_off(program, module, one, option_values) for one in _conditions(module, call)
+        ):
             return f"{module.source.name}:{call.lineno} computes in half precision"
     return ""
 
@@ -67,12 +69,14 @@ def _conditions(module: Module, call: ast.Call) -> list[ast.expr]:
     return [*tests, enabled.value] if enabled is not None else tests
 
 
-def _is_off(program: Program, module: Module, test: ast.expr, given: Mapping[str, str]) -> bool:
+def _is_off(
+    program: Program, module: Module, test: ast.expr, option_values: Mapping[str, str]
+) -> bool:
     """Whether all options that a condition reads are off, so that it is false."""
     if any(isinstance(node, ast.UnaryOp | ast.Compare) for node in below(test)):
         return False
     options = options_in(program, module, test)
-    return bool(options) and not any(_is_on(given.get(one, "")) for one in options)
+    return bool(options) and not any(_is_on(option_values.get(one, "")) for one in options)
 
 
 def frozen_weights(program: Program) -> str:
@@ -103,8 +107,12 @@ def _is_trained_later(program: Program, module: Module, stmt: ast.Assign) -> boo
     if function is None or not isinstance(value, ast.Name):
         return False
     for where, call in program.callers(function):
-        given = argument_for_parameter(module, function, call, value.id)
-        if isinstance(given, ast.Constant) and given.value is True and program.is_live(where, call):
+        option_values = argument_for_parameter(module, function, call, value.id)
+        if (
+            isinstance(option_values, ast.Constant)
+            and option_values.value is True
+            and program.is_live(where, call)
+        ):
             return True
     return False
 

@@ -131,14 +131,14 @@ def names_given(
     name = module.text(node)
     if function is None or function in seen or name not in parameters(function):
         return {name}
-    given = [
+    passed = [
         (caller, value)
         for caller, call in program.callers(function)
         if program.is_live(caller, call)
         for value in [argument_for_parameter(module, function, call, name)]
         if isinstance(value, ast.Name | ast.Attribute)
     ]
-    found = [names_given(program, caller, value, seen | {function}) for caller, value in given]
+    found = [names_given(program, caller, value, seen | {function}) for caller, value in passed]
     return set().union(*found) or {name}
 
 

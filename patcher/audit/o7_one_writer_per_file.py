@@ -120,9 +120,9 @@ def asks_group(program: Program, module: Module, call: ast.Call) -> bool:
 def forgives(module: Module, call: ast.Call) -> bool:
     """Whether it does not matter that another rank was first."""
     for word in FORGIVING:
-        given = keyword(call, word)
-        if given is not None and not (
-            isinstance(given.value, ast.Constant) and given.value.value is False
+        option = keyword(call, word)
+        if option is not None and not (
+            isinstance(option.value, ast.Constant) and option.value.value is False
         ):
             return True
     if module.last_name(call.func) == "rmtree" and len(call.args) > 1:

@@ -201,11 +201,11 @@ def gather_weights(optimizer=None):
 
 def take_from_rank_0(value):
     """Take rank 0's value of a weight or buffer, as DistributedDataParallel does at its start."""
-    given = value.to(torch.uint8 if value.dtype == torch.bool else value.dtype).contiguous()
-    torch.distributed.broadcast(given, 0)
-    given = given.to(value.dtype)
-    if not torch.equal(given, value):
-        value.copy_(given)
+    sent = value.to(torch.uint8 if value.dtype == torch.bool else value.dtype).contiguous()
+    torch.distributed.broadcast(sent, 0)
+    sent = sent.to(value.dtype)
+    if not torch.equal(sent, value):
+        value.copy_(sent)
 
 
 def check_sharding(model):

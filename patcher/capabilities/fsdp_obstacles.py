@@ -73,8 +73,8 @@ def obstacles(program: Program, wrap: DdpWrap) -> Iterator[tuple[Module, ast.exp
     for module, call in program.calls_to(*REPARAMETRIZED, *HOOKS):
         yield module, call, f"{module.last_name(call.func)} needs weights that are whole"
     for module, call in program.calls_to(*COPIES):
-        given = argument(call, 0, "model")
-        if given is None or module.text(given).rpartition(".")[2] in names | {"module"}:
+        target = argument(call, 0, "model")
+        if target is None or module.text(target).rpartition(".")[2] in names | {"module"}:
             yield module, call, "a copy of the model would be a copy of its parts"
     for module, call in program.calls_to("save", "save_on_main"):
         if call.args and holds_model(module, call.args[0], names):

@@ -43,13 +43,13 @@ def saving_edits(
     for gate, owners in gates.items():
         if is_gathered_above(wrap.module, gate):
             continue
-        given = ""
+        optimizer_name = ""
         if any("opt" in owner.lower() for owner in owners):
             if optimizer is None or optimizer.module is not wrap.module:
                 raise CannotError(wrap.module, gate, "rank 0 alone saves an optimizer's state here")
-            given = optimizer.name
+            optimizer_name = optimizer.name
         tests = [wrap.module.text(test) for test in schedule_tests(program, wrap.module, gate)]
-        code = f"{GATHER}({given})"
+        code = f"{GATHER}({optimizer_name})"
         yield Insert(gate, f"if {' and '.join(tests)}:\n    {code}" if tests else code)
 
 

@@ -61,13 +61,13 @@ def loader_options(args, **own):
         own["num_workers"] = min(own.get("num_workers", 0), cores)
         own.setdefault("pin_memory", torch.cuda.is_available())
     for name in ("num_workers", "prefetch_factor"):
-        given = getattr(args, "dataloader_" + name)
-        if given is not None:
-            own[name] = given
+        value = getattr(args, "dataloader_" + name)
+        if value is not None:
+            own[name] = value
     for name in ("pin_memory", "persistent_workers"):
-        given = getattr(args, "dataloader_" + name)
-        if given is not None:
-            own[name] = bool(given)
+        value = getattr(args, "dataloader_" + name)
+        if value is not None:
+            own[name] = bool(value)
     if not own.get("num_workers"):  # torch takes these for workers only
         own.pop("prefetch_factor", None)
         own.pop("persistent_workers", None)
@@ -237,13 +237,13 @@ class Resumable:
         if is_main_process():
             print(f"going on from {path}")
 
-    def values(self, *given):
-        """What is carried from step to step: as it was at the checkpoint, or else as given."""
-        return self.found.get("values", given)
+    def values(self, *initial):
+        """What is carried from step to step: as it was at the checkpoint, or else ``initial``."""
+        return self.found.get("values", initial)
 
-    def epoch_values(self, *given):
+    def epoch_values(self, *initial):
         """The same of what begins anew in each epoch."""
-        return self.found.get("epoch_values", given)
+        return self.found.get("epoch_values", initial)
 
     def epochs(self, epochs):
         """The epochs that are left, each with the random states that it began with."""

@@ -107,6 +107,9 @@ def summed_norms(program: Program) -> Iterator[Rewrite]:
     """Edits that make norms whole which clipping returns and the script keeps."""
     for loop in program.train_loops:
         for call in within(loop.steps.body, ast.Call):
-            kept = not isinstance(loop.module.parents[call], ast.Expr)
-            if kept and loop.module.last_name(call.func) in ("clip_grad_norm_", "clip_grad_norm"):
+            is_used = not isinstance(loop.module.parents[call], ast.Expr)
+            if is_used and loop.module.last_name(call.func) in (
+                "clip_grad_norm_",
+                "clip_grad_norm",
+            ):
                 yield Rewrite(call, f"{NORM}({loop.module.text(call)})")

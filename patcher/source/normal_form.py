@@ -52,12 +52,12 @@ def normalize(tree: ast.Module) -> None:
 
 def leave_out_strings(block: list[ast.stmt], *, has_docstring: bool) -> None:
     """Remove strings that do nothing and have their own lines, unless nothing else is there."""
-    kept = [
+    rest = [
         stmt
         for index, stmt in enumerate(block)
         if not is_string(stmt) or (has_docstring and index == 0) or shares_line(block, index)
     ]
-    block[:] = kept or block[:1]
+    block[:] = rest or block[:1]
 
 
 def shares_line(block: list[ast.stmt], index: int) -> bool:
