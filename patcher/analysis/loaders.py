@@ -25,6 +25,7 @@ MAX_DEPTH = 12
 LEAVING = (ast.Return, ast.Raise)
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
 PASSED_THROUGH = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
+AROUND = ("enumerate", "tqdm", "iter")  # those that return another object
 ELEMENT_CALLS = (
     "choice",
     "next",
@@ -144,11 +145,16 @@ def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: in
 
 
 def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
-    """The loader with its name in the function around ``node``; a first name there stays."""
+    """The loader with its name in the function around ``node``; a first name there stays.
+
+    ``bar = tqdm(DataLoader(…))`` is no name: the bar has no sampler.
+    """
     scope = module.function(node)
     if loader.name and loader.scope is scope:
         return loader
-    return replace(loader, name=node.id, scope=scope)
+    value = module.definition(node, node)
+    is_around = isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
+    return replace(loader, name="" if is_around else node.id, scope=scope)
 
 
 def loader_from_call(module: Module, call: ast.Call) -> Loader:

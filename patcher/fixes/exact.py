@@ -112,7 +112,7 @@ def weight_loss(module: Module, call: ast.Call, factor: str) -> Edit:
     if isinstance(loss, ast.Call) and module.dotted(loss.func).endswith("scale"):
         scaled = argument(loss, 0, "outputs")
         if scaled is not None:
-            return Rewrite(scaled, f"{operand_text(module, scaled)} * {factor}")
+            return Rewrite(scaled, f"{module.operand(scaled)} * {factor}")
     if isinstance(loss, ast.BinOp):  # stands in parentheses already
         return Rewrite(loss, f"({module.text(loss)}) * {factor}")
     return Rewrite(loss, f"({module.text(loss)} * {factor})")
@@ -265,9 +265,3 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr, a
     for stmt in module.nodes(ast.AugAssign):
         if isinstance(stmt.op, ast.Div | ast.FloorDiv):
             yield stmt, stmt.target, stmt.value
-
-
-def operand_text(module: Module, node: ast.expr) -> str:
-    """The text of a factor, in parentheses where it needs them."""
-    text = module.text(node)
-    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call) else f"({text})"

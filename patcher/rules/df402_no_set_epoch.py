@@ -18,7 +18,7 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, below, bound_names, is_within
+from ..source.tree import Function, bound_names, is_within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -75,18 +75,22 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def name_loader(loop: TrainLoop, kind: str, number: str) -> tuple[Edit, ...]:
-    """Edits of ``for batch in DataLoader(…)`` that give the loader a name to set its epoch by."""
+    """Edits of ``for batch in DataLoader(…)`` that give the loader a name to set its epoch by.
+
+    So are those of ``bar = tqdm(DataLoader(…))`` above the loop.
+    """
     module, loader = loop.module, loop.loader
     if loader is None or loader.module is not module or not isinstance(loop.steps, ast.For):
         return ()
-    name = "train_loader"
-    if loader.call not in below(loop.steps.iter) or name in names_of(module):
+    name, place = "train_loader", module.statement(loader.call)
+    is_above = isinstance(place, ast.Assign) and place in module.body(loop.steps)
+    if not (place is loop.steps or is_above) or name in names_of(module):
         return ()
     code = (
         f"{name} = {module.text(loader.call)}\n"
         f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
     )
-    return (Insert(loop.steps, code), Rewrite(loader.call, name))
+    return (Insert(place, code), Rewrite(loader.call, name))
 
 
 def names_of(module: Module) -> set[str]:

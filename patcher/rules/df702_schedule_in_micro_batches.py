@@ -331,9 +331,9 @@ def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
 
 
 def accumulation_text(loop: TrainLoop) -> str:
-    """The text of the number of accumulation steps."""
+    """The text of the number of accumulation steps, as an operand."""
     assert loop.accumulation is not None
-    return loop.module.text(loop.accumulation)
+    return loop.module.operand(loop.accumulation)
 
 
 def step_quantities(loop: TrainLoop) -> set[str]:
@@ -414,7 +414,7 @@ def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> Mic
             rewrites.append((node, product_text(module, node.left, length_factors[0])))
     if not rewrites:
         return None
-    return MicroBatchTerms(length, module.text(divided[0].right), rewrites)
+    return MicroBatchTerms(length, module.operand(divided[0].right), rewrites)
 
 
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:

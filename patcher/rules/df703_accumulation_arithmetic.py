@@ -119,7 +119,8 @@ def ends_epoch_under_test(loop: TrainLoop, test: ast.expr) -> bool:
 def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
     """Losses that are divided by the accumulation, however many examples a micro-batch has."""
     assert loop.loader is not None
-    step, accumulation = micro_step_text(loop), accumulation_text(loop)
+    assert loop.accumulation is not None
+    step, accumulation = micro_step_text(loop), loop.module.text(loop.accumulation)
     share = f"loss_share({step}, {loop.loader.name}, {accumulation})"
     for division in loss_divisions(loop):
         loss = loop.module.text(division.left)
@@ -191,8 +192,9 @@ def is_step_test(module: Module, up: ast.AST, test: ast.If) -> bool:
 
 
 def accumulation_text(loop: TrainLoop) -> str:
+    """The text of the number of micro-batches per step, as an operand."""
     assert loop.accumulation is not None
-    return loop.module.text(loop.accumulation)
+    return loop.module.operand(loop.accumulation)
 
 
 def is_cyclic(loop: TrainLoop) -> bool:

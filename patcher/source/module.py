@@ -194,6 +194,11 @@ class Module:
             (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
         )
 
+    def operand(self, node: ast.expr) -> str:
+        """The source text of an operand, in parentheses where it needs them."""
+        whole = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
+        return self.text(node) if isinstance(node, whole) else f"({self.text(node)})"
+
     def margin(self, stmt: ast.stmt) -> str:
         """The indentation of the line that ``stmt`` starts on."""
         line = self.line(stmt.lineno)

@@ -1,0 +1,56 @@
+"""A progress bar around a loader without a name, and an accumulation that is computed."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+EPOCHS = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from tqdm import tqdm
+for epoch in range(3):
+    {bar}
+    for step, batch in enumerate({over}):
+        model(batch).backward()
+        if (step + 1) % {accumulation} == 0:
+            optimizer.step()
+"""
+MADE = "DataLoader(data, sampler=DistributedSampler(data))"
+
+
+def script(bar: str, over: str = "bar", accumulation: str = "4") -> str:
+    return EPOCHS.format(bar=bar, over=over, accumulation=accumulation)
+
+
+@pytest.mark.parametrize("around", ["tqdm({}, desc='x')", "iter({})"])
+def test_the_epoch_goes_to_the_loader_and_not_to_the_bar(around: str) -> None:
+    text = fixed("DF402", script("bar = " + around.format(MADE)))
+    assert (
+        f"    train_loader = {MADE}\n"
+        "    if isinstance(train_loader.sampler, DistributedSampler):\n"
+        "        train_loader.sampler.set_epoch(epoch)\n"
+        f"    bar = {around.format('train_loader')}\n"
+    ) in text
+    assert found("DF402", text) == []
+    assert "step + 1 == len(train_loader)" in fixed("DF703", text)
+
+
+@pytest.mark.parametrize("bar", ["tqdm(DataLoader(data))", "iter(DataLoader(data))"])
+def test_a_bar_alone_is_not_asked_for_what_a_loader_has(bar: str) -> None:
+    assert "len(bar)" not in fixed("DF703", script(f"bar = {bar}"))
+
+
+@pytest.mark.parametrize("number", ["(args.a // args.b)", "args.n", "each['n']"])
+def test_a_computed_accumulation_stays_in_its_parentheses(number: str) -> None:
+    text = fixed("DF703", script("loader = " + MADE, "loader", number))
+    assert f"last_micro_step = (step + 1) % {number} == 0 or step + 1 == len(loader)" in text
+
+
+def test_the_horizon_is_divided_by_it_as_a_whole() -> None:
+    text = script("loader = " + MADE, "loader", "(args.a // args.b)").replace(
+        "for epoch", "loader = DataLoader(data)\ntotal = len(loader) * 3\n"
+        "schedule = get_linear_schedule_with_warmup(optimizer, 0, total)\nfor epoch", 1
+    ).replace("    loader = " + MADE + "\n", "")  # fmt: skip
+    assert "steps_per_epoch = -(-len(loader) // (args.a // args.b))" in fixed("DF702", text)
