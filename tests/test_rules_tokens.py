@@ -120,6 +120,8 @@ NOOP = [
     ("a class for each example", inline(WHOLE)),
     ("the first of each row", inline("loss = loss_fct(logits[0], labels[0])")),
     ("a sum", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduction='sum')")),
+    ("a loss of each token", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduce=False)")),
+    ("a sum, by its old name", inline(PICKED, made="torch.nn.NLLLoss(size_average=False)")),
     ("classes that weigh otherwise", inline(PICKED, made="torch.nn.CrossEntropyLoss(weight=w)")),
     ("classes that weigh otherwise, by place", inline(
         "loss = torch.nn.functional.cross_entropy(logits, labels, w, ignore_index=0)")),

@@ -23,6 +23,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..analysis.loss_reduction import Reduction, asked_for
 from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
@@ -114,8 +115,7 @@ def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | No
     weight = argument(loss, place, "weight")
     if weight is not None and module.text(weight) != "None":
         return None
-    reduction = keyword(loss, "reduction")
-    if reduction is not None and module.text(reduction.value).strip("\"'") != "mean":
+    if asked_for(module, loss) is not Reduction.MEAN:
         return None
     ignored = keyword(loss, "ignore_index")
     if ignored is None and not is_masked(labels):
