@@ -17,7 +17,7 @@ from ..source.module import Module
 from ..source.tree import argument, below, everywhere, parameters, within
 from .constant_members import members
 from .frameworks import OPTIMIZERS
-from .loaders import Loader, loader_from_call
+from .loaders import Loader, loader_calls, loader_from_call
 from .passed_arguments import argument_for_parameter, default_value
 from .program import Program
 
@@ -133,10 +133,9 @@ def _batch_sizes(loader: Loader) -> Iterator[tuple[Module, ast.expr]]:
 
 def _other_loaders(program: Program, training: Iterable[Loader]) -> Iterator[Loader]:
     calls = {loader.call for loader in training}
-    for module in program.modules:
-        for call in module.calls_to("DataLoader"):
-            if call not in calls and program.is_live(module, call):
-                yield loader_from_call(module, call)
+    for module, call in loader_calls(program):
+        if call not in calls and program.is_live(module, call):
+            yield loader_from_call(module, call)
 
 
 def _loss_divisors(loop: ast.For | ast.While) -> Iterator[ast.expr]:

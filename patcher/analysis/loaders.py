@@ -157,6 +157,26 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
     return replace(loader, name="" if is_around else node.id, scope=scope)
 
 
+def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
+    """Whether ``DataLoader(…)`` is torch's, and no class of the program that has this name only."""
+    found = graph.resolve(module, call.func)
+    if found is None or not isinstance(found[1], ast.ClassDef | Function):
+        return True
+    where, own = found
+    return isinstance(own, ast.ClassDef) and (
+        any(where.last_name(base) == "DataLoader" for base in own.bases)
+        and not any(isinstance(each, Function) and each.name == "__init__" for each in own.body)
+    )
+
+
+def loader_calls(graph: CallGraph) -> Iterator[tuple[Module, ast.Call]]:
+    """The constructions of torch's DataLoader in all modules."""
+    for module in graph.modules:
+        for call in module.calls_to("DataLoader"):
+            if makes_loader(graph, module, call):
+                yield module, call
+
+
 def loader_from_call(module: Module, call: ast.Call) -> Loader:
     """Describe the loader that ``DataLoader(…)`` constructs."""
     stmt = module.statement(call)
@@ -218,7 +238,7 @@ def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]
 
 def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
     name = module.last_name(call.func)
-    if name == "DataLoader":
+    if name == "DataLoader" and makes_loader(graph, module, call):
         return loader_from_call(module, call)
     if name == "cycle" and call.args:
         loader = trace_loader(graph, module, call.args[0], depth + 1)

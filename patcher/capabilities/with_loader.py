@@ -19,6 +19,7 @@ Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
 import ast
 from collections.abc import Iterator
 
+from ..analysis.loaders import loader_calls
 from ..analysis.parsed_arguments import argument_sites, arguments_at
 from ..analysis.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
@@ -68,17 +69,16 @@ def findings(program: Program) -> Iterator[Finding]:
         yield Finding(program.script, first, "no command line that could take its flags")
         return
     yield from flags
-    for module in program.modules:
-        for call in module.calls_to("DataLoader"):
-            if not program.is_live(module, call) or any(word.arg is None for word in call.keywords):
-                continue
-            args = arguments_at(program, module, call)
-            if args:
-                edits = tuple(_use_options_helper(module, call, args))
-                yield Finding(module, call, "workers and pinned memory are fixed", edits)
-            else:
-                because = "the arguments do not reach this loader, which keeps its options"
-                yield Finding(module, call, because)
+    for module, call in loader_calls(program):
+        if not program.is_live(module, call) or any(word.arg is None for word in call.keywords):
+            continue
+        args = arguments_at(program, module, call)
+        if args:
+            edits = tuple(_use_options_helper(module, call, args))
+            yield Finding(module, call, "workers and pinned memory are fixed", edits)
+        else:
+            because = "the arguments do not reach this loader, which keeps its options"
+            yield Finding(module, call, because)
     yield from _set_precision(program)
     yield from _choose_attention(program)
     yield from _non_blocking_copies(program)

@@ -19,7 +19,7 @@ from ..analysis.constant_settings import constant_settings
 from ..analysis.evaluations import Evaluation
 from ..analysis.flag_roles import flag_roles
 from ..analysis.load import read_program
-from ..analysis.loaders import Loader, loader_from_call
+from ..analysis.loaders import Loader, loader_calls, loader_from_call
 from ..analysis.pretrained_models import NO_MODEL, UnknownModel, pretrained_model
 from ..analysis.program import Program
 from ..analysis.rank_reach import ROLES, differs_by_role, roles_reaching
@@ -222,8 +222,7 @@ class FactReader:
             wraps=self.calls(*WRAPPERS),
             loaders=tuple(
                 self.loader(loader_from_call(module, call))
-                for module in program.modules
-                for call in module.calls_to("DataLoader")
+                for module, call in loader_calls(program)
             ),
             train_loops=tuple(map(self.train_loop, program.train_loops)),
             evaluations=tuple(map(self.evaluation, program.evaluations)),

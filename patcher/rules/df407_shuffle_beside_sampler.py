@@ -12,6 +12,7 @@ Source       torch.utils.data.DataLoader (shuffle)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.loaders import loader_calls
 from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
@@ -21,7 +22,7 @@ CODE, SEVERITY, SAFETY = "DF407", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    for module, call in program.calls_to("DataLoader"):
+    for module, call in loader_calls(program):
         shuffle, sampler = keyword(call, "shuffle"), argument(call, 3, "sampler")
         if shuffle is None or sampler is None or not is_true(shuffle.value):
             continue

@@ -1,0 +1,45 @@
+"""A class of the program that is called DataLoader is torch's only if it adds no constructor."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import torch
+{own}
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(path, tokenizer, args, batch_size=4)
+for epoch in range(3):
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+"""
+OWN = {
+    "plain": "class DataLoader:\n    def __init__(self, path, tokenizer, args, batch_size): pass",
+    "derived": "class DataLoader(torch.utils.data.DataLoader):\n"
+    "    def __init__(self, path, tokenizer, args, batch_size): pass",
+    "function": "def DataLoader(path, tokenizer, args, batch_size): pass",
+}
+TORCHS = {
+    "import": "from torch.utils.data import DataLoader",
+    "star": "from torch.utils.data import *",
+    "no constructor": "class DataLoader(torch.utils.data.DataLoader):\n"
+    "    def describe(self): pass",
+}
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+def test_its_arguments_are_left_alone(own: str) -> None:
+    text = SCRIPT.format(own=own)
+    assert "DataLoader(path, tokenizer, args, batch_size=4)\n" in fixed("DF401", text)
+    assert found("DF401", text)
+
+
+@pytest.mark.parametrize("own", TORCHS.values(), ids=TORCHS)
+def test_that_of_torch_is_dealt(own: str) -> None:
+    text = SCRIPT.format(own=own).replace("tokenizer, args, batch_size=4", "batch_size=4")
+    assert "sampler=None if not torch.distributed.is_initialized() else Dist" in fixed(
+        "DF401", text
+    )
