@@ -174,7 +174,19 @@ FIX = [
         -                                     pad_to_max_length=args.pad)
         +x = tokenizer(a, b, max_length=9, padding='max_length', truncation=True)
         +y = self.tokenizer(text=texts, truncation=True,
-        +                                     padding='max_length' if args.pad else False)
+        +                                     padding=args.pad)
+        """),
+    ("DF905", "pairs one by one, cut as the call says", """
+        import transformers
+        x = tokenizer.batch_encode_plus(zip(a, b), max_length=9, truncation_strategy='only_first',
+                                        pad_to_max_length=True)
+        """, """
+        @@ -1,3 +1,3 @@
+         import transformers
+        -x = tokenizer.batch_encode_plus(zip(a, b), max_length=9, truncation_strategy='only_first',
+        -                                pad_to_max_length=True)
+        +x = tokenizer(list(zip(a, b)), max_length=9, truncation='only_first',
+        +                                padding='max_length')
         """),
     ("DF905", "a vocabulary is saved with what it takes to load it", """
         import transformers
@@ -455,6 +467,12 @@ def test_a_tokenizer_has_it_no_more(tokenizer: Any, name: str) -> None:
             "tokenizer.batch_encode_plus([('int a', 'int')])['input_ids']",
             [[0, 263, 348, 2, 2, 263, 2]],
             id="a batch of pairs",
+        ),
+        pytest.param(
+            "tokenizer.batch_encode_plus(zip(['int a', 'int'], ['int'] * 2),"
+            " pad_to_max_length=True)['input_ids']",
+            [[0, 263, 348, 2, 2, 263, 2], [0, 263, 2, 2, 263, 2, 1]],
+            id="pairs one by one, padded to the longest",
         ),
         pytest.param("tokenizer.max_len", 66, id="the longest text"),
         pytest.param("tokenizer.additional_special_tokens_ids", [448, 449], id="added tokens"),

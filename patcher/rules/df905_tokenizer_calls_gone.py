@@ -9,9 +9,10 @@ At run time  AttributeError when the line is reached; with pad_to_max_length alo
              of save_vocabulary is loaded again.
 Example      tokenizer.encode_plus(a, b, max_length=n, pad_to_max_length=True)
 Fix          The same thing by its name of today: the tokenizer is called, padding='max_length',
-             truncation=True (which pad_to_max_length used to bring along), model_max_length. What
-             has none is reported, such as build_inputs_with_special_tokens. A grammar is that of
-             its package, as Language(tree_sitter_java.language()): pip install tree-sitter-java.
+             truncation=True (which pad_to_max_length used to bring along; a batch without a length
+             was padded to its longest text, and not cut), model_max_length. What has none is
+             reported, such as build_inputs_with_special_tokens. A grammar is that of its package,
+             as Language(tree_sitter_java.language()): pip install tree-sitter-java.
              save_vocabulary becomes save_pretrained, which writes the settings too.
 Fix safety   Safe: the line could only raise before, and with a tree_sitter that takes a path it
              does what it did. Unsafe where pad_to_max_length stands in a call that still works:
@@ -32,6 +33,7 @@ from ..source.tree import keyword, mentions, within
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
 
 CALL_METHODS = ("encode_plus", "batch_encode_plus")
+ITERATORS = ("zip", "map", "filter", "iter", "reversed")
 RENAMED = {  # old name, and what a tokenizer has today
     "max_len": "model_max_length",
     "additional_special_tokens": "extra_special_tokens",
@@ -124,17 +126,30 @@ def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
         if not isinstance(parent, ast.Call) or passes_tokens(module, parent):
             return
         yield Rewrite(node, base)
+        if parent.args and is_iterator(module, parent.args[0]):
+            yield Rewrite(parent.args[0], f"list({module.text(parent.args[0])})")
         for word in parent.keywords:
             if word.arg == "batch_text_or_text_pairs":
-                yield Rewrite(word, f"text={module.text(word.value)}")
+                text = module.text(word.value)
+                text = f"list({text})" if is_iterator(module, word.value) else text
+                yield Rewrite(word, f"text={text}")
             elif word.arg == "pad_to_max_length":
                 yield padding_edit(module, parent, word)
+            elif word.arg == "truncation_strategy" and keyword(parent, "truncation") is None:
+                yield Rewrite(word, f"truncation={module.text(word.value)}")
     elif name == "additional_special_tokens_ids":
         yield Rewrite(node, f"{base}.convert_tokens_to_ids({base}.extra_special_tokens)")
     elif isinstance(parent, ast.Subscript) and parent.value is node:
         yield Rewrite(parent, f"{base}.{LOOKED_UP[name]}({module.text(parent.slice)})")
     elif name == "encoder":
         yield Rewrite(node, f"{base}.get_vocab()")
+
+
+def is_iterator(module: Module, texts: ast.expr) -> bool:
+    """Whether texts come one by one, as from ``zip(a, b)``: a tokenizer takes lists."""
+    return isinstance(texts, ast.GeneratorExp) or (
+        isinstance(texts, ast.Call) and module.dotted(texts.func) in ITERATORS
+    )
 
 
 def passes_tokens(module: Module, call: ast.Call) -> bool:
@@ -153,13 +168,19 @@ def passes_tokens(module: Module, call: ast.Call) -> bool:
 
 
 def padding_edit(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:
-    """``padding`` and ``truncation`` in place of ``pad_to_max_length``, which implied both."""
+    """``padding`` and ``truncation`` in place of ``pad_to_max_length``, which implied both.
+
+    Without a length it padded a batch to its longest text, and cut nothing.
+    """
     flag = module.text(word.value)
+    is_batch = isinstance(call.func, ast.Attribute) and call.func.attr == "batch_encode_plus"
+    if is_batch and keyword(call, "max_length") is None:
+        return Rewrite(word, f"padding={flag}")
     if flag == "True":
         code = "padding='max_length'"
     else:
         code = f"padding='max_length' if {flag} else False"
-    if keyword(call, "truncation") is None:
+    if not (keyword(call, "truncation") or keyword(call, "truncation_strategy")):
         code += ", truncation=True"
     return Rewrite(word, code)
 
