@@ -28,6 +28,11 @@ from .rank_reach import RANKS, Role, roles_reaching, values_by_role
 OWN_FILES = ("SummaryWriter",)
 # These look at whatever is in a folder, rather than at one file.
 LOOKING = ("listdir", "scandir", "glob")
+# What from_pretrained(folder) reads in a folder, by its name or by transformers' names for it.
+MODEL_FILES = (
+    *("pytorch_model.bin", "model.safetensors", "config.json"),
+    *("{WEIGHTS_NAME}", "{SAFE_WEIGHTS_NAME}", "{CONFIG_NAME}"),
+)
 # Helpers of patched scripts by which rank 0 writes, with the place of the path.
 HELPERS = {"save_on_main": 1, "write_on_main": 0}
 
@@ -52,11 +57,11 @@ def early_reads(
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
         writes = [by_one_rank(each) for each in effects if is_of_file(each, Kind.WRITE)]
         for read in reads:
-            key = path_key(program, module, read, call)
-            if key not in written or never_both(module, written[key], call):
+            write = write_of(written, path_key(program, module, read, call))
+            if write is None or never_both(module, write, call):
                 continue
             if Role.OTHER in read.roles & roles:
-                yield call, written[key]
+                yield call, write
         if meets:
             written.clear()
         for write in writes:
@@ -70,6 +75,17 @@ def early_reads(
                 written[key] = call
         if key := helpers_path(program, module, call):
             written[key] = call
+
+
+def write_of(written: dict[str, ast.Call], path: str) -> ast.Call | None:
+    """The call that writes what is read from a path: that file, or a model's in that folder."""
+    if path in written:
+        return written[path]
+    folder, _, name = path.rpartition("/")
+    if name in MODEL_FILES and folder in written:
+        return written[folder]
+    files = (f"{path}/{name}" for name in MODEL_FILES if path)
+    return next((written[file] for file in files if file in written), None)
 
 
 def helpers_path(program: Program, module: Module, call: ast.Call) -> str:

@@ -68,8 +68,20 @@ def findings(program: Program) -> Iterator[Finding]:
                     edits = ()
                 yield Finding(module, call, because, edits)
         early = dict(reads_behind_saves(program, module, saves, folders))
-        for call, saved in {**dict(read_through_calls(program, module)), **early}.items():
-            yield too_early(module, call, saved)
+        early = {**dict(read_through_calls(program, module)), **early}
+        for call, saved in early.items():
+            if not any(waits_for_both(module, each, saved, call) for each in early):
+                yield too_early(module, call, saved)
+
+
+def waits_for_both(module: Module, first: ast.Call, saved: ast.Call, call: ast.Call) -> bool:
+    """Whether a barrier before one early read is also between a save and a later read."""
+    return (
+        first is not call
+        and precedes(saved, first)
+        and module.statement(first) in module.body(module.statement(call))
+        and precedes(module.statement(first), module.statement(call))
+    )
 
 
 def loaded_optimizer(module: Module, load: ast.Call) -> str:
