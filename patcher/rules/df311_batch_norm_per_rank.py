@@ -16,12 +16,11 @@ Source       torch.nn.SyncBatchNorm, torch.nn.parallel.DistributedDataParallel
 
 from collections.abc import Iterator
 
+from ..analysis.batch_norm import batch_norm_layers
 from ..analysis.program import Program, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF311", Severity.NOTE, Safety.UNSAFE
-
-LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -29,8 +28,7 @@ def findings(program: Program) -> Iterator[Finding]:
         "convert_sync_batchnorm", "SyncBatchNorm"
     ):
         return
-    for module, call in program.calls_to(*LAYERS):
-        if module.function(call) is None or program.is_live(module, call):
-            because = f"{module.last_name(call.func)} sees the examples of one rank at a time"
-            yield Finding(module, call, because)
-            return  # of all layers the first
+    for module, call in batch_norm_layers(program):
+        because = f"{module.last_name(call.func)} sees the examples of one rank at a time"
+        yield Finding(module, call, because)
+        return  # of all layers the first

@@ -1,0 +1,79 @@
+"""Ranks evaluate with averages of batch norm of their own.
+
+What         All ranks evaluate a model with BatchNorm layers, and what comes out decides whether
+             the training goes on or how fast it learns, or is gathered from all ranks.
+At run time  Each rank's averages come from its own batches: DistributedDataParallel makes them
+             rank 0's at the next training step only. Scores differ, a rank that stops early leaves
+             its peers waiting until the time-out, and the weights that are saved score otherwise.
+Example      accuracy = test(model, valid_loader); if not stopper.goes_on(accuracy): break
+Fix          All ranks take rank 0's averages before they evaluate (averages_of_rank_0).
+Fix safety   Safe: rank 0's are those that are saved and that the training goes on with; a lone
+             process has no others.
+Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.batch_norm import norms_by_batch
+from ..analysis.evaluations import Evaluation
+from ..analysis.program import Program
+from ..analysis.rank_divergence import conditional_exits, decisions_by
+from ..analysis.rank_reach import RANKS, roles_reaching
+from ..editing.edits import Define, Insert
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import within
+
+CODE, SEVERITY, SAFETY = "DF511", Severity.DEGRADED, Safety.SAFE
+
+HELPER = "averages_of_rank_0"
+GATHERING = ("gathered", "mean_of_ranks", "all_gather", "all_gather_object", "all_reduce", "reduce")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("DistributedDataParallel") or not norms_by_batch(program):
+        return
+    seen: set[ast.stmt] = set()  # a function with two loops calls eval() once
+    for evaluation in program.evaluations:
+        module, mode = evaluation.module, evaluation.mode
+        if mode is evaluation.loop or mode in seen or is_shared(evaluation):
+            continue
+        by_all = all(
+            roles_reaching(program, module, each) >= RANKS for each in (mode, evaluation.loop)
+        )
+        if by_all and (reason := what_hangs_on_it(program, evaluation)):
+            seen.add(mode)
+            code = f"{HELPER}({evaluation.model})"
+            edits = (Insert(mode, code, "after"), Define(HELPER))
+            yield Finding(module, mode, f"each rank has averages of its own, and {reason}", edits)
+
+
+def is_shared(evaluation: Evaluation) -> bool:
+    """Whether the evaluation takes rank 0's averages already."""
+    block = evaluation.module.body(evaluation.mode)
+    return any(evaluation.module.last_name(call.func) == HELPER for call in within(block, ast.Call))
+
+
+def what_hangs_on_it(program: Program, evaluation: Evaluation) -> str:
+    """What depends on the ranks' agreeing on a score; "" where nothing is seen to."""
+    module = evaluation.module
+    scope = module.scope_statements(evaluation.loop)
+    if any(module.last_name(call.func) in GATHERING for call in within(scope, ast.Call)):
+        return "their results are joined"
+    trainings = [loop for loop in program.train_loops if loop.module is module]
+    for loop in trainings:
+        same = module.function(loop.steps) is module.function(evaluation.loop)
+        if same and loop.epochs in module.ancestors(evaluation.loop) and conditional_exits(loop):
+            return f"line {conditional_exits(loop)[0].lineno} may leave the training by its score"
+    for where, entry in program.entries(evaluation):
+        for loop in program.train_loops[:1] if isinstance(entry, ast.Call) else ():
+            assert isinstance(entry, ast.Call)
+            for each in decisions_by(program, where, loop, entry):
+                if isinstance(each, ast.Call) or is_in_loop(where, each):
+                    return f"line {each.lineno} decides by its score"
+    return ""
+
+
+def is_in_loop(module: Module, node: ast.AST) -> bool:
+    return any(isinstance(up, ast.For | ast.While) for up in module.ancestors(node))

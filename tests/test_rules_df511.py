@@ -1,0 +1,122 @@
+"""DF511: Ranks evaluate with averages of batch norm of their own."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.editing.helpers import helper_code
+
+SCRIPT = """
+import torch, torchvision
+from torch.utils.data import DataLoader
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = {layer}
+
+def evaluate(model, data):
+    {mode}
+    hits = 0
+    for batch in DataLoader(data):
+        hits += model(batch).argmax()
+    {end}
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel({net})
+    best = 0
+    for epoch in range(9):
+        for batch in DataLoader(data):
+            model(batch).mean().backward()
+            optimizer.step()
+        {body}
+
+main(things())
+"""
+PARTS = {
+    "layer": "torch.nn.BatchNorm1d(4)",
+    "mode": "model.eval()",
+    "end": "return hits",
+    "net": "Net()",
+    "body": "hits = evaluate(model, data)\n        if hits < best:\n            break",
+}
+SHARED = "model.eval()\n    averages_of_rank_0(model)"
+INLINE = """model.eval()
+        {}for batch in DataLoader(held_out):
+            hits = model(batch).argmax()
+        if hits < best:
+            break"""
+AFTER = """model.eval()
+        averages_of_rank_0(model)
+        """
+
+
+def script(**parts: str) -> str:
+    return SCRIPT.format(**{**PARTS, **parts})
+
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("no batch norm", script(layer="torch.nn.LayerNorm(4)")),
+    ("one batch norm of all ranks", script(layer="torch.nn.SyncBatchNorm(4)")),
+    ("rank 0's already", script(mode=SHARED)),
+    ("a score that rank 0 prints", script(body="print(evaluate(model, data))")),
+    ("rank 0 evaluates alone", script(body="if torch.distributed.get_rank() == 0:\n"
+        "            evaluate(model, data)")),
+    ("statistics of the batch itself", script(mode="pass")),
+    ("one process", script(net="Net()").replace("torch.nn.parallel.DistributedDataParallel", "")),
+]  # fmt: skip
+
+# A sentence, a script that is wrong, and the same one after `patch`.
+FIX: list[tuple[str, str, str]] = [
+    ("the training stops by the score", script(), script(mode=SHARED)),
+    (
+        "a test that gets the score",
+        script(body="if stopper(evaluate(model, data)):\n            break"),
+        script(body="if stopper(evaluate(model, data)):\n            break", mode=SHARED),
+    ),
+    (
+        "the results of all ranks are joined",
+        script(body="evaluate(model, data)", end="return gathered(hits)"),
+        script(body="evaluate(model, data)", end="return gathered(hits)", mode=SHARED),
+    ),
+    (
+        "a model of torchvision",
+        script(layer="None", net="torchvision.models.resnet18()"),
+        script(layer="None", net="torchvision.models.resnet18()", mode=SHARED),
+    ),
+    (
+        "an evaluation between the epochs",
+        script(body=INLINE.format("")),
+        script(body=INLINE.format("").replace("model.eval()\n        ", AFTER)),
+    ),
+]
+
+
+def plain(text: str) -> str:
+    """A script without the definition of the helper, and single blank lines."""
+    own = textwrap.dedent(text).replace(helper_code("averages_of_rank_0"), "")
+    return re.sub(r"\n\n+", "\n\n", own).strip()
+
+
+def test_both_tables_are_filled() -> None:
+    assert NOOP, "write down a script that DF511 leaves alone"
+    assert FIX, "write down a script that DF511 finds something in, and what patch makes of it"
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF511", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [pytest.param(before, after, id=name) for name, before, after in FIX]
+)
+def test_found_and_repaired(before: str, after: str) -> None:
+    assert found("DF511", before)
+    assert plain(fixed("DF511", before)) == plain(after)
+    assert found("DF511", after) == []
