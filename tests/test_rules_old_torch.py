@@ -79,6 +79,17 @@ def test_what_is_no_loss_and_no_accuracy_is_left_alone(text: str) -> None:
     assert found("DF910", text) == []
 
 
+def test_the_accuracy_of_a_folder_beside_the_script_is_read(tmp_path: Path) -> None:
+    own, rest = SCRIPT.partition("def train")[0], SCRIPT.partition("def train")[2]
+    (tmp_path / "utils").mkdir()
+    (tmp_path / "utils" / "__init__.py").write_text("from .eval import *\n")
+    (tmp_path / "utils" / "eval.py").write_text(own.removeprefix("import torch\n"))
+    script = tmp_path / "train.py"
+    script.write_text(f"import torch\nfrom utils import accuracy\n\n\ndef train{rest}\ntrain()\n")
+    changes = {change.source.file: change.text for change in patch(script).changes}
+    assert "reshape(-1)" in changes["eval.py"]
+
+
 def test_a_sum_that_nobody_indexes_stays() -> None:
     text = SCRIPT.replace("prec1[0]", "prec1")
     assert "sum(0)\n" in fixed("DF910", text)

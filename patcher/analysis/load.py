@@ -26,6 +26,7 @@ ABOUT_TRAINING = (
     r"|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
+    r"|\]\.view\(-1\)"  # of hits that are sliced
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
 )
 
