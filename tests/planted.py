@@ -1108,6 +1108,7 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         ),
     ),
     ("O12", "ddp", (("net.module.state_dict()", "net.state_dict()"),)),
+    ("O12", "ddp", (("net.module.state_dict()", '{"net": net}'),)),
     (
         "O12",
         "ddp",

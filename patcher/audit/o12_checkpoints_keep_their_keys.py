@@ -2,7 +2,7 @@
 
 What              What rank 0 saves of a model has the names that a lone process gives it: the state
                   of the module inside DistributedDataParallel or DataParallel, not that of the
-                  wrapper, whose names begin with `module.`.
+                  wrapper, whose names begin with `module.`, and not the wrapper itself.
 At run time       The file cannot be loaded into the bare model: every key is missing and every
                   key is unexpected; with strict=False nothing is loaded and nobody is told.
 How it is judged  Each state_dict() that goes into a save is followed to what ranks have under that
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.saved_wrappers import saved_wrappers
 from ..analysis.wrapping import is_whatever_cards
 from ..source.module import Module
 from ..source.tree import argument, mentions, parameters, precedes
@@ -36,6 +37,10 @@ MAX_DEPTH = 3
 def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
     if not has_several_ranks(program) or is_managed(program):
         return
+    for module, name in saved_wrappers(program):
+        if program.is_live(module, name):
+            because = f"`{name.id}` is wrapped here: without a process group nothing can load it"
+            yield violated(module, name, because)
     if one_process_wraps(original or program):
         return  # which has put `module.` into the keys before
     for module in program.modules:

@@ -1,0 +1,28 @@
+"""A file holds the wrapper of the model.
+
+What         torch.save or pickle.dump of a model in DistributedDataParallel itself, not of its
+             state: alone, or in a dictionary.
+At run time  The file is of no use without a process group: ValueError at torch.load, Default
+             process group has not been initialized. With one, a script that wraps what it has
+             loaded wraps it twice.
+Example      model = DistributedDataParallel(model); torch.save(model, "best.pt")
+Fix          Save the module inside.
+Fix safety   Safe: a process without a group saves what it saved.
+Source       torch.nn.parallel.DistributedDataParallel (__setstate__)
+"""
+
+from collections.abc import Iterator
+
+from ..analysis.program import Program
+from ..analysis.saved_wrappers import saved_wrappers
+from ..editing.edits import Import, Rewrite
+from ..findings import Finding, Safety, Severity
+
+CODE, SEVERITY, SAFETY = "DF314", Severity.DEGRADED, Safety.SAFE
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    for module, name in saved_wrappers(program):
+        code = f"{name.id}.module if torch.distributed.is_initialized() else {name.id}"
+        because = f"{name.id} is wrapped in DistributedDataParallel here"
+        yield Finding(module, name, because, (Rewrite(name, code), Import("torch")))

@@ -1,0 +1,58 @@
+"""DF314: A file holds the wrapper of the model."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import torch
+torch.distributed.init_process_group("gloo")
+net = {made}
+def keep(model, epoch):
+    state = {{"net": net, "epoch": epoch}}
+    torch.save({saved}, "best.pt")
+for epoch in range(3):
+    for batch in loader:
+        net(batch).mean().backward()
+        optimizer.step()
+    keep(net, epoch)
+"""
+WRAP = "torch.nn.parallel.DistributedDataParallel(Net())"
+
+
+def script(saved: str, made: str = WRAP) -> str:
+    return SCRIPT.format(saved=saved, made=made)
+
+
+@pytest.mark.parametrize(
+    ("saved", "name", "made"),
+    [
+        ("state", "net", WRAP),
+        ('{"net": net}', "net", WRAP),
+        ("(net, epoch)", "net", WRAP),
+        ("dict(net=net)", "net", f"{WRAP}.cuda()"),
+        ("model", "model", WRAP),
+    ],
+)
+def test_the_module_inside_is_saved(saved: str, name: str, made: str) -> None:
+    text = script(saved, made)
+    inside = f"{name}.module if torch.distributed.is_initialized() else {name}"
+    new = fixed("DF314", text)
+    assert new.count(inside) == 1
+    assert new.replace(inside, name) == text
+    assert found("DF314", new) == []
+
+
+@pytest.mark.parametrize(
+    ("saved", "made"),
+    [
+        ("state", "Net()"),
+        ("state", f"torch.compile({WRAP})"),
+        ("model.state_dict()", WRAP),
+        ("epoch", WRAP),
+        ('{"net": net.module}', WRAP),
+    ],
+)
+def test_what_is_no_wrapper_is_left_alone(saved: str, made: str) -> None:
+    assert found("DF314", script(saved, made)) == []
