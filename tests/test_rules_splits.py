@@ -12,7 +12,7 @@ from forked import Forge
 GROUP = """\
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, ShuffleSplit, train_test_split
 from torch.utils.data import random_split
 torch.distributed.init_process_group('gloo')
 """
@@ -24,6 +24,8 @@ NOOP = [
     ("a seed", f"{GROUP}torch.manual_seed(args.seed)\n{SPLIT}"),
     ("a seed by a function", f"{GROUP}set_seed(args)\n{SPLIT}"),
     ("a state", GROUP + "train, test = train_test_split(data, random_state=7)\n"),
+    ("folds in order", GROUP + "folds = KFold(5)\n"),
+    ("folds by a state", GROUP + "folds = KFold(5, shuffle=True, random_state=7)\n"),
     ("rank 0 alone", f"{GROUP}if torch.distributed.get_rank() == 0:\n    {SPLIT}"),
     ("a function of the script's own", GROUP.replace("torch.utils.data", "parts") + SPLIT),
 ]  # fmt: skip
@@ -43,7 +45,15 @@ def test_a_split_that_is_the_same_on_all_ranks_is_left_alone(text: str) -> None:
     ],
     ids=["none", "on demand", "drawn"],
 )
-@pytest.mark.parametrize("split", [SPLIT, "train, test = train_test_split(data)\n"])
+@pytest.mark.parametrize(
+    "split",
+    [
+        SPLIT,
+        "train, test = train_test_split(data)\n",
+        "folds = KFold(5, shuffle=True)\n",
+        "folds = ShuffleSplit(5)\n",
+    ],
+)
 def test_ranks_draw_alike_where_no_seed_is_sure(seed: str, split: str) -> None:
     text = GROUP + seed + split
     new = fixed("DF408", text)

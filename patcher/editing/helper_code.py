@@ -83,6 +83,11 @@ class DealtSampler(torch.utils.data.distributed.DistributedSampler):
         torch.set_rng_state(state)
         return iter([drawn[position] for position in super().__iter__()])
 
+    def __getattr__(self, name):
+        if name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)  # as the indices of what it deals
+
 
 def sum_of_ranks(loss):
     """A loss that sums over a batch, for gradients that are averaged over the ranks."""

@@ -1,7 +1,8 @@
 """Each rank splits the data for itself.
 
-What         random_split or train_test_split without a generator or random_state, in a script that
-             sets no seed, or one only on demand, or one that is drawn itself.
+What         random_split, train_test_split or the folds of a KFold that shuffles, without a
+             generator or random_state, in a script that sets no seed, or one only on demand, or one
+             that is drawn itself.
 At run time  Each rank has other examples to train on and to test on: what rank 0 tests on has been
              trained on by the others, and the score is too good.
 Example      train_set, test_set = random_split(data, [8000, 2000])
@@ -20,7 +21,7 @@ from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument, everywhere, mentions, within
+from ..source.tree import Function, argument, everywhere, keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF408", Severity.DEGRADED, Safety.SAFE
 
@@ -30,6 +31,12 @@ SPLITS = {  # function, and the argument that makes it the same in every run
     "sklearn.model_selection.train_test_split": (99, "random_state"),
     "sklearn.cross_validation.train_test_split": (99, "random_state"),
 }
+SHUFFLING_FOLDS = ("KFold", "StratifiedKFold", "StratifiedGroupKFold")  # if they are told to
+DRAWN_FOLDS = (
+    *("ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit"),
+    *("RepeatedKFold", "RepeatedStratifiedKFold"),
+)
+NAMES = ("random_split", "train_test_split", *SHUFFLING_FOLDS, *DRAWN_FOLDS)
 ALIKE = "draw_alike"
 DRAWN = ("rand", "randint", "time", "random", "initial_seed", "getrandbits")
 
@@ -39,8 +46,9 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     splits = [
         (module, call)
-        for module, call in program.calls_to("random_split", "train_test_split")
-        if is_open(module, call) and roles_reaching(program, module, call) >= RANKS
+        for module, call in program.calls_to(*NAMES)
+        if (is_open(module, call) or draws_folds(module, call))
+        and roles_reaching(program, module, call) >= RANKS
     ]
     if not splits or is_seeded(program):
         return
@@ -58,6 +66,18 @@ def is_open(module: Module, call: ast.Call) -> bool:
         return False
     fixed = argument(call, *place)
     return fixed is None or (isinstance(fixed, ast.Constant) and fixed.value is None)
+
+
+def draws_folds(module: Module, call: ast.Call) -> bool:
+    """Whether folds depend on random numbers: ``KFold(5, shuffle=True)``."""
+    package, _, name = module.dotted(call.func).rpartition(".")
+    if package != "sklearn.model_selection" or any(word.arg is None for word in call.keywords):
+        return False
+    shuffle, state = keyword(call, "shuffle"), keyword(call, "random_state")
+    draws = name in DRAWN_FOLDS or (
+        name in SHUFFLING_FOLDS and shuffle is not None and module.text(shuffle.value) != "False"
+    )
+    return draws and (state is None or module.text(state.value) == "None")
 
 
 def is_seeded(program: Program) -> bool:
