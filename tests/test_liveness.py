@@ -126,6 +126,17 @@ def test_what_runs_of_an_imported_script(tmp_path: Path, running: set[str], use:
     assert live(tmp_path, "pretrain", run=use + own, **more) >= running
 
 
+@pytest.mark.parametrize(("own", "runs"), [("grammar_of", False), ("grammar", True)])
+def test_a_helper_of_ours_that_imports_by_name_runs_no_other(
+    tmp_path: Path, own: str, runs: bool
+) -> None:
+    looking = f"import importlib\ndef {own}(name):\n    return importlib.import_module(name)\n"
+    use = f"import pretrain\ndef main():\n    {own}('tree_sitter_c')\nmain()\n"
+    run = looking + use + "for batch in data:\n    model(batch).backward()\n"
+    found = live(tmp_path, "pretrain", run=run, pretrain=PRETRAIN, steps=STEPS)
+    assert ("main" in found) is runs
+
+
 @pytest.mark.parametrize("elsewhere", ["", "class Saving: pass\n"])
 def test_methods_of_a_base_in_another_module_are_the_class_s_own(
     tmp_path: Path, elsewhere: str

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import Function, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
@@ -85,7 +86,7 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
         uses[module.tree] |= _renamed(module)
         for owner, name in _inherited(module):
             uses[owner].add(name)
-    by_text = any(module.spells(name) for module in graph.modules for name in DYNAMIC)
+    by_text = any(map(_imports_by_name, graph.modules))
     shared = {
         name
         for name, found in homes.items()
@@ -105,6 +106,14 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
             reached.update(function for _, function in new)
             pending += new
     return reached
+
+
+def _imports_by_name(module: Module) -> bool:
+    """Whether a module imports others by names that it computes, outside of helpers of ours."""
+    if not any(map(module.spells, DYNAMIC)):
+        return False
+    users = {getattr(module.function(use), "name", "") for use in module.occurrences(*DYNAMIC)}
+    return not users or not users <= helper_names()
 
 
 def _is_method(module: Module, function: Function) -> bool:
