@@ -57,6 +57,15 @@ def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
     assert f"first_on_main(lambda: {name}('data', download=True))" in new
 
 
+PICKED = "if small:\n    kind = datasets.MNIST\nelse:\n    kind = {other}\n"
+
+
+@pytest.mark.parametrize(("other", "is_one"), [("datasets.CIFAR10", True), ("Own", False)])
+def test_a_data_set_that_a_test_picks_is_one_too(other: str, is_one: bool) -> None:
+    text = GROUP + PICKED.format(other=other) + MADE.replace("datasets.MNIST", "kind")
+    assert ("first_on_main(lambda: kind('data'" in fixed("DF608", text)) is is_one
+
+
 @pytest.mark.parametrize("gate", ["if not os.path.exists('data'):", "if missing('data'):"])
 def test_where_ranks_may_not_meet_it_is_reported_only(gate: str) -> None:
     (finding,) = found("DF608", f"import os\n{GROUP}{gate}\n    {MADE}")

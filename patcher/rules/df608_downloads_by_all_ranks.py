@@ -74,6 +74,10 @@ def home(module: Module, func: ast.expr) -> str:
             return module.dotted(owner)
         case ast.Call(func=ast.Name(id="getattr"), args=[owner, _, *_]):
             return module.dotted(owner)
+        case ast.Name():  # kind = datasets.CIFAR10, or CIFAR100 in another branch
+            homes = [module.dotted(value) for value in module.alternatives(func, func)]
+            if homes and all(each.startswith(LIBRARIES) for each in homes):
+                return homes[0]
     return module.dotted(func)
 
 
