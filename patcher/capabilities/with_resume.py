@@ -407,24 +407,18 @@ def _disable_own_resume(program: Program, training: ResumableLoop) -> Iterator[F
                 continue
             if any(up in own_resumes for up in module.ancestors(test)):
                 continue
-            text = module.text(test.test)
+            text = module.conjunct(test.test)
             if any(isinstance(stmt, ast.Raise) for stmt in test.body):
-                code = f"{_as_operand(text, test.test)} and not {args}.{RESUME.name}"
+                code = f"{text} and not {args}.{RESUME.name}"
                 because = "--resume goes on in a folder that is not empty"
                 yield Finding(module, test, because, (Rewrite(test.test, code),))
             elif _sets_attribute(test, starts):
                 there = f"{args}.{RESUME.name} and {FOUND}({args}.{training.output})"
-                code = f"not ({there}) and {_as_operand(text, test.test)}"
+                code = f"not ({there}) and {text}"
                 because = "a resume of the script's own would begin elsewhere"
                 change = Rewrite(test.test, code)
                 own_resumes.append(test)
                 yield Finding(module, test, because, (change, Define(FOUND)))
-
-
-def _as_operand(text: str, test: ast.expr) -> str:
-    """A test's source text as an operand of ``and``, in parentheses where needed."""
-    is_or = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
-    return f"({text})" if is_or or isinstance(test, ast.IfExp | ast.Lambda) else text
 
 
 def _looks_for_files(test: ast.expr) -> bool:

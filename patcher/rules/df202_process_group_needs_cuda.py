@@ -68,7 +68,7 @@ def skipped_setup(module: Module, call: ast.Call) -> Iterator[Finding]:
                 module,
                 up,
                 f"{module.text(asked.test)}: no group with --no_cuda, yet later tests expect one",
-                (Rewrite(asked.test, " or ".join(map(module.text, ranks))),),
+                (Rewrite(asked.test, " or ".join(map(module.conjunct, ranks))),),
             )
 
 

@@ -121,10 +121,7 @@ def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]
     gate = module.parents[stmt]
     if not isinstance(gate, ast.If) or gate.body != [stmt] or gate.orelse:
         return (Guard(stmt, NO_GROUP), Import("torch"))
-    test = module.text(gate.test)
-    if isinstance(gate.test, ast.BoolOp | ast.IfExp | ast.NamedExpr | ast.Lambda):
-        test = f"({test})"
-    return (Rewrite(gate.test, f"{test} and {NO_GROUP}"), Import("torch"))
+    return (Rewrite(gate.test, f"{module.conjunct(gate.test)} and {NO_GROUP}"), Import("torch"))
 
 
 def name_returned_wrapper(module: Module, stmt: ast.Return, call: ast.Call) -> tuple[Edit, ...]:

@@ -33,7 +33,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if size is None or module.calls_to(*UNORDERED_METHODS):
                 yield Finding(module, call, "one pool per rank, each with a worker per core")
                 continue
-            text = module.text(size)
+            text = module.operand(size)
             shared = f"max(1, {text} // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))"
             yield Finding(
                 module, call, f"{text} workers per rank", (Rewrite(size, shared), Import("os"))

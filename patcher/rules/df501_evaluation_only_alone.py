@@ -72,5 +72,5 @@ def open_gate(module: Module, gate: ast.If) -> tuple[Edit, ...]:
         ranks = [part for part in asked.test.values if is_rank_test(module, part)]
         others = [part for part in asked.test.values if part not in ranks]
         if ranks and others and all(value_for_role(module, part, Role.SINGLE) for part in ranks):
-            return (Rewrite(asked.test, " and ".join(map(module.text, others))),)
+            return (Rewrite(asked.test, " and ".join(map(module.conjunct, others))),)
     return ()

@@ -227,7 +227,7 @@ def exit_on_all_ranks(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[
         return ()
     if any(mentions(part, name) for part in others for name in bound_names(gate.body)):
         return ()
-    texts = [module.text(part) for part in others]
+    texts = [module.conjunct(part) for part in others]
     if not all(value_for_role(module, part, Role.SINGLE) for part in ranks):
         texts.insert(0, "torch.distributed.is_initialized()")
     test_of_all = " and ".join(texts)

@@ -150,7 +150,7 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
             continue
         if runs_before_group(program, module, call):
             because = "every rank writes it, and the group comes later"
-            code = f"{module.text(path)} if {IS_MAIN} else os.devnull"
+            code = f"{module.conjunct(path)} if {IS_MAIN} else os.devnull"
             yield Finding(module, call, because, (Rewrite(path, code), Import("os")))
         else:
             yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
@@ -242,7 +242,7 @@ def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     path = path_of(call)
     if path is None:
         return ()
-    code = f"{module.text(path)} if is_main_process() else os.devnull"
+    code = f"{module.conjunct(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, code), Define("is_main_process"), Import("os"))
 
 

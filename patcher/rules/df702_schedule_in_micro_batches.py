@@ -181,7 +181,7 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
                     (Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}"),) if name == WORLD else ()
                 )
                 sizes = [node.right, *sizes_of_rest(loop, node)]
-                factors = [Rewrite(each, f"({module.text(each)} * {name})") for each in sizes]
+                factors = [Rewrite(each, f"({module.operand(each)} * {name})") for each in sizes]
                 edits = (*ranks, *factors, Import("torch"))
                 because = f"{module.text(node)} counts the batches of all ranks, which step at once"
                 yield Finding(module, stmt, because, edits)

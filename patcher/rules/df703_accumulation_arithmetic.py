@@ -169,9 +169,7 @@ def repeated_tests(loop: TrainLoop, first: ast.Compare | None) -> Iterator[Findi
 def gates(loop: TrainLoop) -> Iterator[Finding]:
     """Saving and evaluating every n optimizer steps, on each micro-batch of such a step."""
     for gate in gates_of_each_batch(loop, LAST):
-        test = loop.module.text(gate.test)
-        if isinstance(gate.test, ast.BoolOp) and isinstance(gate.test.op, ast.Or):
-            test = f"({test})"
+        test = loop.module.conjunct(gate.test)
         because = f"{test} holds for all micro-batches of a step"
         yield Finding(loop.module, gate.test, because, (Rewrite(gate.test, f"{test} and {LAST}"),))
 

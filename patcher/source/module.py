@@ -199,6 +199,13 @@ class Module:
         whole = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
         return self.text(node) if isinstance(node, whole) else f"({self.text(node)})"
 
+    def conjunct(self, test: ast.expr) -> str:
+        """The source text of an operand of ``and``, in parentheses where it needs them."""
+        text = self.text(test)
+        is_or = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
+        is_loose = is_or or isinstance(test, ast.IfExp | ast.Lambda | ast.NamedExpr)
+        return f"({text})" if is_loose or "\n" in text else text
+
     def margin(self, stmt: ast.stmt) -> str:
         """The indentation of the line that ``stmt`` starts on."""
         line = self.line(stmt.lineno)
