@@ -268,6 +268,8 @@ REPORTED = [
         "from transformers import AutoModelWithLMHead, AdamW"),
     ("DF901", "an entry of a list of names on the hub", "E",
         "from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_LIST as A\nA[0]"),
+    ("DF901", "a schedule's class that is chosen by name", "E",
+        "from transformers import WarmupLinearSchedule as L\nKINDS = {'linear': L}"),
     ("DF901", "only where a function is called", "W", """
         def glue():
             from transformers import glue_processors
@@ -299,7 +301,8 @@ def moved() -> list[tuple[str, str]]:
             else "modeling"
         ]
     ]  # fmt: skip
-    return [(name, df901.current_name(name)) for name in (*df901.OLD_ADAMW, *df901.MOVED, *flat)]
+    names = (*df901.OLD_ADAMW, *df901.MOVED, *df901.SCHEDULES, *flat)
+    return [(name, df901.current_name(name)) for name in names]
 
 
 @pytest.mark.parametrize(

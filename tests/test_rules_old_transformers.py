@@ -251,13 +251,35 @@ def test_it_is_brought_to_todays_exactly_like_this(code: str, text: str, diff: s
     assert found(code, new) == []
 
 
-def test_a_table_that_is_looked_into_is_reported_only() -> None:
-    text = """
-        from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_MAP
-        url = BERT_PRETRAINED_MODEL_ARCHIVE_MAP[name]
-        """
-    (finding,) = found("DF901", text)
+LOOKS = [
+    "url = BERT_PRETRAINED_MODEL_ARCHIVE_MAP[name]",
+    "kinds = {each: 'bert' for each in BERT_PRETRAINED_MODEL_ARCHIVE_MAP}\nkind = kinds[name]",
+    "kinds = list(BERT_PRETRAINED_MODEL_ARCHIVE_MAP)\nassert name in kinds",
+    "kinds = tuple(BERT_PRETRAINED_MODEL_ARCHIVE_MAP)\nparser.add_argument('-m', choices=kinds)",
+]
+
+
+@pytest.mark.parametrize("use", LOOKS)
+def test_a_table_that_is_looked_into_is_reported_only(use: str) -> None:
+    line = "from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_MAP\n"
+    (finding,) = found("DF901", line + use + "\n")
     assert finding.edits == ()
+
+
+def test_schedules_are_made_by_functions() -> None:
+    text = textwrap.dedent("""
+        from transformers import ConstantLRSchedule, WarmupLinearSchedule as Linear
+        flat = ConstantLRSchedule(optimizer)
+        steep = Linear(optimizer, warmup_steps=1, t_total=9)
+        """)
+    expected = textwrap.dedent("""
+        from transformers import get_constant_schedule
+        from transformers import get_linear_schedule_with_warmup
+        flat = get_constant_schedule(optimizer)
+        steep = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=1, num_training_steps=9)
+        """)  # fmt: skip
+    assert fixed("DF901", text).strip() == expected.strip()
+    assert found("DF901", expected) == []
 
 
 def test_classes_for_examples_come_along_under_their_own_names() -> None:

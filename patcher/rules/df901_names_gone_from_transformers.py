@@ -11,6 +11,8 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              checkpoint) is reported with the way out. DataProcessor, InputExample, InputFeatures,
              whitespace_tokenize and, for correct_bias=False, the old AdamW are carried along;
              tables of checkpoints become empty ones.
+             WarmupLinearSchedule and its kin are made by the functions of today, where all uses are
+             calls.
              A local copy of transformers, and the older pytorch_transformers, are left alone.
 Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
              in where eps enters the bias correction, by the order of eps.
@@ -28,7 +30,7 @@ from ..analysis.vendored import has_own
 from ..editing.edits import Define, Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, keyword, last_argument, position
+from ..source.tree import Function, everywhere, keyword, last_argument, position
 from .transformers_modules import MODEL_CLASSES, MODELS, PREFIXES, moved_class, split_model_module
 
 __all__ = ["MODELS", "MODEL_CLASSES", "PREFIXES"]
@@ -96,6 +98,24 @@ MOVED = {  # old name, and today's name of the same thing
         for name in ("HfDeepSpeedConfig", "is_deepspeed_zero3_enabled")
     },
 }
+SCHEDULES = {  # old class, and the function that makes the same schedule
+    f"transformers.{home}{old}": f"transformers.{new}"
+    for home in ("", "optimization.")
+    for old, new in {
+        "ConstantLRSchedule": "get_constant_schedule",
+        "WarmupConstantSchedule": "get_constant_schedule_with_warmup",
+        "WarmupLinearSchedule": "get_linear_schedule_with_warmup",
+        "WarmupCosineSchedule": "get_cosine_schedule_with_warmup",
+        "WarmupCosineWithHardRestartsSchedule": (
+            "get_cosine_with_hard_restarts_schedule_with_warmup"
+        ),
+    }.items()
+}
+SCHEDULE_WORDS = {
+    "warmup_steps": "num_warmup_steps",
+    "t_total": "num_training_steps",
+    "cycles": "num_cycles",
+}
 PRUNEABLE = "find_pruneable_heads_and_indices"
 HELPERS = {  # old name, and its replacement in helper_code.py
     **{
@@ -116,7 +136,6 @@ OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that 
     ),
     "MODEL_FOR_CAUSAL_LM_MAPPING and its like": "transformers.MODEL_WITH_LM_HEAD_MAPPING",
     "any name on the hub is taken today": "transformers.ALL_PRETRAINED_MODEL_ARCHIVE_MAP",
-    "get_linear_schedule_with_warmup, with its own arguments": "transformers.WarmupLinearSchedule",
     "read the lines and call the tokenizer on them": (
         "transformers.LineByLineTextDataset transformers.TextDataset"
     ),
@@ -253,6 +272,12 @@ def import_findings(
         home, _, name = replacement.rpartition(".")
         if tables.get(alias):
             continue
+        if full_names[alias] in SCHEDULES:
+            renamed = renamed_schedules(module, local, name)
+            edits += renamed and [Import(home, name), *renamed]
+            if not renamed:
+                obstacles.append(f"; the way out of {alias.name}: {name}, with its own arguments")
+            continue
         if not replacement:
             obstacles.append(f"; the way out of {alias.name}: {advice_for(full_names[alias])}")
         elif home:
@@ -270,11 +295,30 @@ def import_findings(
     yield Finding(module, stmt, because, () if obstacles else tuple(edits), severity=severity)
 
 
+def renamed_schedules(module: Module, local: str, name: str) -> list[Edit]:
+    """Edits of all uses of an old schedule's class; none if one is no plain call of it."""
+    edits: list[Edit] = []
+    for use in module.occurrences(local):
+        call = module.parents[use]
+        words = call.keywords if isinstance(call, ast.Call) and call.func is use else [None]
+        if any(word is None or word.arg is None for word in words):
+            return []
+        edits.append(Rewrite(use, name))
+        edits += [
+            Rewrite(word, f"{SCHEDULE_WORDS[word.arg]}={module.text(word.value)}")
+            for word in words
+            if word is not None and word.arg in SCHEDULE_WORDS
+        ]
+    return edits
+
+
 @cache
 def current_name(name: str) -> str:
     """The dotted name, or the helper, that replaces an old name; the empty string for neither."""
     if name in OLD_ADAMW:
         return "torch.optim.AdamW"
+    if name in SCHEDULES:
+        return SCHEDULES[name]
     if name in MOVED or name in HELPERS:
         return MOVED.get(name) or HELPERS[name]
     return moved_class(name)
@@ -297,19 +341,35 @@ def advice_for(name: str) -> str:
 def empty_table(module: Module, alias: ast.alias) -> str:
     """The line that binds a table of checkpoints to nothing; "" for other names.
 
-    Empty also where the script looks up an entry, which would then be missing.
+    Empty also where the script looks up an entry, which would then be missing, in the table or in
+    what it makes of it.
     """
     name = alias.asname or alias.name
     if "_PRETRAINED_" not in alias.name or not alias.name.endswith(TABLES):
         return ""
-    uses = [use for use in module.occurrences(name) if isinstance(use, ast.Name)]
-    if any(
-        isinstance(up := module.parents[use], ast.Subscript) and up.value is use for use in uses
-    ):
+    made = {name}
+    for stmt in sorted(module.nodes(ast.Assign), key=position):
+        if any(use.id in made for use in everywhere(stmt.value, ast.Name)):
+            made |= {target.id for target in stmt.targets if isinstance(target, ast.Name)}
+    if any(is_looked_up(module, use) for use in module.nodes(ast.Name) if use.id in made):
         return ""
     return (
         f"{name} = {'[]' if alias.name.endswith('LIST') else '{}'}  # any name on the hub is taken"
     )
+
+
+def is_looked_up(module: Module, use: ast.Name) -> bool:
+    """Whether an entry of a table is asked for: ``table[key]``, ``key in table``, choices=table."""
+    match module.parents[use]:
+        case ast.Subscript(value=value):
+            return value is use
+        case ast.Attribute(attr=name):
+            return name in ("get", "index")
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[table]):
+            return table is use
+        case ast.keyword(arg="choices"):
+            return True
+    return False
 
 
 def remove_names(stmt: ast.ImportFrom, removed: list[ast.alias], code: str = "") -> Iterator[Edit]:
