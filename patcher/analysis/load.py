@@ -27,6 +27,7 @@ ABOUT_TRAINING = (
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
     r"|\]\.view\(-1\)"  # of hits that are sliced
+    r"|\bdata_?loader\b"  # which it may hand on
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
 )
 
