@@ -34,8 +34,8 @@ def test_a_function_that_hands_a_loader_on_is_followed(tmp_path: Path) -> None:
     files = {
         "run.py": "from utils.data import load\nloader = load(rows)\nfor batch in loader:\n"
         "    model(batch).backward()\n    optimizer.step()\n",
-        "utils/data.py": "from .tensors import pack\n\ndef load(rows):\n    dataloader = pack(rows)\n"
-        "    return dataloader\n",
+        "utils/data.py": "from .tensors import pack\n\ndef load(rows):\n    "
+        "dataloader = pack(rows)\n    return dataloader\n",
         "utils/tensors.py": "from torch.utils.data import DataLoader\n\ndef pack(rows):\n"
         "    return DataLoader(rows)\n",
     }

@@ -74,6 +74,39 @@ def test_a_wrapped_model_is_asked_exactly_like_this(old: str, new: str) -> None:
     assert found("DF305", text) == []
 
 
+def test_a_wrapper_of_another_name_is_one() -> None:
+    text = training("model.load_state_dict(torch.load(path))").replace(
+        "torch.nn.parallel.DistributedDataParallel", "DDP"
+    )
+    text = f"from torch.nn.parallel import DistributedDataParallel as DDP\n{text}"
+    assert "getattr(model, 'module', model).load_state_dict(" in fixed("DF305", text)
+
+
+WRITE = "\ndef write(model, x):\n    {first}\n    return model.generate(x)\n"
+CARDS = "\n    elif cards > 1:\n        model = torch.nn.DataParallel(model)\n    for"
+
+
+@pytest.mark.parametrize("cards", ["\n    for", CARDS])
+def test_a_function_that_gets_the_wrapper_asks_the_module(cards: str) -> None:
+    text = training("write(model, batch)").replace("\n    for", cards, 1)
+    text += WRITE.format(first="pass")
+    new = text.replace("return model.", "return getattr(model, 'module', model).")
+    assert fixed("DF305", text) == new
+    assert found("DF305", new) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "first"),
+    [
+        ("write(model.module, batch)", "pass"),
+        ("write(model, batch)", "model = model.module"),
+        ("other(model, batch)", "pass"),
+    ],
+)
+def test_a_function_that_gets_the_module_is_left_alone(call: str, first: str) -> None:
+    assert found("DF305", training(call) + WRITE.format(first=first)) == []
+
+
 LOADED = "\ndef test(path):\n    model = Net()\n    model.load_state_dict(torch.load(path))\n"
 
 

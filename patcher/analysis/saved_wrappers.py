@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import argument, parameters, precedes
 from .passed_arguments import argument_for_parameter
@@ -43,7 +44,8 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
     function = module.function(name)
     own = [s for s in module.stores.get((function, name.id), ()) if precedes(s, name)]
     if own or function is None:
-        return bool(own) and is_wrap(module, module.parents[own[-1]])
+        last = [each for each in own if each is own[-1] or exclusive(each, own[-1])]
+        return any(is_wrap(module, module.parents[each]) for each in last)
     if name.id in parameters(function):
         passed = [
             (where, argument_for_parameter(module, function, call, name.id))

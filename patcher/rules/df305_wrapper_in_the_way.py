@@ -16,15 +16,17 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, value_for_role
+from ..analysis.saved_wrappers import is_wrapped
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import is_move, wrap_in
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
-from ..source.tree import Function, everywhere, mentions, names_within, precedes
+from ..source.tree import Function, everywhere, mentions, names_within, parameters, precedes
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
@@ -64,6 +66,29 @@ def findings(program: Program) -> Iterator[Finding]:
             else:
                 continue
             yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
+        yield from passed_wrappers(program, module)
+
+
+def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
+    """``model.generate`` in a function that gets the wrapped model, and takes nothing out of it."""
+    evaluating = {evaluation.function for evaluation in program.evaluations}  # DF504's
+    for use in module.attributes(*MODEL_ATTRIBUTES):
+        name, function = use.value, module.function(use)
+        if (
+            not isinstance(name, ast.Name)
+            or function is None
+            or function in evaluating
+            or name.id not in parameters(function)
+            or (function, name.id) in module.stores
+            or is_tested(module, use)
+        ):
+            continue
+        for where, call in program.callers(function):
+            passed = argument_for_parameter(module, function, call, name.id)
+            if isinstance(passed, ast.Name) and is_wrapped(program, where, passed):
+                because = f"{module.text(use)} is asked of the wrapper of line {call.lineno}"
+                yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
+                break
 
 
 def isinstance_tests(module: Module) -> Iterator[Finding]:
@@ -147,7 +172,8 @@ def is_downloaded(module: Module, load: ast.Call) -> bool:
 
 def wraps_lone_process(module: Module, wrap: ast.stmt) -> bool:
     """Whether a lone process has the wrapper whatever its cards: what it loads has its keys."""
-    return "DistributedDataParallel" not in module.text(wrap) and is_whatever_cards(module, wrap)
+    names = {module.last_name(call.func) for call in everywhere(wrap, ast.Call)}
+    return "DistributedDataParallel" not in names and is_whatever_cards(module, wrap)
 
 
 def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:

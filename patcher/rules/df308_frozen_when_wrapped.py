@@ -288,7 +288,8 @@ def is_next_to_wrap(module: Module, stmt: ast.stmt) -> bool:
     block = module.body(stmt)
     index = block.index(stmt)
     return any(
-        mentions(other, "DistributedDataParallel")
+        module.last_name(call.func) == "DistributedDataParallel"
         for other in block[max(0, index - 1) : index + 2]
         if other is not stmt
+        for call in everywhere(other, ast.Call)
     )

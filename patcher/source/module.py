@@ -48,6 +48,10 @@ def parse_and_number(text: str) -> tuple[ast.Module, Preorder]:
     return tree, Preorder(tree)
 
 
+# Expressions that are operands of anything without parentheses.
+WHOLE = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
+
+
 def cached_per_module(question: Callable[[Module], Answer]) -> Callable[[Module], Answer]:
     """Cache a function of a module; modules with the same text share the result."""
 
@@ -196,15 +200,15 @@ class Module:
 
     def operand(self, node: ast.expr) -> str:
         """The source text of an operand, in parentheses where it needs them."""
-        whole = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
-        return self.text(node) if isinstance(node, whole) else f"({self.text(node)})"
+        return self.text(node) if isinstance(node, WHOLE) else f"({self.text(node)})"
 
     def conjunct(self, test: ast.expr) -> str:
         """The source text of an operand of ``and``, in parentheses where it needs them."""
         text = self.text(test)
         is_or = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
         is_loose = is_or or isinstance(test, ast.IfExp | ast.Lambda | ast.NamedExpr)
-        return f"({text})" if is_loose or "\n" in text else text
+        is_open = "\n" in text and not isinstance(test, WHOLE)  # it stood in parentheses
+        return f"({text})" if is_loose or is_open else text
 
     def margin(self, stmt: ast.stmt) -> str:
         """The indentation of the line that ``stmt`` starts on."""
