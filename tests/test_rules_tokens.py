@@ -281,3 +281,44 @@ def test_a_loss_of_its_own_class_is_reported_and_not_weighed() -> None:
     assert "class FocalLoss" in text
     (finding,) = found("DF310", text)
     assert not finding.edits
+
+
+SEQ2SEQ = """\
+import torch
+from transformers import T5ForConditionalGeneration
+{own}
+model = T5ForConditionalGeneration.from_pretrained(args.start)
+model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in loader:
+    labels = batch[1]
+    {mask}
+    out = model(input_ids=batch[0], labels=labels)
+    loss = out.loss
+    loss.backward()
+"""
+MASKS = [
+    "labels[labels == pad] = -100",
+    "labels.masked_fill_(labels == pad, -100)",
+    "labels = labels.masked_fill(labels == pad, value=-100)",
+    "labels = torch.tensor([[x if x != pad else -100 for x in row] for row in labels])",
+]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_labels_of_a_translation_that_a_step_masks_are_counted(mask: str) -> None:
+    text = fixed("DF310", SEQ2SEQ.format(mask=mask, own=""))
+    assert (
+        "    loss = out.loss\n    loss = weighed_by_tokens(loss, labels.ne(-100).sum())\n" in text
+    )
+    assert found("DF310", text) == []
+
+
+@pytest.mark.parametrize("mask", ["pass", "other[labels == pad] = -100", "labels[:, 0] = 100"])
+def test_labels_of_a_translation_that_all_count_are_left_alone(mask: str) -> None:
+    assert found("DF310", SEQ2SEQ.format(mask=mask, own="")) == []
+
+
+def test_a_translation_by_a_class_of_the_script_is_reported_only() -> None:
+    own = "class Own(T5ForConditionalGeneration): pass"
+    (finding,) = found("DF310", SEQ2SEQ.format(mask=MASKS[0], own=own))
+    assert finding.edits == ()

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import keyword, within
+from ..source.tree import everywhere, keyword, within
 
 HEADS = ("ForTokenClassification", "ForMaskedLM")
 """Heads whose labels are -100 for most kinds of tokens, so that their number differs."""
 CAUSAL = ("LMHeadModel", "ForCausalLM")
 """Heads that compare each token with the one before it; their labels may all count."""
+SEQ2SEQ = ("ForConditionalGeneration",)
+"""Heads whose labels are -100 where the script makes them so."""
 
 
 def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt | None, str, str]]:
@@ -25,14 +27,48 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
     names = program.names_of_transformers
     heads = {name for name in names if "For" in name or "LMHead" in name}
     is_causal = all(name.endswith(CAUSAL) for name in heads) and pads_labels(program)
-    if not heads or not (is_causal or all(name.endswith(HEADS) for name in heads)):
+    is_seq2seq = bool(heads) and all(name.endswith(SEQ2SEQ) for name in heads)
+    if not heads or not (is_causal or is_seq2seq or all(name.endswith(HEADS) for name in heads)):
         return
+    is_known = not is_seq2seq or not any(
+        module.last_name(base).endswith(SEQ2SEQ)
+        for module in program.modules
+        for each in module.nodes(ast.ClassDef)
+        for base in each.bases
+    )
     for loop in program.train_loops:
         for call in within(loop.steps.body, ast.Call):
             labels = labels_of(loop.module, call)
-            if labels:
+            if labels and (not is_seq2seq or masks_labels(loop, labels)):
                 counted = f"{labels}[..., 1:]" if is_causal else labels
-                yield loop.module, call, *binding(loop, call), counted
+                bound = binding(loop, call) if is_known else (None, "")
+                yield loop.module, call, *bound, counted
+
+
+def masks_labels(loop: TrainLoop, labels: str) -> bool:
+    """Whether a step makes some labels -100: ``labels[labels == pad] = -100`` and the like."""
+    module = loop.module
+    for stmt in within(loop.steps.body, ast.Assign):
+        targets = [each.value if isinstance(each, ast.Subscript) else each for each in stmt.targets]
+        if any(module.text(each) == labels for each in targets) and ignores(stmt.value):
+            return True
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "masked_fill_"
+        and module.text(call.func.value) == labels
+        and ignores(call)
+        for call in within(loop.steps.body, ast.Call)
+    )
+
+
+def ignores(node: ast.AST) -> bool:
+    """Whether ``-100`` stands in an expression."""
+    return any(
+        isinstance(each.op, ast.USub)
+        and isinstance(each.operand, ast.Constant)
+        and each.operand.value == 100
+        for each in everywhere(node, ast.UnaryOp)
+    )
 
 
 def pads_labels(program: Program) -> bool:
