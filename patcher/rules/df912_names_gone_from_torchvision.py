@@ -1,7 +1,7 @@
 """A transform that torchvision no longer has.
 
-What         transforms.Scale and transforms.RandomSizedCrop, which had new names from version 0.2 on
-             and left torchvision with 0.12.
+What         transforms.Scale and transforms.RandomSizedCrop, which got new names in version 0.2 and
+             left torchvision with 0.12.
 At run time  AttributeError where the transforms are put together, or ImportError.
 Example      transforms.Compose([transforms.Scale(256), transforms.CenterCrop(224)])
 Fix          Resize and RandomResizedCrop, of which the old classes were other names.
