@@ -57,11 +57,11 @@ def early_reads(
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
         writes = [by_one_rank(each) for each in effects if is_of_file(each, Kind.WRITE)]
         for read in reads:
-            write = write_of(written, path_key(program, module, read, call))
-            if write is None or never_both(module, write, call):
+            found = write_of(written, path_key(program, module, read, call))
+            if found is None or never_both(module, found, call):
                 continue
             if Role.OTHER in read.roles & roles:
-                yield call, write
+                yield call, found
         if meets:
             written.clear()
         for write in writes:

@@ -59,7 +59,7 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
                 for where, value in passed
             )
         )
-    stores = module.stores.get((None, name.id), ())
+    stores = module.stores.get((None, name.id), [])
     return bool(stores) and is_wrap(module, module.parents[stores[-1]])
 
 
