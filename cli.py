@@ -155,7 +155,7 @@ def main() -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
     if sys.argv[1:2] and sys.argv[1] in SHORT_COMMANDS:
         # Syntax trees are many objects, and hardly any becomes garbage before the end.
-        gc.set_threshold(1_000_000, 20, 100)
+        gc.set_threshold(1_000_000, 5, 5)
         try:
             ddpfix.main()
         except SystemExit as end:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, within
+from ..source.tree import FUNCTIONS, Function, is_annotation, within
 from .names import ModuleSet, Unread, parameter_names
 from .objects import class_of, classes_above, method_of
 
@@ -114,7 +114,7 @@ class CallGraph(ModuleSet):
                 if id(use) in called or not isinstance(use.ctx, ast.Load):
                     continue
                 found = self.resolve(module, use)
-                if found is not None and found[1] in (function, owner):
+                if found is not None and found[1] in (function, owner) and not is_annotation(use):
                     table = self._calls_of_table(module, use)
                     calls += table
                     possible += [] if table else [(module, use)]

@@ -23,7 +23,7 @@ ABOUT_TRAINING = (
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
-    r"|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
+    r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
     r"|\]\.view\(-1\)"  # of hits that are sliced

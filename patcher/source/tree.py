@@ -202,6 +202,19 @@ def function_of(node: ast.AST) -> Function | None:
     return table.owners[table.scopes[index]]
 
 
+def is_annotation(node: ast.AST) -> bool:
+    """Whether a node is, or is part of, what says the type of a name, a parameter or a result."""
+    for up in ancestors(node):
+        if isinstance(up, ast.AnnAssign | ast.arg | ast.Assign):
+            return node is getattr(up, "annotation", None)
+        if isinstance(up, FUNCTIONS):
+            return node is up.returns
+        if isinstance(up, ast.stmt | ast.Call):
+            return False
+        node = up
+    return False
+
+
 def below(node: ast.AST) -> list[ast.AST]:
     """``node`` and all its descendants, in source order."""
     table, index = locate(node)

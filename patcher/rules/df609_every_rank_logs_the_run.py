@@ -1,0 +1,165 @@
+"""Every rank logs the run.
+
+What         A SummaryWriter that every rank makes and writes to, or a wandb.init that every rank
+             calls.
+At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
+             forth between the ranks' losses; N runs of Weights & Biases for one training.
+Example      writer = SummaryWriter(args.log_dir)
+Fix          Ranks other than 0 write to a temporary folder; their wandb run is disabled.
+Fix safety   Safe: rank 0 and a lone process log as before. Only reported where the script reads
+             back what wandb.init gives, such as wandb.config of a sweep.
+Source       torch.utils.tensorboard.SummaryWriter (log_dir); wandb.init (mode)
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..analysis.before_group import runs_before_group
+from ..analysis.certain_reach import surely_on_every_rank
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, is_rank_test, roles_reaching
+from ..analysis.written_paths import names_rank
+from ..editing.edits import Define, Edit, Import, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import IS_FIRST
+from ..source.module import Module
+from ..source.tree import argument, everywhere, keyword, last_argument
+
+CODE, SEVERITY, SAFETY = "DF609", Severity.DEGRADED, Safety.SAFE
+
+WRITES = ("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text")
+# What may be done with wandb and its run where it is disabled.
+WRITES_OF_WANDB = frozenset(
+    (
+        *("init", "login", "log", "finish", "join", "watch", "unwatch", "save", "alert"),
+        *("define_metric", "mark_preempting", "log_artifact", "log_code", "summary", "plot"),
+        *("Artifact", "Audio", "Histogram", "Html", "Image", "Object3D", "Settings", "Table"),
+        *("Video", "util"),
+    )
+)
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if program.only_evaluates or not program.calls_to("init_process_group"):
+        return
+    is_written_by_all = any(
+        roles_reaching(program, module, call) >= RANKS for module, call in program.calls_to(*WRITES)
+    )
+    for module, call in program.calls_to("SummaryWriter") if is_written_by_all else ():
+        if is_made_by_all(program, module, call):
+            edits = to_temporary_folder(program, module, call)
+            yield Finding(module, call, "every rank writes an event file of its own", edits)
+    for module, call in program.calls_to("init"):
+        if module.dotted(call.func) != "wandb.init" or keyword(call, "group"):
+            continue  # a group of runs is meant to have one of each rank
+        if is_made_by_all(program, module, call):
+            because = "every rank starts a run of its own"
+            if reason := why_not_disabled(program, module, call):
+                yield Finding(module, call, f"{because}; {reason}")
+            else:
+                yield Finding(module, call, because, disabled(program, module, call))
+
+
+def is_made_by_all(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether every rank comes to a call, and none of its arguments differs between ranks."""
+    values = [*call.args, *(word.value for word in call.keywords)]
+    return (
+        program.is_live(module, call)
+        and roles_reaching(program, module, call) >= RANKS
+        and surely_on_every_rank(program, module, call, with_options=True)
+        and not any(names_rank(program, module, value) for value in values)
+        and not any(
+            is_rank_test(module, choice.test)
+            for value in values
+            for choice in everywhere(value, ast.IfExp)
+        )
+    )
+
+
+def rank_test(program: Program, module: Module, call: ast.Call) -> tuple[str, tuple[Edit, ...]]:
+    """A test for rank 0 at a call, and the edits that it needs."""
+    if runs_before_group(program, module, call):
+        return IS_FIRST, (Import("os"),)
+    return "is_main_process()", (Define("is_main_process"),)
+
+
+def to_temporary_folder(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that give a SummaryWriter of other ranks than 0 a folder that nobody looks at."""
+    test, needed = rank_test(program, module, call)
+    folder = argument(call, 0, "log_dir", "logdir")
+    choice = "{} if " + test + " else tempfile.mkdtemp()"
+    if folder is not None:
+        edit = Rewrite(folder, choice.format(operand(module, folder)))
+    elif is_spread(call):
+        return ()
+    else:
+        words = ", ".join([choice.format(None), *map(module.text, call.keywords)])
+        edit = Rewrite(call, f"{module.text(call.func)}({words})")
+    return (edit, Import("tempfile"), *needed)
+
+
+def is_spread(call: ast.Call) -> bool:
+    """Whether some of a call's arguments come from a list or a dict."""
+    return any(word.arg is None for word in call.keywords) or any(
+        isinstance(each, ast.Starred) for each in call.args
+    )
+
+
+def operand(module: Module, value: ast.expr) -> str:
+    """A value's text, in brackets where it would not stay one in front of ``if``."""
+    text = module.text(value)
+    return f"({text})" if isinstance(value, ast.IfExp | ast.Lambda) else text
+
+
+def why_not_disabled(program: Program, module: Module, call: ast.Call) -> str:
+    """Why a run cannot be disabled on the other ranks; "" where it can."""
+    if is_spread(call):
+        return "what it is called with is not known"
+    if program.calls_to("sweep", "agent"):
+        return "a sweep may choose its settings"
+    for where in program.modules:
+        for node in where.nodes(ast.Attribute):
+            name = where.text(node)
+            if name.startswith("wandb.") and name.count(".") == 1:
+                if node.attr == "config" and is_only_set(where, node):
+                    continue
+                if node.attr not in WRITES_OF_WANDB:
+                    return f"{name} is used in line {node.lineno} of {Path(where.source.path).name}"
+    parent = module.parents[call]
+    if isinstance(parent, ast.Expr):
+        return ""
+    if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+        return "its run is passed on"
+    run = parent.targets[0].id
+    for read in module.nodes(ast.Name):
+        used = module.parents[read]
+        if read.id != run or isinstance(read.ctx, ast.Store):
+            continue
+        if not isinstance(used, ast.Attribute) or used.attr not in WRITES_OF_WANDB:
+            return f"{run} is used in line {read.lineno}"
+    return ""
+
+
+def is_only_set(module: Module, config: ast.Attribute) -> bool:
+    """``wandb.config.update(…)`` and ``wandb.config.lr = …``."""
+    parent = module.parents[config]
+    if isinstance(config.ctx, ast.Store):
+        return True
+    if not isinstance(parent, ast.Attribute | ast.Subscript):
+        return False
+    is_update = isinstance(parent, ast.Attribute) and parent.attr in ("update", "setdefaults")
+    return is_update or isinstance(parent.ctx, ast.Store)
+
+
+def disabled(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that disable a run on the other ranks."""
+    test, needed = rank_test(program, module, call)
+    choice = "{} if " + test + " else 'disabled'"
+    mode = keyword(call, "mode")
+    if mode is not None:
+        return (Rewrite(mode.value, choice.format(operand(module, mode.value))), *needed)
+    words = f"mode={choice.format(None)}"
+    if last := last_argument(call):
+        return (Rewrite(last, f", {words}", after=True), *needed)
+    return (Rewrite(call, f"{module.text(call.func)}({words})"), *needed)
