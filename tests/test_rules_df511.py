@@ -19,6 +19,7 @@ class Net(torch.nn.Module):
         self.norm = {layer}
 
 def evaluate(model, data):
+    {module}
     {mode}
     hits = 0
     for batch in DataLoader(data):
@@ -39,6 +40,7 @@ main(things())
 """
 PARTS = {
     "layer": "torch.nn.BatchNorm1d(4)",
+    "module": "model = model.module if hasattr(model, 'module') else model",
     "mode": "model.eval()",
     "end": "return hits",
     "net": "Net()",
@@ -46,8 +48,9 @@ PARTS = {
 }
 SHARED = "model.eval()\n    averages_of_rank_0(model)"
 INLINE = """model.eval()
-        {}for batch in DataLoader(held_out):
-            hits = model(batch).argmax()
+        {}eval_model = model.module if hasattr(model, 'module') else model
+        for batch in DataLoader(held_out):
+            hits = eval_model(batch).argmax()
         if hits < best:
             break"""
 AFTER = """model.eval()
@@ -62,6 +65,7 @@ def script(**parts: str) -> str:
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("no batch norm", script(layer="torch.nn.LayerNorm(4)")),
+    ("the wrapper shares rank 0's", script(module="pass")),
     ("one batch norm of all ranks", script(layer="torch.nn.SyncBatchNorm(4)")),
     ("rank 0's already", script(mode=SHARED)),
     ("a score that rank 0 prints", script(body="print(evaluate(model, data))")),

@@ -21,22 +21,19 @@ from ..analysis.program import Program
 from ..analysis.wrapping import wraps_for_good
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.evaluated_modules import UNWRAPPED_NAME, is_the_module, is_unwrapped, model_uses
 from ..fixes.process_group import unwrapped_model
 from ..source.branches import exclusive
-from ..source.module import Module
 from ..source.tree import (
     bound_names,
     everywhere,
-    mentions,
     names_within,
     parameters,
     precedes,
-    within,
 )
 
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
-UNWRAPPED_NAME = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 WRAPPER_HAS = {  # what every module has, and the module of a wrapper
     *("eval", "train", "training", "module", "parameters", "named_parameters", "zero_grad"),
@@ -120,34 +117,3 @@ def first_need(evaluation: Evaluation) -> ast.stmt:
             if isinstance(stmt, ast.stmt):
                 return stmt
     return mode
-
-
-def is_the_module(module: Module, use: ast.expr) -> bool:
-    """Whether a plain name is what was taken out of a wrapper above."""
-    value = module.definition(use, use)
-    if not isinstance(value, ast.Call) or not value.args:
-        return False
-    return module.text(value) == unwrapped_model(module.text(value.args[0]))
-
-
-def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
-    """Where the loop reads the model."""
-    module, body = evaluation.module, evaluation.loop.body
-    last = evaluation.model.rpartition(".")[2]
-    attributes = [node for node in within(body, ast.Attribute) if node.attr == last]
-    for node in (*names_within(body, {last}), *attributes):
-        if module.text(node) == evaluation.model:
-            yield node
-
-
-def is_unwrapped(evaluation: Evaluation) -> bool:
-    """Whether the function takes ``.module`` out of its model before the loop."""
-    assert evaluation.function is not None
-    module = evaluation.module
-    names = names_within(evaluation.function.body, {evaluation.model})
-    stores = [name for name in names if isinstance(name.ctx, ast.Store)]
-    return any(
-        isinstance(stmt, ast.Assign)
-        and (mentions(stmt.value, "module") or "'module'" in module.text(stmt.value))
-        for stmt in map(module.statement, stores)
-    )

@@ -1,11 +1,12 @@
 """Ranks evaluate with averages of batch norm of their own.
 
-What         All ranks evaluate a model with BatchNorm layers, and what comes out decides whether
-             the training goes on or how fast it learns, or is gathered from all ranks.
-At run time  Each rank's averages come from its own batches: DistributedDataParallel makes them
-             rank 0's at the next training step only. Scores differ, a rank that stops early leaves
-             its peers waiting until the time-out, and the weights that are saved score otherwise.
-Example      accuracy = test(model, valid_loader); if not stopper.goes_on(accuracy): break
+What         All ranks evaluate the module inside of DistributedDataParallel, which has BatchNorm
+             layers, and what comes out decides whether the training goes on or how fast it learns,
+             or is gathered from all ranks.
+At run time  Each rank's averages come from its own batches: only a forward pass of the wrapper
+             makes them rank 0's. Scores differ, a rank that stops early leaves its peers waiting
+             until the time-out, and the weights that are saved score otherwise.
+Example      accuracy = test(model.module, loader); if not stopper.goes_on(accuracy): break
 Fix          All ranks take rank 0's averages before they evaluate (averages_of_rank_0).
 Fix safety   Safe: rank 0's are those that are saved and that the training goes on with; a lone
              process has no others.
@@ -22,6 +23,7 @@ from ..analysis.rank_divergence import conditional_exits, decisions_by
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
+from ..fixes.evaluated_modules import runs_the_module
 from ..source.module import Module
 from ..source.tree import within
 
@@ -39,6 +41,8 @@ def findings(program: Program) -> Iterator[Finding]:
         module, mode = evaluation.module, evaluation.mode
         if mode is evaluation.loop or mode in seen or is_shared(evaluation):
             continue
+        if not runs_the_module(evaluation):
+            continue  # the wrapper sends rank 0's averages with the first batch
         by_all = all(
             roles_reaching(program, module, each) >= RANKS for each in (mode, evaluation.loop)
         )

@@ -1,0 +1,54 @@
+"""Whether an evaluation runs the module that DistributedDataParallel wraps, or the wrapper."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.evaluations import Evaluation
+from ..source.module import Module
+from ..source.tree import mentions, names_within, parameters, within
+from .process_group import unwrapped_model
+
+UNWRAPPED_NAME = "eval_model"
+
+
+def runs_the_module(evaluation: Evaluation) -> bool:
+    """Whether the module is taken out of its wrapper before the loop, in the function around it."""
+    if evaluation.function is not None and evaluation.model in parameters(evaluation.function):
+        return is_unwrapped(evaluation)
+    uses = list(model_uses(evaluation))
+    if not uses:
+        return bool(names_within(evaluation.loop.body, {UNWRAPPED_NAME}))
+    return is_the_module(evaluation.module, uses[0])
+
+
+def is_the_module(module: Module, use: ast.expr) -> bool:
+    """Whether a plain name is what was taken out of a wrapper above."""
+    value = module.definition(use, use)
+    if not isinstance(value, ast.Call) or not value.args:
+        return False
+    return module.text(value) == unwrapped_model(module.text(value.args[0]))
+
+
+def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
+    """Where the loop reads the model."""
+    module, body = evaluation.module, evaluation.loop.body
+    last = evaluation.model.rpartition(".")[2]
+    attributes = [node for node in within(body, ast.Attribute) if node.attr == last]
+    for node in (*names_within(body, {last}), *attributes):
+        if module.text(node) == evaluation.model:
+            yield node
+
+
+def is_unwrapped(evaluation: Evaluation) -> bool:
+    """Whether the function takes ``.module`` out of its model before the loop."""
+    assert evaluation.function is not None
+    module = evaluation.module
+    names = names_within(evaluation.function.body, {evaluation.model})
+    stores = [name for name in names if isinstance(name.ctx, ast.Store)]
+    return any(
+        isinstance(stmt, ast.Assign)
+        and (mentions(stmt.value, "module") or "'module'" in module.text(stmt.value))
+        for stmt in map(module.statement, stores)
+    )
