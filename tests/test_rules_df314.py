@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from cases import fixed, found
 
@@ -37,7 +39,7 @@ def script(saved: str, made: str = WRAP) -> str:
 )
 def test_the_module_inside_is_saved(saved: str, name: str, made: str) -> None:
     text = script(saved, made)
-    inside = f"{name}.module if torch.distributed.is_initialized() else {name}"
+    inside = f"getattr({name}, 'module', {name}) if torch.distributed.is_initialized() else {name}"
     new = fixed("DF314", text)
     assert new.count(inside) == 1
     assert new.replace(inside, name) == text
@@ -56,3 +58,19 @@ def test_the_module_inside_is_saved(saved: str, name: str, made: str) -> None:
 )
 def test_what_is_no_wrapper_is_left_alone(saved: str, made: str) -> None:
     assert found("DF314", script(saved, made)) == []
+
+
+def test_a_model_that_a_group_of_one_does_not_wrap_is_saved_as_it_is() -> None:
+    made = "Net()\nif torch.distributed.get_world_size() > 1:\n    net = " + WRAP.replace(
+        "Net()", "net"
+    )
+    line = next(
+        line.strip()
+        for line in fixed("DF314", script("state", made)).splitlines()
+        if line.strip().startswith("state = ")
+    )
+    bare = object()
+    joined = SimpleNamespace(distributed=SimpleNamespace(is_initialized=lambda: True))
+    names = {"net": bare, "torch": joined, "epoch": 0}
+    exec(line, names)
+    assert names["state"] == {"net": bare, "epoch": 0}

@@ -17,12 +17,14 @@ from ..analysis.program import Program
 from ..analysis.saved_wrappers import saved_wrappers
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import unwrapped_model
 
 CODE, SEVERITY, SAFETY = "DF314", Severity.DEGRADED, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for module, name in saved_wrappers(program):
-        code = f"{name.id}.module if torch.distributed.is_initialized() else {name.id}"
+        bare = unwrapped_model(name.id)
+        code = f"{bare} if torch.distributed.is_initialized() else {name.id}"
         because = f"{name.id} is wrapped in DistributedDataParallel here"
         yield Finding(module, name, because, (Rewrite(name, code), Import("torch")))
