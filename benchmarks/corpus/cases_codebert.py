@@ -74,7 +74,13 @@ CASES = (
         generate(STEPS | {"source_lang": "java"}, texts=True),
     ),
     Case(f"{U}clone-detection/BCB/run.py", pairs(NEWER)),
-    Case(f"{U}clone-detection/POJ-104/run.py", lines(NEWER, labels=True), unsafe=True),
+    Case(
+        f"{U}clone-detection/POJ-104/run.py",
+        lines(NEWER, labels=True),
+        unsafe=True,
+        defect="the other examples of the batch are its negatives, of which each rank has a part;"
+        " its model sorts the pairs of them, which patch leaves alone and says (DF307)",
+    ),
     Case(f"{U}code-completion/run.py", completion),
     Case(f"{U}code-generation/run.py", generate()),
     Case(f"{U}code-search/run.py", lines(SEARCH), unsafe=True),
