@@ -32,9 +32,9 @@ are tiny, made by our own code. Nothing of the scripts is part of this repositor
 prints, where FOLDER holds the repositories beside each other. {summary}
 
 C1 to C9 are the lines of the contract ([verify](commands/verify.md)): ✓ holds, ✗ broken, ? unproven
-by these runs, - not judged. Below the table is why for each that does not hold. Scripts that name an
-output folder run in forked processes, in which what `save_pretrained` writes by safetensors is not
-seen: C5 says nothing of it there.
+by these runs, - not judged. Below the table is why for each that does not hold. Scripts that name
+an output folder run in forked processes, in which what `save_pretrained` writes by safetensors is
+not seen: C5 says nothing of it there.
 """
 
 
