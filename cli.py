@@ -154,7 +154,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of any locale
     if sys.argv[1:2] and sys.argv[1] in SHORT_COMMANDS:
-        # Syntax trees are many objects, and hardly any becomes garbage before the end.
+        # Syntax trees are many objects: only those of whole programs are worth collecting.
         gc.set_threshold(1_000_000, 5, 5)
         try:
             ddpfix.main()

@@ -10,7 +10,7 @@ from ..source.module import Module
 from .program import Program
 
 LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
-# Of torchvision's and timm's models, by their names: those that have batch norm.
+# Of torchvision's models, by their names: those that have batch norm.
 MODELS = re.compile(
     r"(wide_)?resne[xt]|densenet|mobilenet|efficientnet|shufflenet|mnasnet|googlenet|inception"
     r"|regnet|xception|vgg\d+_bn"
@@ -21,7 +21,7 @@ def norms_by_batch(program: Program) -> bool:
     """Whether some model has batch norm that is not made one over all ranks."""
     if program.calls_to("convert_sync_batchnorm", "SyncBatchNorm"):
         return False
-    return any(True for _ in batch_norm_layers(program)) or any(True for _ in known_models(program))
+    return any(batch_norm_layers(program)) or any(known_models(program))
 
 
 def batch_norm_layers(program: Program) -> Iterator[tuple[Module, ast.Call]]:

@@ -90,7 +90,7 @@ def to_temporary_folder(program: Program, module: Module, call: ast.Call) -> tup
     folder = argument(call, 0, "log_dir", "logdir")
     choice = "{} if " + test + " else tempfile.mkdtemp()"
     if folder is not None:
-        edit = Rewrite(folder, choice.format(operand(module, folder)))
+        edit = Rewrite(folder, choice.format(module.conjunct(folder)))
     elif is_spread(call):
         return ()
     else:
@@ -104,12 +104,6 @@ def is_spread(call: ast.Call) -> bool:
     return any(word.arg is None for word in call.keywords) or any(
         isinstance(each, ast.Starred) for each in call.args
     )
-
-
-def operand(module: Module, value: ast.expr) -> str:
-    """A value's text, in brackets where it would not stay one in front of ``if``."""
-    text = module.text(value)
-    return f"({text})" if isinstance(value, ast.IfExp | ast.Lambda) else text
 
 
 def why_not_disabled(program: Program, module: Module, call: ast.Call) -> str:
@@ -158,7 +152,7 @@ def disabled(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ..
     choice = "{} if " + test + " else 'disabled'"
     mode = keyword(call, "mode")
     if mode is not None:
-        return (Rewrite(mode.value, choice.format(operand(module, mode.value))), *needed)
+        return (Rewrite(mode.value, choice.format(module.conjunct(mode.value))), *needed)
     words = f"mode={choice.format(None)}"
     if last := last_argument(call):
         return (Rewrite(last, f", {words}", after=True), *needed)
