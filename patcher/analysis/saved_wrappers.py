@@ -45,7 +45,7 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
     own = [s for s in module.stores.get((function, name.id), ()) if precedes(s, name)]
     if own or function is None:
         last = [each for each in own if each is own[-1] or exclusive(each, own[-1])]
-        return any(is_wrap(module, module.parents[each]) for each in last)
+        return any(binds_wrapper(module, each) for each in last)
     if name.id in parameters(function):
         passed = [
             (where, argument_for_parameter(module, function, call, name.id))
@@ -60,15 +60,21 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
             )
         )
     stores = module.stores.get((None, name.id), [])
-    return bool(stores) and is_wrap(module, module.parents[stores[-1]])
+    return bool(stores) and binds_wrapper(module, stores[-1])
 
 
-def is_wrap(module: Module, stmt: ast.AST) -> bool:
-    """``model = DistributedDataParallel(model)``, also with ``.cuda()`` behind it."""
-    value = stmt.value if isinstance(stmt, ast.Assign) else None
+def binds_wrapper(module: Module, name: ast.AST) -> bool:
+    """Whether an assignment binds a name to a wrapper."""
+    stmt = module.parents[name]
+    return isinstance(stmt, ast.Assign) and is_wrap(module, stmt.value)
+
+
+def is_wrap(module: Module, value: ast.expr) -> bool:
+    """``DistributedDataParallel(model)``, also with ``.cuda()`` behind it."""
     while isinstance(value, ast.Call):
         if module.last_name(value.func) == "DistributedDataParallel":
             return True
-        is_move = isinstance(value.func, ast.Attribute) and value.func.attr in ("cuda", "to")
-        value = value.func.value if is_move and isinstance(value.func, ast.Attribute) else None
+        if not (isinstance(value.func, ast.Attribute) and value.func.attr in ("cuda", "to")):
+            return False
+        value = value.func.value
     return False

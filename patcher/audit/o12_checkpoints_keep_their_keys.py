@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
-from ..analysis.saved_wrappers import saved_wrappers
+from ..analysis.saved_wrappers import is_wrap, saved_wrappers
 from ..analysis.wrapping import is_whatever_cards
 from ..source.module import Module
 from ..source.tree import argument, mentions, parameters, precedes
@@ -29,7 +29,6 @@ from .ranks import has_several_ranks, is_certain, is_managed, ranks_at
 from .verdict import AuditVerdict, violated
 
 CODE = "O12"
-WRAPPERS = ("DistributedDataParallel",)
 SAVERS = ("save", "save_on_main", "save_checkpoint", "dump")
 MAX_DEPTH = 3
 
@@ -65,7 +64,7 @@ def one_process_wraps(program: Program) -> bool:
 
 def is_bare_elsewhere(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether a lone process saves the bare model, or the file is loaded into a bare one."""
-    wraps = program.calls_to(*WRAPPERS)
+    wraps = program.calls_to("DistributedDataParallel")
     if not program.calls_to("DataParallel") and not any(
         Role.SINGLE in roles_reaching(program, *wrap) for wrap in wraps
     ):
@@ -161,17 +160,6 @@ def is_wrapped(program: Program, module: Module, node: ast.expr, at: ast.AST, de
         value is not None and is_wrapped(program, where, value, call, depth + 1)
         for where, call, value in values
     )
-
-
-def is_wrap(module: Module, value: ast.expr) -> bool:
-    """``DistributedDataParallel(model)``, also with ``.cuda()`` behind it."""
-    while isinstance(value, ast.Call):
-        if module.last_name(value.func) in WRAPPERS:
-            return True
-        if not (isinstance(value.func, ast.Attribute) and value.func.attr in ("cuda", "to")):
-            return False
-        value = value.func.value
-    return False
 
 
 def is_wrapped_attribute(program: Program, module: Module, node: ast.Attribute) -> bool:
