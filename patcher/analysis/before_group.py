@@ -7,11 +7,13 @@ import ast
 from ..source.module import Module
 from ..source.tree import Function, precedes, within
 from .call_graph import reachable_functions
+from .names import answered_once
 from .program import Program
 
 Place = tuple[Module, Function | None]
 
 
+@answered_once
 def code_before_group(program: Program) -> tuple[dict[Place, ast.Call], set[Function]]:
     """The call up to which each function has no process group, and functions called before it."""
     group_calls: dict[Place, ast.Call] = {}

@@ -13,7 +13,7 @@ from functools import cached_property
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, is_annotation, within
-from .names import ModuleSet, Unread, parameter_names
+from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of
 
 Place = tuple[Module, ast.expr]
@@ -68,6 +68,7 @@ class CallGraph(ModuleSet):
             self._find_callers(function)
         return self._possible[function]
 
+    @answered_once
     def callees(self, module: Module, call: ast.Call) -> list[Callee]:
         """The functions of the program that a call certainly runs one of."""
         names = [module.last_name(call.func)]
@@ -354,6 +355,12 @@ def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
         module, function = pending.pop()
         if function not in reachable:
             reachable.add(function)
-            for call in within(function.body, ast.Call):
-                pending += by_name.get(module.last_name(call.func), [])
+            pending += _spelled_callees(graph, module, function)
     return reachable
+
+
+@answered_once
+def _spelled_callees(graph: CallGraph, module: Module, function: Function) -> list[Callee]:
+    """The functions that have a name which a function calls."""
+    called = {module.last_name(call.func) for call in within(function.body, ast.Call)}
+    return [callee for name in called for callee in graph.functions_by_name.get(name, ())]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..source.libraries import LIBRARIES
 from ..source.module import Module, cached_per_module
@@ -14,6 +16,24 @@ from .imports import Links, links_of
 MAX_DEPTH = 12  # modules through which a name is followed
 Definition = tuple[Module, ast.AST]
 Unread = tuple[str, int, str]
+Set = TypeVar("Set", bound="ModuleSet")
+Params = ParamSpec("Params")
+Answer = TypeVar("Answer")
+
+
+def answered_once(
+    question: Callable[Concatenate[Set, Params], Answer],
+) -> Callable[Concatenate[Set, Params], Answer]:
+    """Cache a function of a program and of hashable arguments, by position, for that program."""
+
+    def answered(program: Set, *args: Params.args, **kwargs: Params.kwargs) -> Answer:
+        key = (question, *args)
+        if key not in program.answers:
+            program.answers[key] = question(program, *args, **kwargs)
+        answer: Answer = program.answers[key]
+        return answer
+
+    return answered
 
 
 class ModuleSet:
@@ -34,6 +54,11 @@ class ModuleSet:
         self.script = script
         self.modules = (script, *siblings)
         self.roots = roots or (os.path.dirname(os.path.realpath(script.source.name)),)
+
+    @cached_property
+    def answers(self) -> dict[object, Any]:
+        """Cached results of questions about the program; see ``answered_once``."""
+        return {}
 
     @cached_property
     def modules_by_path(self) -> dict[str, Module]:

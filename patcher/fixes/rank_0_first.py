@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
+from ..analysis.names import answered_once
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
 from ..editing.edits import Edit, Import, Insert
@@ -33,18 +34,18 @@ if torch.distributed.is_initialized() and torch.distributed.get_rank() == 0:
     torch.distributed.barrier()"""
 
 
-def fetching_tests(program: Program, module: Module) -> Iterator[tuple[ast.If, ast.Call]]:
+@answered_once
+def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.Call]]:
     """Tests whether a file exists, each with a call by which it is fetched where it does not."""
     if not any(map(module.spells, EXISTS)):
-        return
+        return []
+    found = []
     for test in module.nodes(ast.If):
-        missing = branch_if_missing(module, test)
-        if missing is None:
-            continue
-        for call in within(missing, ast.Call):
+        for call in within(branch_if_missing(module, test) or [], ast.Call):
             if fetches(program, module, call, 0):
-                yield test, call
+                found.append((test, call))
                 break
+    return found
 
 
 def branch_if_missing(module: Module, test: ast.If) -> list[ast.stmt] | None:
@@ -67,11 +68,7 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
     last = module.last_name(call.func)
     own = program.callees(module, call)
     if own:
-        return depth < MAX_DEPTH and any(
-            fetches(program, where, inner, depth + 1)
-            for where, function in own
-            for inner in within(function.body, ast.Call)
-        )
+        return depth < MAX_DEPTH and any(fetches_in(program, *each, depth + 1) for each in own)
     if last in FETCHES:
         return True
     if module.dotted(call.func) == "requests.get":
@@ -80,6 +77,12 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
         isinstance(part.value, str) and any(tool in part.value for tool in TOOLS)
         for part in everywhere(call, ast.Constant)
     )
+
+
+@answered_once
+def fetches_in(program: Program, module: Module, function: Function, depth: int) -> bool:
+    """Whether any call in a function fetches or unpacks files."""
+    return any(fetches(program, module, c, depth) for c in within(function.body, ast.Call))
 
 
 def is_fetched_in_turn(program: Program, module: Module, node: ast.AST) -> bool:
