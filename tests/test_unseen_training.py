@@ -10,7 +10,9 @@ from cases import found, module
 from ddpfix.patcher.analysis.load import read_program
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.audit import audit
+from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.rules import all_rules
 
 HEAD = """\
 import torch
@@ -204,6 +206,39 @@ Trainer(torch.nn.Linear(2, 2), DataLoader(torch.randn(8, 2))).train()
 
 def violated(text: str) -> set[str]:
     return {each.code for each in audit(Program(module(text))) if each.is_violated}
+
+
+GROUP = """
+    import torch
+
+    def infer_backend():
+        return "nccl" if torch.cuda.is_available() else "gloo"
+
+    def start_group():
+        torch.distributed.init_process_group(infer_backend())
+    """
+
+
+@pytest.mark.parametrize(
+    ("use", "codes"),
+    [("infer_backend", set()), ("start_group", {"DF202", "DF602"})],
+    ids=["a_unit_test_of_another_function", "who_makes_the_group"],
+)
+def test_a_process_group_counts_where_the_script_comes_to_it(
+    tmp_path: Path, use: str, codes: set[str]
+) -> None:
+    script = f"""
+        import group
+
+        def main():
+            with open("backend.txt", "w") as file:
+                file.write(str(group.{use}()))
+
+        if __name__ == "__main__":
+            main()
+        """
+    path = written(tmp_path, tools__in__group=GROUP, tools__in__train=script)
+    assert {each.code for each in check(read_program(str(path)), all_rules())} == codes
 
 
 def test_a_class_of_the_programs_own_is_not_a_librarys_trainer() -> None:

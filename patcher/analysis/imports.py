@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from ...record import record
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
 
 Exists = Callable[[str], bool]
+Names = tuple[str, ...]
+Finder = Callable[[Names, Names], str | None]
 
 
 @record
@@ -39,18 +42,30 @@ class Links:
 NO_LINKS = Links({}, {}, (), (), (), False)
 
 
-def find_module(parts: Sequence[str], roots: Sequence[str], exists: Exists) -> str | None:
-    """The file of the module ``a.b.c``: ``a/b/c.py`` or ``a/b/c/__init__.py`` under a root."""
-    for root in roots:
-        base = os.path.join(root, *parts)
-        for path in (os.path.join(base, "__init__.py"), f"{base}.py"):
-            if exists(path):
-                return path
-    return None
+def module_finder(exists: Exists) -> Finder:
+    """A function from the parts of a module's name and the roots to its file.
+
+    The file of ``a.b.c`` is ``a/b/c.py`` or ``a/b/c/__init__.py`` under a root. Each is looked for
+    once: all modules of a program import the same libraries.
+    """
+
+    @cache
+    def find_module(parts: Names, roots: Names) -> str | None:
+        for root in roots:
+            base = os.path.join(root, *parts)
+            for path in (os.path.join(base, "__init__.py"), f"{base}.py"):
+                if exists(path):
+                    return path
+        return None
+
+    return find_module
 
 
-def links_of(module: Module, path: str, roots: Sequence[str], exists: Exists) -> Links:
+def links_of(
+    module: Module, path: str, roots: Sequence[str], exists: Exists, find_module: Finder
+) -> Links:
     """What the module in the file ``path`` imports from local files."""
+    roots = tuple(roots)
     modules: dict[str, str] = {}
     names: dict[str, tuple[str, str]] = {}
     stars: list[str] = []
@@ -58,16 +73,16 @@ def links_of(module: Module, path: str, roots: Sequence[str], exists: Exists) ->
     unread: dict[str, int] = {}
     missing: list[bool] = []
 
-    def find(parts: Sequence[str], bases: Sequence[str], is_local: bool = False) -> str | None:
+    def find(parts: Names, bases: Names, is_local: bool = False) -> str | None:
         """The file of a module; the packages around it are noted too."""
-        top = find_module(parts[:1], bases, exists)
+        top = find_module(parts[:1], bases)
         if top is None and parts[0] in LIBRARIES and not is_local:
             return None
         for end in range(1, len(parts)):
-            package = find_module(parts[:end], bases, exists)
+            package = find_module(parts[:end], bases)
             if package is not None:
                 files[package] = None
-        found = top if len(parts) == 1 else find_module(parts, bases, exists)
+        found = top if len(parts) == 1 else find_module(parts, bases)
         if found is not None:
             files[found] = None
         return found
@@ -79,19 +94,19 @@ def links_of(module: Module, path: str, roots: Sequence[str], exists: Exists) ->
 
     for plain in module.nodes(ast.Import):
         for alias in plain.names:
-            parts = alias.name.split(".")
+            parts = tuple(alias.name.split("."))
             found = find(parts, roots)
             if found is None:
-                miss(plain, alias.name, parts[0] in modules or _is_local(parts, roots, exists))
+                miss(plain, alias.name, parts[0] in modules or _is_local(parts, roots, find_module))
             elif alias.asname:
                 modules[alias.asname] = found
             for end in range(1, len(parts) + 1 if not alias.asname else 0):
-                inner = find_module(parts[:end], roots, exists) if found else None
+                inner = find_module(parts[:end], roots) if found else None
                 if inner is not None:
                     modules[".".join(parts[:end])] = inner
     for stmt in module.nodes(ast.ImportFrom):
-        bases = [_folder_above(path, stmt.level)] if stmt.level else roots
-        parts = stmt.module.split(".") if stmt.module else []
+        bases = (_folder_above(path, stmt.level),) if stmt.level else roots
+        parts = tuple(stmt.module.split(".")) if stmt.module else ()
         is_local = bool(stmt.level)
         base = find(parts, bases, is_local) if parts else None
         if not parts and exists(own := os.path.join(bases[0], "__init__.py")):
@@ -106,16 +121,16 @@ def links_of(module: Module, path: str, roots: Sequence[str], exists: Exists) ->
                     miss(stmt, "." * stmt.level + ".".join(parts), is_local)
                 continue
             is_package = base is None or base.endswith(f"{os.sep}__init__.py")
-            inner = find([*parts, alias.name], bases, is_local) if is_package else None
+            inner = find((*parts, alias.name), bases, is_local) if is_package else None
             if inner is not None:
                 modules.setdefault(local, inner)
             if base is not None:  # a name of the package hides a module in it
                 names.setdefault(local, (base, alias.name))
             elif inner is None:
                 whole = "." * stmt.level + ".".join(parts or [alias.name])
-                miss(stmt, whole, is_local or _is_local(parts, roots, exists))
+                miss(stmt, whole, is_local or _is_local(parts, roots, find_module))
     for local, name in _dynamic_imports(module):
-        found = find(name.split("."), roots)
+        found = find(tuple(name.split(".")), roots)
         if found is not None and local:
             modules.setdefault(local, found)
     lines = tuple(sorted((line, name) for name, line in unread.items()))
@@ -128,9 +143,9 @@ def _folder_above(path: str, level: int) -> str:
     return path
 
 
-def _is_local(parts: Sequence[str], roots: Sequence[str], exists: Exists) -> bool:
+def _is_local(parts: Names, roots: Names, find_module: Finder) -> bool:
     """Whether the package of a module that was not found is a local one."""
-    return len(parts) > 1 and find_module(parts[:1], roots, exists) is not None
+    return len(parts) > 1 and find_module(parts[:1], roots) is not None
 
 
 def _is_optional(module: Module, node: ast.stmt) -> bool:

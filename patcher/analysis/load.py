@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from ...errors import InputError
 from ...record import replace
@@ -12,11 +13,12 @@ from ..source.files import Source, decode, read_bytes
 from ..source.module import Module
 from ..source.old_syntax import modernized
 from .import_paths import added_roots, package_roots, project_roots
-from .imports import links_of
+from .imports import links_of, module_finder
 from .names import Unread, calls_at_import
 from .program import Program
 
 MAX_FILES = 400  # of one program
+MAX_TEXTS = 4096  # of which it is remembered whether they have to do with training
 # What a module outside of the script's folder has to mention to be part of the program.
 ABOUT_TRAINING = (
     r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
@@ -80,6 +82,7 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
     def exists(wanted: str) -> bool:
         return find(wanted) is not None
 
+    find_module = module_finder(exists)
     roots = [folder, *package_roots(path, exists)]
     climbed = False
     unread: dict[str, Unread] = {}
@@ -94,12 +97,12 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
                 pending += linked  # their imports may be found there
                 linked = []
         linked.append((place, module))
-        links = links_of(module, place, roots, exists)
+        links = links_of(module, place, roots, exists, find_module)
         if links.missing and not climbed:
             climbed = True
             more = [root for root in project_roots(path, exists) if root not in roots]
             roots += more
-            links = links_of(module, place, roots, exists) if more else links
+            links = links_of(module, place, roots, exists, find_module) if more else links
         for line, name in links.unread:
             unread.setdefault(name, (module.source.name, line, name))
         for wanted in links.files:
@@ -124,6 +127,7 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
     return Program(script, tuple(modules), tuple(roots), tuple(unread.values()))
 
 
+@lru_cache(MAX_TEXTS)
 def is_about_training(text: str) -> bool:
     """Whether a module's text holds a word that rules or rank tests are about, or may re-export."""
     return (

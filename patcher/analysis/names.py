@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ..source.libraries import LIBRARIES
 from ..source.module import Module, cached_per_module
 from ..source.tree import FUNCTIONS, Function, Preorder, everywhere, locate, parameters, within
-from .imports import Links, links_of
+from .imports import Finder, Links, links_of, module_finder
 
 MAX_DEPTH = 12  # modules through which a name is followed
 Definition = tuple[Module, ast.AST]
@@ -69,6 +69,10 @@ class ModuleSet:
     def _links(self) -> dict[Module, Links]:
         return {}
 
+    @cached_property
+    def _find_module(self) -> Finder:
+        return module_finder(self.modules_by_path.__contains__)
+
     def links(self, module: Module) -> Links:
         """What the imports of a module bind, among the modules of the program."""
         if module not in self._links:
@@ -77,6 +81,7 @@ class ModuleSet:
                 os.path.realpath(module.source.name),
                 self.roots,
                 self.modules_by_path.__contains__,
+                self._find_module,
             )
         return self._links[module]
 

@@ -51,7 +51,10 @@ class Program(CallGraph):
             bool(self.train_loops)
             or bool(self.evaluations)
             or self.makes_optimizer_for_wrapped
-            or any(module.calls_to("init_process_group") for module in self.modules)
+            or any(
+                module is self.script or self.is_called(module, call)
+                for module, call in self.calls_to("init_process_group")
+            )
         )
 
     @cached_property
