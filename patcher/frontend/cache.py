@@ -100,6 +100,7 @@ class Cache:
         self.contents: dict[str, bytes] = {}
         self.sources: dict[str, Source] = {}
         self.listings: dict[str, frozenset[str]] = {}
+        self.probes: dict[tuple[str, str], str | None] = {}
         self.changed = False
         if file is not None:
             self.load(file)
@@ -158,6 +159,12 @@ class Cache:
 
     def probe(self, folder: str, name: str) -> str | None:
         """Digest of a module that a script in ``folder`` looks for; None where there is none."""
+        if (folder, name) not in self.probes:
+            self.probes[folder, name] = self.fresh_probe(folder, name)
+        return self.probes[folder, name]
+
+    def fresh_probe(self, folder: str, name: str) -> str | None:
+        """``probe`` by the folder's names and the file's digest."""
         path = os.path.join(folder, name)
         parent = os.path.dirname(path)
         if parent not in self.listings:
