@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..source.module import Module, cached_per_module
-from ..source.tree import argument
+from ..source.tree import argument, everywhere
 from .frameworks import MAIN_PROCESS_NAMES
 from .role_bindings import attribute_by_class, callee, name_values, returned_values
 from .roles import ALL_UNKNOWN, ROLES, UNKNOWN, Role, Values
@@ -43,6 +43,7 @@ QUERIES: dict[str, Values] = {
     "is_initialized": (False, True, True),
     "is_torchelastic_launched": (False, True, True),
 }
+MAX_NAMES = 3  # through which the number of a rank is followed
 MAX_DEPTH = 60  # of an expression with all that its names stand for
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -271,7 +272,19 @@ def _rank_attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     if node.attr in _counted_up(module):
         return RANK_OF_EACH
     known = _values(module, assigned[0], depth + 1) if len(assigned) == 1 else ALL_UNKNOWN
-    return _with_defaults(known, RANK_OF_EACH)
+    asks = bool(assigned) and all(_asks_group(module, value) for value in assigned)
+    return _with_defaults(known, QUERIES["get_rank"] if asks else RANK_OF_EACH)
+
+
+def _asks_group(module: Module, value: ast.expr, depth: int = 0) -> bool:
+    """Whether a value is made of ``get_rank()``, which a process without a group cannot call."""
+    if any(module.last_name(call.func) == "get_rank" for call in everywhere(value, ast.Call)):
+        return True
+    return depth < MAX_NAMES and any(
+        _asks_group(module, source, depth + 1)
+        for name in everywhere(value, ast.Name)
+        for source in module.alternatives(name, name)
+    )
 
 
 def _environment_variable(name: object) -> Values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ..source.module import Module
+from ..source.module import Module, cached_per_module
 from ..source.tree import FUNCTIONS, Function, argument_values, everywhere, mentions, within
 from .call_graph import reachable_functions
 from .frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
@@ -22,9 +22,31 @@ def averages_otherwise(program: Program) -> bool:
     """Whether a framework, or an all-reduce of gradients by hand, does what DDP would do."""
     if calls_one_of(program, OTHER_WAYS | OWNS_LOOP | DIVIDES_WORK):
         return True
+    if any(divides_tensors(module) or hands_wrapper_on(module) for module in program.modules):
+        return True
     return any(
         reduces_gradients(program, module, call)
         for module, call in program.calls_to("all_reduce", "allreduce", "all_reduce_coalesced")
+    )
+
+
+@cached_per_module
+def divides_tensors(module: Module) -> bool:
+    """Whether ranks share each weight: ``from_pretrained(…, tp_plan="auto")``, a device mesh."""
+    return any(
+        word.arg in ("tp_plan", "tp_size", "device_mesh") for word in module.nodes(ast.keyword)
+    )
+
+
+@cached_per_module
+def hands_wrapper_on(module: Module) -> bool:
+    """Whether DistributedDataParallel goes somewhere as a value: ``partial(DDP, device_ids=…)``."""
+    name = TORCH_WRAPPER.rpartition(".")[2]
+    return module.spells(name) and any(
+        module.last_name(value) == name
+        for call in module.nodes(ast.Call)
+        if module.last_name(call.func) not in ("isinstance", "issubclass")
+        for value in argument_values(call)
     )
 
 

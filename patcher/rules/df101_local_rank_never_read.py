@@ -47,6 +47,8 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     if option is not None and calls_one_of(program, DEEPSPEED):
         return  # its own launcher passes --local_rank to each process
+    if not is_read(program) and knows_its_rank(program):
+        return
     for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(
@@ -57,6 +59,28 @@ def findings(program: Program) -> Iterator[Finding]:
             )
     if not program.parse_sites:
         yield from unexplained_local_rank(program)
+
+
+def is_read(program: Program) -> bool:
+    """Whether anything asks for the option, as an attribute or by its name."""
+    return any(
+        isinstance(node.ctx, ast.Load)
+        for module in program.modules
+        for node in module.attributes("local_rank")
+    ) or any(
+        node.value == "local_rank"
+        for module in program.modules
+        for node in module.nodes(ast.Constant)
+    )
+
+
+def knows_its_rank(program: Program) -> bool:
+    """Whether a program takes its rank from what a launcher or Slurm sets."""
+    return any(
+        node.value in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+        for module in program.modules
+        for node in module.nodes(ast.Constant)
+    )
 
 
 def unexplained_local_rank(program: Program) -> Iterator[Finding]:

@@ -138,7 +138,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:
     """A process group, and no wrapper of any kind: the step's forward pass gets one."""
-    because = "no model is wrapped after it"
+    because, may_be_apart = "no model is wrapped after it", False
     loops = [
         loop
         for loop in program.train_loops
@@ -149,12 +149,15 @@ def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator
     except NotShareableError as error:
         because += f", and {error}"
         parts = []
+        # Ranks may then have work of their own: a search of settings, each with a model.
+        may_be_apart = all(loop.loader is None for loop in loops)
     if not parts:
         because += (
             ": behind the line that moves the model to its device add "
             "model = torch.nn.parallel.DistributedDataParallel(model)"
         )
-        yield Finding(module, group, because)
+        severity = Severity.DEGRADED if may_be_apart else None
+        yield Finding(module, group, because, severity=severity)
         return
     yield Finding(parts[0][0], loops[0].steps, because, tuple(edit for _, edit in parts))
 

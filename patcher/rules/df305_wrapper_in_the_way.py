@@ -26,7 +26,16 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import is_move, wrap_in
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
-from ..source.tree import Function, everywhere, mentions, names_within, parameters, precedes
+from ..source.tree import (
+    Function,
+    below,
+    everywhere,
+    mentions,
+    names_within,
+    parameters,
+    precedes,
+    same_code,
+)
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
@@ -100,6 +109,8 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
         names = [module.last_name(kind) for kind in kinds]
         if "DataParallel" not in names or "DistributedDataParallel" in names:
             continue
+        if asks_for_ddp_too(module, call):
+            continue
         if any(isinstance(up, ast.Assert) for up in module.ancestors(call)):
             because = f"{module.text(call)} fails on ranks: call this where there is no group only"
             yield Finding(module, call, because)
@@ -110,6 +121,22 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
                 edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {TORCH_DDP})")
             because = f"{module.text(call)} is False for DistributedDataParallel"
             yield Finding(module, call, because, (edit, Import("torch")))
+
+
+def asks_for_ddp_too(module: Module, call: ast.Call) -> bool:
+    """``isinstance(model, DataParallel) or isinstance(model, DistributedDataParallel)``."""
+    around = module.parents[call]
+    return isinstance(around, ast.BoolOp) and any(
+        same_code(other.args[0], call.args[0])
+        and any(
+            isinstance(part, ast.expr) and module.last_name(part) == WRAPPERS[1]
+            for part in below(other.args[1])
+        )
+        for other in around.values
+        if isinstance(other, ast.Call)
+        and module.last_name(other.func) == "isinstance"
+        and len(other.args) == 2
+    )
 
 
 def n_gpu_tests(module: Module) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from ..source.tree import (
     bound_names,
     everywhere,
     is_within,
+    mentions,
     names_within,
     parameters,
     precedes,
@@ -76,6 +77,7 @@ def micro_batch_counts(
     module = loop.module
     name = name_of_steps(module, scope)
     defines_steps = name in bound_names(scope)
+    defined: list[ast.stmt] = []  # statements before which an edit defines it
     for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
         if not isinstance(stmt, ast.Assign) or not is_within(stmt, scope):
             continue
@@ -88,14 +90,14 @@ def micro_batch_counts(
         edits: list[Edit] = [
             Rewrite(node, re.sub(rf"\b{STEPS}\b", name, text)) for node, text in terms.rewrites
         ]
-        if not defines_steps:
+        if not defines_steps and not any(is_behind(module, stmt, place) for place in defined):
             steps = f"{name} = " + (
                 f"{terms.length} // {terms.accumulation}"
                 if loop.drops_rest
                 else f"-(-{terms.length} // {terms.accumulation})"
             )
-            edits.append(Insert(insertion_point(loop, stmt), f"{steps}  # optimizer steps"))
-        defines_steps = True
+            defined.append(insertion_point(loop, stmt))
+            edits.append(Insert(defined[-1], f"{steps}  # optimizer steps"))
         yield Finding(
             module,
             stmt,
@@ -103,6 +105,15 @@ def micro_batch_counts(
             f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
             tuple(edits),
         )
+
+
+def is_behind(module: Module, stmt: ast.stmt, place: ast.stmt) -> bool:
+    """Whether every way to ``stmt`` passes the line above ``place``."""
+    return any(
+        module.body(place) is module.body(up) and not precedes(up, place)
+        for up in (stmt, *module.ancestors(stmt))
+        if isinstance(up, ast.stmt)
+    )
 
 
 def name_of_steps(module: Module, scope: list[ast.stmt]) -> str:
@@ -389,7 +400,7 @@ def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> Mic
         for node in below(value)
         if isinstance(node, ast.expr) and is_loader_length(program, loop, node)
     ]
-    if not lengths:
+    if not lengths or any(may_divide_itself(program, loop, node) for node in lengths):
         return None
     length = module.text(lengths[0])
     divided = [
@@ -415,6 +426,23 @@ def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> Mic
     if not rewrites:
         return None
     return MicroBatchTerms(length, module.operand(divided[0].right), rewrites)
+
+
+def may_divide_itself(program: Program, loop: TrainLoop, length: ast.expr) -> bool:
+    """Whether a length goes to a function of the program that has to do with accumulation."""
+    assert loop.accumulation is not None
+    names = {name.id for name in everywhere(loop.accumulation, ast.Name)}
+    names = {part.attr for part in everywhere(loop.accumulation, ast.Attribute)} or names
+    calls = [up for up in loop.module.ancestors(length) if isinstance(up, ast.Call)]
+    return any(
+        mentions(function, name)
+        for call in calls
+        for _, function in (
+            *program.callees(loop.module, call),
+            *program.possible_callees(loop.module, call),
+        )
+        for name in names
+    )
 
 
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
