@@ -102,6 +102,34 @@ FIX: dict[str, tuple[Case, Case]] = {
             "make(y, **{'batch_size': 8})",
         ),
     ),
+    "arguments by place": (
+        (
+            "def make(data, *more):\n    return DataLoader(data, 8, shuffle=True)",
+            "make(x, *y)",
+            "make(y, *x)",
+        ),
+        (
+            "def make(data, *more, to_train=False):\n"
+            f"    return DataLoader(data, 8, shuffle={ALONE},"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))",
+            "make(x, *y, to_train=True)",
+            "make(y, *x)",
+        ),
+    ),
+    "parameters by name alone": (
+        (
+            "def make(data, *, size=8):\n    return DataLoader(data, size, shuffle=True)",
+            "make(x)",
+            "make(y)",
+        ),
+        (
+            "def make(data, *, size=8, to_train=False):\n"
+            f"    return DataLoader(data, size, shuffle={ALONE},"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))",
+            "make(x, to_train=True)",
+            "make(y)",
+        ),
+    ),
     "the caller of the function knows": (
         (
             "def make(data, size=8):\n    return DataLoader(data, size, shuffle=True)\n\n\n"

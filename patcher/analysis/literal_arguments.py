@@ -86,15 +86,16 @@ def literal(module: Module, function: Function, place: CallPlace, name: ast.expr
         return None
     where, call = place
     passed = argument_for_parameter(module, function, call, name.id)
-    if passed is None and may_be_among_others(where, call, name.id):
+    by_name_only = name.id in {arg.arg for arg in function.args.kwonlyargs}
+    if passed is None and may_be_among_others(where, call, name.id, by_name_only):
         return None
     value = passed or default_value(function, name.id)
     return value if isinstance(value, ast.Constant) else None
 
 
-def may_be_among_others(module: Module, call: ast.Call, name: str) -> bool:
+def may_be_among_others(module: Module, call: ast.Call, name: str, by_name_only: bool) -> bool:
     """Whether ``*arguments`` or ``**options`` of a call may hold a parameter."""
-    if any(isinstance(arg, ast.Starred) for arg in call.args):
+    if not by_name_only and any(isinstance(arg, ast.Starred) for arg in call.args):
         return True
     if all(word.arg for word in call.keywords):
         return False

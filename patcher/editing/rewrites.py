@@ -30,6 +30,7 @@ def rewrite_spans(stmt: ast.stmt, rewrites: Sequence[Rewrite]) -> list[Span]:
         parts += [item.context_expr for item in getattr(stmt, "items", ())]
         if isinstance(stmt, FUNCTIONS):
             parts += [*everywhere(stmt.args, ast.arg), *stmt.args.defaults]
+            parts += [each for each in stmt.args.kw_defaults if each is not None]
         if not all(
             one.first in parts or any(is_inside(one.first, part) for part in parts)
             for one in rewrites

@@ -76,7 +76,8 @@ def _told(
         test = _separating_test(module, function, places, others)
         if test:
             return test, ()
-    for _, call in others:
+    takes_by_place = not (function.args.vararg or function.args.kwonlyargs)
+    for _, call in others if takes_by_place else ():
         if isinstance(call, ast.Call) and any(isinstance(a, ast.Starred) for a in call.args):
             raise UntoldError(f"what line {call.lineno} passes to {function.name}()")
     return _with_parameter(module, function, told)
@@ -137,9 +138,8 @@ def _separating_test(
 def _with_parameter(module: Module, function: Function, told: dict[CallPlace, Told]) -> Told:
     """Edits that give a function a parameter by which calls say that they train."""
     name = next((each for each in PARAMETERS if not module.spells(each)), "")
-    named = [*function.args.posonlyargs, *function.args.args]
-    end: ast.expr | ast.arg | None = next(iter(function.args.defaults[-1:] or named[-1:]), None)
-    if not name or end is None or function.args.vararg or function.decorator_list:
+    end = last_parameter(function.args)
+    if not name or end is None or function.decorator_list:
         raise UntoldError(f"{function.name}() in line {function.lineno} takes no parameter more")
     edits: list[Edit] = [Rewrite(end, f", {name}=False", after=True)]
     for (_, call), (test, more) in told.items():
@@ -148,3 +148,13 @@ def _with_parameter(module: Module, function: Function, told: dict[CallPlace, To
             raise UntoldError(f"line {call.lineno} passes nothing to {function.name}()")
         edits += [Rewrite(last, f", {name}={test or True}", after=True), *more]
     return name, tuple(edits)
+
+
+def last_parameter(parameters: ast.arguments) -> ast.expr | ast.arg | None:
+    """The end of all parameters before ``**options``, behind which another one can go."""
+    if parameters.kwonlyargs:
+        return parameters.kw_defaults[-1] or parameters.kwonlyargs[-1]
+    if parameters.vararg is not None:
+        return parameters.vararg
+    named = [*parameters.posonlyargs, *parameters.args]
+    return next(iter(parameters.defaults[-1:] or named[-1:]), None)
