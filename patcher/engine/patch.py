@@ -7,7 +7,7 @@ the audit finds nothing in it that it breaks.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
@@ -27,6 +27,7 @@ from .audited import judge_result
 from .check import check, select_rules
 from .diffs import unified_diff
 from .disk_lines import place_on_disk, text_on_disk
+from .lone_gates import asks_group, stays_alone, without_gates
 from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
 
@@ -136,9 +137,14 @@ def patch(
     request = PatchRequest(
         path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
     )
-    result = attempt(request)
+    result, without = attempt(request), ""
     if result.refusal and any(is_addition(finding) for finding in result.findings_before):
-        result = attempt(request, without=result.refusal)
+        without = result.refusal
+        result = attempt(request, without)
+    if not result.refusal and any(map(asks_group, result.findings_before)):
+        texts = {change.source.name: change.text for change in result.changes}
+        if stays_alone(original, texts):
+            result = attempt(replace(request, is_alone=True), without)
     if not old or result.refusal:
         return result
     new = {name: modernized(source.text) for name, source in old.items()}
@@ -158,10 +164,13 @@ class PatchRequest:
     allowed: frozenset[Safety]
     exact: bool
     capabilities: tuple[Capability, ...]
+    is_alone: bool = False  # no edit makes a process group
 
     def check(self, program: Program, without: str) -> tuple[Finding, ...]:
         """The findings of a program; with a reason ``without``, additions are not repaired."""
-        found = check(program, self.rules)
+        found: Iterable[Finding] = check(program, self.rules)
+        if self.is_alone:
+            found = without_gates(found)
         if not without:
             return tuple(found)
         because = without.removeprefix("not patched: ")
