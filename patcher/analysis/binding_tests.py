@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from ..source.branches import is_in
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, bound_names, everywhere, names_within, parameters, position
+from ..source.tree import (
+    FUNCTIONS,
+    Function,
+    bound_names,
+    everywhere,
+    names_within,
+    parameters,
+    position,
+)
 
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 EXITS = ("exit", "_exit", "quit")
@@ -25,14 +33,7 @@ def binding_test(module: Module, place: ast.stmt, name: str) -> str | None:
     something.
     """
     function = module.function(place)
-    if function is not None and (
-        name in parameters(function)
-        or any(
-            name in each.names
-            for kind in (ast.Global, ast.Nonlocal)
-            for each in everywhere(function, kind)
-        )
-    ):
+    if function is not None and (name in parameters(function) or is_outer(function, name)):
         return ""
     stores = module.stores.get((function, name), [])
     above = [each for each in stores if position(each) <= position(place)]
@@ -48,6 +49,13 @@ def binding_test(module: Module, place: ast.stmt, name: str) -> str | None:
     if None in tests or len(texts) != 1 or "" in texts:
         return None
     return texts.pop()
+
+
+def is_outer(function: Function, name: str) -> bool:
+    """Whether a function has a name from around it by ``global`` or ``nonlocal``."""
+    outer: list[ast.Global | ast.Nonlocal] = [*everywhere(function, ast.Global)]
+    outer += everywhere(function, ast.Nonlocal)
+    return any(name in each.names for each in outer)
 
 
 def is_none(module: Module, store: ast.Name) -> bool:

@@ -47,7 +47,8 @@ def binds(module: Module, name: str) -> bool:
 
 def exported(program: ModuleSet, module: Module, depth: int) -> dict[str, str]:
     """The aliases of a module that ``*`` takes: those of its top level, or of its ``__all__``."""
-    imports = [*within(module.tree.body, ast.Import), *within(module.tree.body, ast.ImportFrom)]
+    imports: list[ast.Import | ast.ImportFrom] = [*within(module.tree.body, ast.Import)]
+    imports += within(module.tree.body, ast.ImportFrom)
     local = [
         (alias.asname or alias.name.partition(".")[0]) for stmt in imports for alias in stmt.names
     ]

@@ -77,9 +77,9 @@ def _told(
         if test:
             return test, ()
     takes_by_place = not (function.args.vararg or function.args.kwonlyargs)
-    for _, call in others if takes_by_place else ():
-        if isinstance(call, ast.Call) and any(isinstance(a, ast.Starred) for a in call.args):
-            raise UntoldError(f"what line {call.lineno} passes to {function.name}()")
+    for _, use in others if takes_by_place else ():
+        if isinstance(use, ast.Call) and any(isinstance(a, ast.Starred) for a in use.args):
+            raise UntoldError(f"what line {use.lineno} passes to {function.name}()")
     return _with_parameter(module, function, told)
 
 
@@ -156,5 +156,7 @@ def last_parameter(parameters: ast.arguments) -> ast.expr | ast.arg | None:
         return parameters.kw_defaults[-1] or parameters.kwonlyargs[-1]
     if parameters.vararg is not None:
         return parameters.vararg
+    if parameters.defaults:
+        return parameters.defaults[-1]
     named = [*parameters.posonlyargs, *parameters.args]
-    return next(iter(parameters.defaults[-1:] or named[-1:]), None)
+    return named[-1] if named else None
