@@ -11,7 +11,12 @@ from ddpfix.patcher.analysis.binding_tests import binding_test
 # A function's body up to ``here()``, and the test; None where it cannot be told.
 CASES: dict[str, tuple[str, str | None]] = {
     "bound": ("model = Net()\nhere()", ""),
-    "nowhere": ("here()", None),
+    "elsewhere": ("here()", ""),
+    "None alone": ("model = None\nhere()", None),
+    "and wrapped under more": (
+        "if a:\n    model = A()\nif a and b:\n    model = B(model)\nhere()",
+        "a",
+    ),
     "in both branches": ("if a:\n    model = A()\nelse:\n    model = B()\nhere()", ""),
     "in one branch, as the other leaves": (
         "if a:\n    model = A()\nelif b:\n    model = B()\nelse:\n    raise ValueError\nhere()",

@@ -42,7 +42,10 @@ def binding_test(module: Module, place: ast.stmt, name: str) -> str | None:
         return ""
     if not may_be_none and any(binds(each, name) for each in _passed(module, place)):
         return ""
-    tests = [_tests_around(module, each, place) for each in above if not is_none(module, each)]
+    makers = [each for each in above if not (is_none(module, each) or rebinds(module, each))]
+    if not makers and not may_be_none:
+        return ""  # it comes from elsewhere
+    tests = [_tests_around(module, each, place) for each in makers]
     texts = {
         module.conjunct(each[0]) if len(each) == 1 else "" for each in tests if each is not None
     }
@@ -56,6 +59,12 @@ def is_outer(function: Function, name: str) -> bool:
     outer: list[ast.Global | ast.Nonlocal] = [*everywhere(function, ast.Global)]
     outer += everywhere(function, ast.Nonlocal)
     return any(name in each.names for each in outer)
+
+
+def rebinds(module: Module, store: ast.Name) -> bool:
+    """``model = wrap(model)``, which asks for a model that is bound."""
+    stmt = module.parents[store]
+    return isinstance(stmt, ast.Assign) and bool(names_within(stmt.value, {store.id}))
 
 
 def is_none(module: Module, store: ast.Name) -> bool:
