@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Safety
+from ddpfix.patcher.rules import all_rules
 
 SCRIPT = """\
 import argparse
@@ -43,6 +47,8 @@ def patched(folder: Path, group: str) -> tuple[str, list[str]]:
 def test_what_no_group_tells_apart_is_left_and_told(tmp_path: Path) -> None:
     diff, said = patched(tmp_path, "")
     assert "is_main_process" not in diff
+    checked = check(read_program(str(tmp_path / "train.py")), all_rules())
+    assert [each.safety for each in checked if each.code == "DF602"] == [Safety.REPORT]
     assert said == [
         "every rank writes it; the script makes no process group, so that each process takes"
         " itself for rank 0"

@@ -5,7 +5,7 @@ They hold in every process, so they repair nothing: the findings stay, and say s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ...record import replace
 from ..analysis.frameworks import (
@@ -17,9 +17,10 @@ from ..analysis.frameworks import (
 )
 from ..analysis.program import Program
 from ..editing.edits import Define, Insert
-from ..findings import Finding, Severity
+from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 
+MAKE_GROUP = {"DF201", "DF204"}  # rules whose edits make one
 MAKES_GROUP = "init_process_group"
 OTHERS_MAKE_IT = {"init_distributed", "init_dist", "TrainingArguments", "PartialState", "hvd.init"}
 BY_RANK = ("is_main_process", "first_on_main")  # helpers that do as one process without a group
@@ -35,21 +36,26 @@ def asks_group(finding: Finding) -> bool:
     )
 
 
-def stays_alone(original: Program, texts: Mapping[str, str]) -> bool:
-    """Whether nothing makes a process group, in the program or in its new ``texts``."""
-    if original.unread or original.calls_to(MAKES_GROUP, "destroy_process_group"):
-        return False
-    if any(MAKES_GROUP in text for text in texts.values()):
-        return False
+def without_gates_of_one(program: Program, findings: list[Finding]) -> list[Finding]:
+    """The findings; where no edit makes a process group, those that ask it without their edits."""
+    if not any(map(asks_group, findings)) or may_get_group(program, findings):
+        return findings
+    return [left_alone(one) if asks_group(one) else one for one in findings]
+
+
+def left_alone(finding: Finding) -> Finding:
+    because = f"{finding.because}; {BECAUSE}"
+    severity, safety = Severity.DEGRADED, Safety.REPORT
+    return replace(finding, edits=(), because=because, severity=severity, safety=safety)
+
+
+def may_get_group(program: Program, findings: Iterable[Finding]) -> bool:
+    """Whether something makes a process group: the program, what it does not show, or an edit."""
+    if program.unread or program.calls_to(MAKES_GROUP, "destroy_process_group"):
+        return True
+    if any(
+        MAKES_GROUP in getattr(edit, "code", "") for finding in findings for edit in finding.edits
+    ):
+        return True
     libraries = AVERAGES_GRADIENTS | DEALS_DATA | DIVIDES_WORK | OWNS_LOOP | OTHERS_MAKE_IT
-    return not calls_one_of(original, libraries)
-
-
-def without_gates(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """The findings, those that ask the group without their edits."""
-    for one in findings:
-        if asks_group(one):
-            because, severity = f"{one.because}; {BECAUSE}", Severity.DEGRADED
-            yield replace(one, edits=(), because=because, severity=severity)
-        else:
-            yield one
+    return calls_one_of(program, libraries)

@@ -7,7 +7,7 @@ the audit finds nothing in it that it breaks.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InputError
@@ -27,7 +27,7 @@ from .audited import judge_result
 from .check import check, select_rules
 from .diffs import unified_diff
 from .disk_lines import place_on_disk, text_on_disk
-from .lone_gates import asks_group, stays_alone, without_gates
+from .lone_gates import without_gates_of_one
 from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
 
@@ -137,14 +137,9 @@ def patch(
     request = PatchRequest(
         path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
     )
-    result, without = attempt(request), ""
+    result = attempt(request)
     if result.refusal and any(is_addition(finding) for finding in result.findings_before):
-        without = result.refusal
-        result = attempt(request, without)
-    if not result.refusal and any(map(asks_group, result.findings_before)):
-        texts = {change.source.name: change.text for change in result.changes}
-        if stays_alone(original, texts):
-            result = attempt(replace(request, is_alone=True), without)
+        result = attempt(request, without=result.refusal)
     if not old or result.refusal:
         return result
     new = {name: modernized(source.text) for name, source in old.items()}
@@ -164,22 +159,20 @@ class PatchRequest:
     allowed: frozenset[Safety]
     exact: bool
     capabilities: tuple[Capability, ...]
-    is_alone: bool = False  # no edit makes a process group
 
     def check(self, program: Program, without: str) -> tuple[Finding, ...]:
         """The findings of a program; with a reason ``without``, additions are not repaired."""
-        found: Iterable[Finding] = check(program, self.rules)
-        if self.is_alone:
-            found = without_gates(found)
+        found = check(program, self.rules)
         if not without:
             return tuple(found)
         because = without.removeprefix("not patched: ")
-        return tuple(
+        found = [
             replace(one, edits=(), because=f"{one.because}; not shared among ranks, as {because}")
             if is_addition(one)
             else one
             for one in found
-        )
+        ]
+        return tuple(without_gates_of_one(program, found))
 
 
 def is_addition(finding: Finding) -> bool:
