@@ -32,7 +32,11 @@ PRINT = "if step % {}:\n            print(step)"
 FIX = {
     "an interval": (
         script(PRINT.format("(len(loader) // 10)")),
-        script(PRINT.format("(max(1, len(loader) // 10))")),
+        script(PRINT.format("max(1, len(loader) // 10)")),
+    ),
+    "an interval that stands in a line of its own": (
+        script(PRINT.format("(\n            len(loader) // 10\n        )")),
+        script(PRINT.format("(\n            max(1, len(loader) // 10)\n        )")),
     ),
     "an interval with a name": (
         script(PRINT.format("every"), "every = len(loader) // args.often"),
@@ -48,7 +52,7 @@ FIX = {
     ),
     "epochs of a number of steps": (
         script(before="epochs = args.max_steps // (len(loader) // args.accumulation) + 1"),
-        script(before="epochs = args.max_steps // (max(1, len(loader) // args.accumulation)) + 1"),
+        script(before="epochs = args.max_steps // max(1, len(loader) // args.accumulation) + 1"),
     ),
     "examples by all ranks": (
         script(PRINT.format("every"), "every = len(data) // (2 * world_size) // 5"),

@@ -45,7 +45,7 @@ def without_gates_of_one(program: Program, findings: list[Finding]) -> list[Find
 
 def left_alone(finding: Finding) -> Finding:
     because = f"{finding.because}; {BECAUSE}"
-    severity, safety = Severity.DEGRADED, Safety.REPORT
+    severity, safety = Severity.NOTE, Safety.REPORT
     return replace(finding, edits=(), because=because, severity=severity, safety=safety)
 
 

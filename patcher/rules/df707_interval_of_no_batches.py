@@ -39,8 +39,21 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"line {use[1].lineno} divides by it"
                 if use[0] is not module:
                     because = f"line {use[1].lineno} of {use[0].source.file} divides by it"
-                edit = Rewrite(part, f"max(1, {module.text(part)})")
-                yield Finding(module, part, because, (edit,))
+                yield Finding(module, part, because, (at_least_one(module, part),))
+
+
+def at_least_one(module: Module, part: ast.expr) -> Rewrite:
+    """The edit that puts ``max(1, …)`` around a number, by the parentheses that it stands in."""
+    up = module.parents[part]
+    if isinstance(up, ast.BinOp) and isinstance(part, ast.BinOp) and up.right is part:
+        left = up.left
+        assert left.end_lineno is not None
+        assert left.end_col_offset is not None
+        start = left.end_lineno, left.end_col_offset
+        between = module.text_between(start, (part.lineno, part.col_offset))
+        if between.count("(") == 1 and between.endswith("("):
+            return Rewrite(left, f"{between[:-1]}max(1, ", last=part, after=True, before=True)
+    return Rewrite(part, f"max(1, {module.text(part)})")
 
 
 def part_of_length(module: Module, call: ast.Call) -> ast.expr | None:
