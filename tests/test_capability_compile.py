@@ -126,6 +126,11 @@ PLACES = {
         "if args.n_gpu > 1:\n    model = DataParallel(model)\n"
         f"elif args.local_rank != -1:\n    {WRAP}{COMPILE}",
     ),
+    "a model that a test makes": (
+        f"if args.train:\n    model = Net()\nif args.train and args.local_rank != -1:\n    {WRAP}",
+        f"if args.train:\n    model = Net()\nif args.train and args.local_rank != -1:\n    {WRAP}"
+        "if args.train and args.compile:\n    model.compile(mode=args.compile)\n",
+    ),
     "inside of another test": (
         f"if args.do_train:\n    if args.local_rank != -1:\n        {WRAP}",
         f"if args.do_train:\n    if args.local_rank != -1:\n        {WRAP}"

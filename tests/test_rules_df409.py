@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cases import changes, fixed, found
+from cases import RULES, changes, fixed, found
+from ddpfix.patcher.analysis.load import read_program
 from ddpfix.patcher.engine.patch import patch
 
 GROUP = "import torch\ntorch.distributed.init_process_group('gloo')\n"
@@ -139,3 +140,41 @@ def test_processes_of_a_patched_script_number_labels_alike(tmp_path: Path) -> No
     (change,) = result.changes
     assert len(orders(SCRIPT)) > 1
     assert len(orders(change.text)) == 1
+
+
+# A module, the script behind its import, and what is sorted in which of the two.
+ELSEWHERE = {
+    "what a function returns": (
+        "def words(text):\n    return set(text.split())\n",
+        "ids = {word: i for i, word in enumerate(words(text))}\n",
+        ("other.py", "set(text.split())"),
+    ),
+    "a name of the module": (
+        "vocabulary = list(set(open('text.txt').read()))\n",
+        "ids = {word: i for i, word in enumerate(vocabulary)}\n",
+        ("other.py", "set(open('text.txt').read())"),
+    ),
+    "an attribute": (
+        "class Data:\n    def __init__(self, text):\n        self.words = set(text.split())\n",
+        "data = Data(text)\nids = {word: i for i, word in enumerate(data.words)}\n",
+        ("train.py", "data.words"),
+    ),
+    "a set that the module numbers": (
+        "def number(words):\n    return {word: i for i, word in enumerate(words)}\n",
+        "numbers = number(set(text.split()))\n",
+        ("other.py", "words"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "numbered", "place"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_set_that_is_made_in_one_module_and_numbered_in_another(
+    made: str, numbered: str, place: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "other.py").write_text(f"import torch\n{made}")
+    script = tmp_path / "train.py"
+    training = "for batch in batches:\n    model(batch).backward()\n"
+    script.write_text(f"from other import *\n{GROUP}{numbered}{training}")
+    (finding,) = RULES["DF409"].findings(read_program(str(script)))
+    assert (finding.module.source.path.name, finding.module.text(finding.at)) == place
+    assert finding.edits

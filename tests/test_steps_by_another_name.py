@@ -37,3 +37,27 @@ def test_the_number_of_steps_has_a_name_of_its_own(own: str, name: str) -> None:
     assert f"    {name} = -(-len(loader) // args.accumulation)  # optimizer steps\n" in text
     assert f"        t_total = {name} * args.epochs\n        {own}\n" in text
     assert fixed("DF702", text) == text
+
+
+OWN_NAME = """\
+import torch
+def train(args, model, data):
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    updates = {updates}
+    shown = len(loader) // args.accumulation
+    total = updates * args.epochs
+    scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+    for epoch in range(args.epochs):
+        for step, batch in enumerate(loader):
+            model(batch).backward()
+            if (step + 1) % args.accumulation == 0:
+                optimizer.step()
+                scheduler.step()
+"""
+
+
+def test_a_horizon_is_made_of_all_steps_of_an_epoch() -> None:
+    down, up = "len(loader) // args.accumulation", "-(-len(loader) // args.accumulation)"
+    assert fixed("DF702", OWN_NAME.format(updates=down)) == OWN_NAME.format(updates=up)
+    half = OWN_NAME.format(updates="len(loader) // 2")
+    assert fixed("DF702", half) == half

@@ -15,6 +15,7 @@ from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of
+from .star_names import take_star_names
 
 Place = tuple[Module, ast.expr]
 Callee = tuple[Module, Function]
@@ -33,6 +34,7 @@ class CallGraph(ModuleSet):
         unread: tuple[Unread, ...] = (),
     ) -> None:
         super().__init__(script, siblings, roots, unread)
+        take_star_names(self)
         for module in self.modules:
             module.graph = self
 

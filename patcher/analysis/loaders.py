@@ -17,12 +17,12 @@ from ..source.tree import Function, argument, everywhere, parameters, position, 
 from .call_graph import CallGraph
 from .dictionaries import item_of, key_that_trains, values_of
 from .frameworks import RANK_SAMPLERS
-from .passed_arguments import argument_for_parameter, default_value
+from .literal_arguments import CallPlace, is_possible
+from .passed_arguments import argument_for_parameter
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
 MAX_DEPTH = 12
-LEAVING = (ast.Return, ast.Raise)
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
 PASSED_THROUGH = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
 AROUND = ("enumerate", "tqdm", "iter")  # those that return another object
@@ -49,7 +49,7 @@ class Loader:
     batch_size: ast.expr | None
     drop_last: bool  # whether an incomplete last batch is dropped
     cycle: ast.Call | None = None  # the itertools.cycle around it
-    factory_call: ast.Call | None = None  # the call of the function that constructs it
+    made_by: tuple[CallPlace, ...] = ()  # calls of functions that return it, the innermost first
     others: tuple[Loader, ...] = ()  # what other branches construct in its place
     only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
 
@@ -58,6 +58,22 @@ class Loader:
         if self.samplers or other.samplers:
             return bool(set(self.samplers) & set(other.samplers))
         return self.call is other.call
+
+    def is_same(self, other: Loader) -> bool:
+        """Whether both are one object, and not two that one construction makes."""
+        return self.shares_with(other) and self.made_by == other.made_by
+
+    @property
+    def factory_call(self) -> ast.Call | None:
+        """The call of the function that constructs it."""
+        return self.made_by[0][1] if self.made_by else None
+
+    def may_come_to(self, node: ast.AST) -> bool:
+        """Whether the calls that make this loader may come to ``node`` beside its construction."""
+        function = self.module.function(self.call)
+        if function is None or not self.made_by or self.module.function(node) is not function:
+            return True
+        return is_possible(self.module, function, node, self.made_by)
 
     @property
     def distributed_samplers(self) -> list[ast.Call]:
@@ -73,7 +89,8 @@ class Loader:
         """Whether a sampler is for this one of a dictionary's loaders, by the test around it."""
         key = self.only_for.rpartition(" == ")[2]
         tests = [up.test for up in self.module.ancestors(sampler) if isinstance(up, ast.IfExp)]
-        return not key or not tests or any(key in self.module.text(test) for test in tests)
+        meant = not key or not tests or any(key in self.module.text(test) for test in tests)
+        return meant and self.may_come_to(sampler)
 
 
 def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
@@ -261,7 +278,7 @@ def _possible_results(
         (where, value)
         for where, value in results
         for function in [where.function(value)]
-        if function is None or _is_possible(where, function, value, call)
+        if function is None or is_possible(where, function, value, ((module, call),))
     ]
     return possible or results
 
@@ -428,6 +445,12 @@ def _trace_element(
     return None
 
 
+def is_made_in(loader: Loader, function: Function) -> bool:
+    """Whether a function constructs a loader, or calls what makes it."""
+    where, call = loader.made_by[-1] if loader.made_by else (loader.module, loader.call)
+    return where.function(call) is function
+
+
 def _trace_result(
     graph: CallGraph, module: Module, item: ast.expr, call: ast.Call, depth: int
 ) -> Loader | None:
@@ -436,79 +459,27 @@ def _trace_result(
     values = module.alternatives(item, item)
     items = [item]
     if function is not None and len(values) > 1:
-        reached = [value for value in values if _is_possible(module, function, value, call)]
+        place = (graph.module_of(call), call)
+        reached = [value for value in values if is_possible(module, function, value, (place,))]
         items = reached[::-1] if 0 < len(reached) < len(values) else [item]
     loader = of_any_branch(trace_loader(graph, module, each, depth + 1) for each in items)
     if loader is None or function is None:
         return loader
+    place = (graph.module_of(call), call)
     every = [loader, *loader.others]
     own = {each.call for each in every if module.function(each.call) is function}
     possible = [
         each
         for each in every
-        if each.call not in own or _is_possible(module, function, each.call, call)
+        if each.call not in own or is_possible(module, function, each.call, (place,))
     ]
     return of_any_branch(
         replace(
             each,
             others=(),
-            samplers=tuple(s for s in each.samplers if _is_possible(module, function, s, call))
+            samplers=tuple(s for s in each.samplers if is_possible(module, function, s, (place,)))
             or each.samplers,
-            factory_call=call if each.call in own else each.factory_call,
+            made_by=(*each.made_by, place) if is_made_in(each, function) else each.made_by,
         )
         for each in possible or every
     )
-
-
-def _is_possible(module: Module, function: Function, node: ast.expr, call: ast.Call) -> bool:
-    """Whether ``call`` can reach ``node``, by the tests of literal parameters around it."""
-    child: ast.AST = node
-    for up in module.ancestors(node):
-        if isinstance(up, ast.If) and child is not up.test:
-            truth = _truth(module, function, call, up.test)
-            in_body = any(item is child for item in up.body)
-            if truth is not None and truth is not in_body:
-                return False
-        block = getattr(up, "body", None)
-        if isinstance(block, list) and child in block:
-            for above in block[: block.index(child)]:
-                leaves = isinstance(above, ast.If) and isinstance(above.body[-1], LEAVING)
-                if leaves and _truth(module, function, call, above.test):
-                    return False
-        if up is function:
-            break
-        child = up
-    return True
-
-
-def _truth(module: Module, function: Function, call: ast.Call, test: ast.expr) -> bool | None:
-    """What a test of a parameter says for one call; None unless its argument is a literal."""
-    match test:
-        case ast.Name():
-            value = _literal(module, function, call, test)
-            return None if value is None else bool(value.value)
-        case ast.UnaryOp(op=ast.Not()):
-            truth = _truth(module, function, call, test.operand)
-            return None if truth is None else not truth
-        case ast.Compare(ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]):
-            value = _literal(module, function, call, test.left)
-            return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
-    return None
-
-
-def literal_truth(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
-    """Whether a parameter is true for one call; None unless its argument is a literal."""
-    passed = argument_for_parameter(module, function, call, name)
-    value = passed or default_value(function, name)
-    return bool(value.value) if isinstance(value, ast.Constant) else None
-
-
-def _literal(
-    module: Module, function: Function, call: ast.Call, name: ast.expr
-) -> ast.Constant | None:
-    """The literal that a call passes for a parameter."""
-    if not isinstance(name, ast.Name):
-        return None
-    passed = argument_for_parameter(module, function, call, name.id)
-    value = passed or default_value(function, name.id)
-    return value if isinstance(value, ast.Constant) else None

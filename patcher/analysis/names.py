@@ -26,7 +26,7 @@ def answered_once(
 ) -> Callable[Concatenate[Set, Params], Answer]:
     """Cache a function of a program and of hashable arguments, by position, for that program."""
 
-    def answered(program: Set, *args: Params.args, **kwargs: Params.kwargs) -> Answer:
+    def answered(program: Set, /, *args: Params.args, **kwargs: Params.kwargs) -> Answer:
         key = (question, *args)
         if key not in program.answers:
             program.answers[key] = question(program, *args, **kwargs)

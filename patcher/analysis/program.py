@@ -275,6 +275,12 @@ class Program(CallGraph):
         return any(loop.loader and loop.loader.shares_with(loader) for loop in self.train_loops)
 
     @cached_property
+    def training_loaders(self) -> list[Loader]:
+        """The loaders that training loops may go over."""
+        loaders = [loop.loader for loop in self.train_loops if loop.loader is not None]
+        return [each for loader in loaders for each in (loader, *loader.others)]
+
+    @cached_property
     def live_functions(self) -> set[Function]:
         """Functions that the program may run: those whose names are used by code that runs."""
         return run_functions(self)

@@ -99,7 +99,7 @@ def sampler_leaves(program: Program, loader: Loader) -> list[Leaf]:
             pending += [node.body, node.orelse]
         elif isinstance(node, ast.Name) and (values := module.alternatives(node, node)):
             pending += values
-        elif ranks_at(program, module, node):
+        elif ranks_at(program, module, node) and loader.may_come_to(node):
             found.append((module, node))
     is_none = [isinstance(n, ast.Constant) and n.value is None for _, n in found]
     return [] if all(is_none) else found

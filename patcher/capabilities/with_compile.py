@@ -16,6 +16,7 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 import ast
 from collections.abc import Iterator
 
+from ..analysis.binding_tests import binding_test
 from ..analysis.parsed_arguments import arguments_at
 from ..analysis.program import Program
 from ..analysis.rank_reach import differs_by_role
@@ -57,11 +58,14 @@ def findings(program: Program) -> Iterator[Finding]:
     for one in found:
         if not _is_compiled(one):
             mode = f"{arguments_at(program, one.module, one.stmt)}.{FLAGS[0].name}"
-            code = f"if {mode}:\n    {one.name}.compile(mode={mode})"
+            place = _outermost_rank_test(one)
+            bound = binding_test(one.module, place, one.name) if one.name.isidentifier() else ""
+            if bound is None:
+                raise CannotError(one.module, one.stmt, f"{one.name} may be unbound behind it")
+            test = f"{bound} and {mode}" if bound else mode
+            code = f"if {test}:\n    {one.name}.compile(mode={mode})"
             because = f"{one.name} is run operation by operation"
-            yield Finding(
-                one.module, one.stmt, because, (Insert(_outermost_rank_test(one), code, "after"),)
-            )
+            yield Finding(one.module, one.stmt, because, (Insert(place, code, "after"),))
 
 
 def is_for_training(program: Program, one: DdpWrap) -> bool:

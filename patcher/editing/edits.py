@@ -43,7 +43,7 @@ class Rewrite:
     after the node.
     """
 
-    first: ast.expr | ast.keyword | ast.alias
+    first: ast.expr | ast.keyword | ast.alias | ast.arg
     code: str
     last: ast.expr | ast.keyword | ast.alias | None = None
     after: bool = False

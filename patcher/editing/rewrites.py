@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ..source.module import Module
-from ..source.tree import is_inside
+from ..source.tree import FUNCTIONS, everywhere, is_inside
 from .edits import RefusedError, Rewrite
 from .regions import has_block
 
@@ -24,8 +24,13 @@ def rewrite_spans(stmt: ast.stmt, rewrites: Sequence[Rewrite]) -> list[Span]:
     statement's head.
     """
     if has_block(stmt):
-        parts = [part for name in HEADS if isinstance(part := getattr(stmt, name, None), ast.expr)]
+        parts: list[ast.AST] = [
+            part for name in HEADS if isinstance(part := getattr(stmt, name, None), ast.expr)
+        ]
         parts += [item.context_expr for item in getattr(stmt, "items", ())]
+        if isinstance(stmt, FUNCTIONS):
+            parts += [*everywhere(stmt.args, ast.arg), *stmt.args.defaults]
+            parts += [each for each in stmt.args.kw_defaults if each is not None]
         if not all(
             one.first in parts or any(is_inside(one.first, part) for part in parts)
             for one in rewrites
@@ -45,7 +50,7 @@ def span(rewrite: Rewrite) -> Span:
     return start, (last.lineno, last.col_offset) if rewrite.before else end_of(last), rewrite.code
 
 
-def end_of(node: ast.expr | ast.keyword | ast.alias) -> Place:
+def end_of(node: ast.expr | ast.keyword | ast.alias | ast.arg) -> Place:
     """The place where a node ends."""
     assert node.end_lineno is not None
     assert node.end_col_offset is not None

@@ -8,6 +8,7 @@ from ..analysis.program import Program
 from ..codes import select_codes
 from ..findings import Finding
 from ..rules import Rule
+from .lone_gates import MAKE_GROUP, without_gates_of_one
 from .noqa import UNUSED_NOQA, drop_silenced, noqas, unused_noqas
 
 
@@ -38,4 +39,6 @@ def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
         findings += drop_silenced(
             unused_noqas(program.script, comments[program.script], codes), comments
         )
+    if codes >= MAKE_GROUP:
+        findings = without_gates_of_one(program, findings)
     return sorted(findings, key=lambda f: (order[f.module], f.line, f.column, f.code))

@@ -27,6 +27,7 @@ from .audited import judge_result
 from .check import check, select_rules
 from .diffs import unified_diff
 from .disk_lines import place_on_disk, text_on_disk
+from .lone_gates import without_gates_of_one
 from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
 
@@ -165,12 +166,13 @@ class PatchRequest:
         if not without:
             return tuple(found)
         because = without.removeprefix("not patched: ")
-        return tuple(
+        found = [
             replace(one, edits=(), because=f"{one.because}; not shared among ranks, as {because}")
             if is_addition(one)
             else one
             for one in found
-        )
+        ]
+        return tuple(without_gates_of_one(program, found))
 
 
 def is_addition(finding: Finding) -> bool:

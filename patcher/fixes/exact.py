@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.in_batch_negatives import is_arange, masked_products, products
-from ..analysis.loaders import Loader, literal_truth, trace_loader
+from ..analysis.literal_arguments import literal_truth
+from ..analysis.loaders import Loader, trace_loader
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop

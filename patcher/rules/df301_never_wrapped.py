@@ -18,6 +18,7 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
+from ..analysis.binding_tests import binding_test
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
@@ -221,7 +222,11 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
     if drawn_behind(module, place, (model, wrap.inner)) is not None:
         return ()
     card, group = card_and_group_test(program, module, place)
+    bound = binding_test(module, place, model) if model.isidentifier() else ""
+    if bound is None:
+        return ()
     options = ddp_options(program, card, model)
+    group = f"{bound} and {group}" if bound else group
     code = WRAP.format(group=group, model=model, options=options)
     if not is_on_device(program, module, place, model):
         # DataParallel moves a model, or asks for one on the first card: its ranks need it as well.

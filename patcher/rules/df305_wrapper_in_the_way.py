@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, value_for_role
+from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
@@ -231,13 +231,19 @@ def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
 def is_tested(module: Module, use: ast.Attribute) -> bool:
     """Whether a test around ``use`` looks at the wrapper."""
     return any(
-        isinstance(up, (ast.If, ast.IfExp)) and tests_for_wrapper(up.test)
+        isinstance(up, (ast.If, ast.IfExp)) and tests_for_wrapper(module, up.test)
         for up in module.ancestors(use)
     )
 
 
-def tests_for_wrapper(test: ast.expr) -> bool:
-    return any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu", "local_rank"))
+def tests_for_wrapper(module: Module, test: ast.expr) -> bool:
+    """Whether a test looks at the wrapper: not one that a lone process passes as rank 0 does."""
+    if any(mentions(test, name) for name in ("hasattr", "isinstance", "n_gpu")):
+        return True
+    if not mentions(test, "local_rank"):
+        return False
+    alone, first = (value_for_role(module, test, role) for role in (Role.SINGLE, Role.MAIN))
+    return UNKNOWN in (alone, first) or bool(alone) is not bool(first)
 
 
 def defines_module_attribute(program: Program) -> bool:

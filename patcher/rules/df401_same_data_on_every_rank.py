@@ -7,6 +7,8 @@ Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process; for a sampler of a
              part or by weights, what it draws, dealt by rank (DealtSampler). Data that the script
              deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
+             A function that makes other loaders, too, deals those alone that train: by a parameter
+             that tells, or by one that it gets.
              Where no DataLoader makes the batches, but the loop itself, a generator or a list:
              ranks take turns (share_of_batches), equally often, and draw rank 0's random numbers
              ahead of what orders the examples (draw_alike). Sums over a rank's batches that are
@@ -44,6 +46,7 @@ from ..analysis.wrapping import never_steps
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.dataset_by_name import dataset_by_name
+from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
@@ -76,6 +79,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     by_hand = dealt_by_hand(program)
     seen: set[ast.Call] = set()  # a loader that several loops go over is dealt once
+    told: set[Edit] = set()  # the edits of its function: another loader's would come on top
     for loop in program.train_loops:
         if by_hand:
             continue  # DF403 says what is wrong with shares by hand, if anything
@@ -88,7 +92,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for loader in (loop.loader, *loop.loader.others):
             if loader.call not in seen:
                 seen.add(loader.call)
-                yield from undealt(program, loader)
+                yield from undealt(program, loader, told)
 
 
 def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
@@ -167,8 +171,8 @@ def is_number_of(target: ast.expr, index: ast.expr) -> bool:
     return isinstance(target, ast.Name) and isinstance(index, ast.Name) and target.id == index.id
 
 
-def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
-    """The finding for one loader that a loop may go over."""
+def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Finding]:
+    """The finding for one loader that a loop may go over; ``told`` collects edits of functions."""
     if is_iterable_dataset(program, loader.module, loader.dataset):
         because = "its data set only iterates and takes no sampler, and nothing deals by rank"
         yield Finding(loader.module, loader.call, because)
@@ -176,22 +180,35 @@ def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
         if not loader.samplers and keyword(loader.call, "batch_sampler"):
             because = "its batch_sampler gives all ranks the same batches, as far as it is read"
-        edits = add_distributed_sampler(program, loader)
-        yield Finding(loader.module, loader.call, because, edits)
+        try:
+            trains, more = training_test(program, loader)
+        except UntoldError as error:
+            because += f"; to deal those alone that train, tell them apart: {error}"
+            yield Finding(loader.module, loader.call, because)
+            return
+        edits = add_distributed_sampler(program, loader, trains) if told.isdisjoint(more) else ()
+        told.update(more)
+        yield Finding(loader.module, loader.call, because, (*edits, *more) if edits else ())
 
 
-def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...]:
-    """Edits that use a DistributedSampler on ranks; none where that is not provably right."""
+def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tuple[Edit, ...]:
+    """Edits that use a DistributedSampler on ranks; none where that is not provably right.
+
+    ``trains`` is a test that holds where the construction makes the loader of a training.
+    """
     module = loader.module
-    alone = lone_process_test(program, module, loader.call)
+    alone = lone = lone_process_test(program, module, loader.call)
+    if trains:
+        alone = f"({alone} or {negated(trains)})"
+        lone = lone if only_evaluates_else(program, loader) else alone
     if loader.only_for:
-        alone = f"({alone} or {loader.only_for.replace('==', '!=')})"
+        alone = lone = f"({alone} or {loader.only_for.replace('==', '!=')})"
     torch: list[Edit] = [Import("torch")] if "torch.distributed" in alone else []
     imports = [*torch]
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
     if all(is_constant(sampler, None) for sampler in loader.samplers):
-        shuffled = replace_shuffle(module, loader, alone)
+        shuffled = replace_shuffle(module, loader, alone, lone, trains)
         return (*shuffled, *imports) if shuffled else ()
     edits: list[Edit] = []
     for sampler in loader.samplers:  # one per branch
@@ -219,10 +236,13 @@ def deal(module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
     return (dealt, Define("DealtSampler"))
 
 
-def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, ...]:
+def replace_shuffle(
+    module: Module, loader: Loader, alone: str, lone: str, trains: str
+) -> tuple[Edit, ...]:
     """Edits of ``DataLoader(data, shuffle=True)``, which must not shuffle beside a sampler.
 
-    Its sampler may be None already; then ``shuffle=sampler is None`` is true.
+    Its sampler may be None already; then ``shuffle=sampler is None`` is true. ``alone`` tells where
+    there is no sampler, ``lone`` where the loader may shuffle.
     """
     shuffle, last = argument(loader.call, 2, "shuffle"), last_argument(loader.call)
     if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
@@ -243,15 +263,16 @@ def replace_shuffle(module: Module, loader: Loader, alone: str) -> tuple[Edit, .
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif is_constant(shuffle, True) or (sampler and is_none_test(shuffle, sampler)):
-        edits.append(Rewrite(shuffle, alone))
+        edits.append(Rewrite(shuffle, lone))
     elif is_constant(shuffle, False):
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif isinstance(shuffle, ast.Name | ast.Attribute | ast.Compare):
         wish = module.text(shuffle)
         if isinstance(shuffle, ast.Compare):
             wish = f"({wish.removeprefix('(').removesuffix(')')})"
-        edits.append(Rewrite(shuffle, f"{wish} and {alone}"))
-        dealt = f"DistributedSampler({data}, shuffle={wish})"
+        edits.append(Rewrite(shuffle, f"{wish} and {lone}"))
+        if wish != trains:
+            dealt = f"DistributedSampler({data}, shuffle={wish})"
     else:
         return ()
     choice = f"None if {alone} else {dealt}"

@@ -33,10 +33,10 @@ NUMBERING = ("index", "add_tokens", "add_special_tokens")  # a list's method, an
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group", "Accelerator"):
         return
+    if not any(each.calls_to("set") or each.nodes(ast.SetComp) for each in program.modules):
+        return
     seen: set[ast.expr] = set()
     for module in program.modules:
-        if not module.calls_to("set") and not module.nodes(ast.SetComp):
-            continue
         for iterable in numbered(program, module):
             place = place_of_order(program, module, iterable)
             if place is None or place[1] in seen:

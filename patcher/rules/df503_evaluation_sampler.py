@@ -6,7 +6,8 @@ At run time  Each rank scores 1/N of the set, padded with repeats and shuffled: 
              and predictions zipped with the wrong examples, at exit status 0.
 Example      eval_sampler = SequentialSampler(d) if args.local_rank == -1 else DistributedSampler(d)
 Fix          Deal whole batches in order, and gather lists and sums on every rank behind the loop.
-             Where the loop keeps anything else, every rank evaluates the whole set. Only reported
+             Where the loop keeps anything else, or one function makes the loader of the training as
+             well, every rank evaluates the whole set. Only reported
              where the evaluation brings the ranks' parts together itself: the sampler's padding
              then counts some examples twice.
 Fix safety   Safe: a lone process takes the sequential branch and gathers nothing.
@@ -21,6 +22,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching_in_function
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.loader_factories import UntoldError, training_test
 from ..fixes.process_group import evaluation_share
 from ..source.tree import argument
 
@@ -30,7 +32,10 @@ CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     for evaluation in program.evaluations:
         loader = evaluation.loader
-        if not loader.distributed_samplers or program.is_used_for_training(loader):
+        if not loader.distributed_samplers:
+            continue
+        trained = [each for each in program.training_loaders if each.shares_with(loader)]
+        if any(each.is_same(loader) for each in trained):
             continue
         if not evaluation.accumulators and combines_parts(program, evaluation):
             because = (
@@ -46,8 +51,33 @@ def findings(program: Program) -> Iterator[Finding]:
             + (
                 "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
             ),
-            evaluate_share(program, evaluation) or evaluate_whole(evaluation),
+            deal_training_alone(program, evaluation)
+            if trained
+            else evaluate_share(program, evaluation) or evaluate_whole(evaluation),
         )
+
+
+def deal_training_alone(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:
+    """Edits by which a function that makes the loader of a training, too, deals that one alone."""
+    loader, module = evaluation.loader, evaluation.loader.module
+    try:
+        trains, told = training_test(program, loader)
+    except UntoldError:
+        return ()
+    if not trains or len(loader.distributed_samplers) > 1:
+        return ()
+    return (
+        *told,
+        *(
+            Rewrite(
+                call,
+                f" if {trains} else torch.utils.data.SequentialSampler({module.text(data)})",
+                after=True,
+            )
+            for call in loader.distributed_samplers
+            if (data := argument(call, 0, "dataset")) is not None
+        ),
+    )
 
 
 def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:

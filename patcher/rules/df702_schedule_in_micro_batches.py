@@ -56,6 +56,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
+        yield from steps_rounded_down(program, loop, computed_from(loop, quantities) - quantities)
         for scope in method_bodies(loop):
             yield from micro_batch_counts(program, loop, scope, quantities)
 
@@ -114,6 +115,26 @@ def is_behind(module: Module, stmt: ast.stmt, place: ast.stmt) -> bool:
         for up in (stmt, *module.ancestors(stmt))
         if isinstance(up, ast.stmt)
     )
+
+
+def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> Iterator[Finding]:
+    """``per_epoch = len(loader) // accumulation``, from which a horizon is computed.
+
+    What is left of an epoch makes a step as well.
+    """
+    module = loop.module
+    for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
+        value = stmt.value
+        if (
+            isinstance(value, ast.BinOp)
+            and isinstance(value.op, ast.FloorDiv)
+            and any(module.text(target) in parts for target in stmt.targets)
+            and is_loader_length(program, loop, value.left)
+            and is_accumulation(loop, value.right)
+        ):
+            because = f"{module.text(stmt.targets[0])} leaves out the last step of an epoch"
+            rounded_up = f"-(-{module.text(value.left)} // {module.operand(value.right)})"
+            yield Finding(module, stmt, because, (Rewrite(value, rounded_up),))
 
 
 def name_of_steps(module: Module, scope: list[ast.stmt]) -> str:

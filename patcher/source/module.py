@@ -121,7 +121,9 @@ class Module:
         self._nodes: dict[type[ast.AST], list[Any]] = self.answers.setdefault("nodes", {})
         if "tables" not in self.answers:
             self.answers["tables"] = self._tables()
-        tables = self.answers["tables"]
+        self._take(self.answers["tables"])
+
+    def _take(self, tables: tuple[Any, ...]) -> None:
         self.all_functions: list[Function] = tables[0]
         self.functions: dict[str, Function] = tables[1]
         self.aliases: dict[str, str] = tables[2]
@@ -129,14 +131,22 @@ class Module:
         self._calls: dict[str, list[ast.Call]] = tables[4]
         self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
 
-    def _tables(self) -> tuple[Any, ...]:
+    def add_aliases(self, more: dict[str, str]) -> None:
+        """Take over what a star import brings; results of this file alone are not shared then."""
+        tables = self._tables(more)
+        self.answers = {"nodes": self._nodes, "tables": tables}
+        for name in ("imported_packages", "unbound_names", "module_names", "_last_names"):
+            vars(self).pop(name, None)
+        self._take(tables)
+
+    def _tables(self, more: dict[str, str] | None = None) -> tuple[Any, ...]:
         """The functions, the first of each name, aliases, their last parts, and calls by name."""
         all_functions: list[Function] = [*self.nodes(ast.FunctionDef)]
         all_functions += self.nodes(ast.AsyncFunctionDef)
         functions: dict[str, Function] = {}
         for function in all_functions:
             functions.setdefault(function.name, function)
-        aliases: dict[str, str] = {}
+        aliases: dict[str, str] = {**(more or {})}
         for plain in self.nodes(ast.Import):
             for alias in plain.names:
                 local = alias.asname or alias.name.partition(".")[0]

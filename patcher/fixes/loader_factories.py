@@ -1,0 +1,162 @@
+"""A function that makes the loader of the training, and others: tell it which one it makes.
+
+``make(data, batch_size)`` constructs both in one place, so that a sampler that is put there deals
+the evaluation by rank, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from ..analysis.literal_arguments import CallPlace, Calls, literal
+from ..analysis.loaders import Loader
+from ..analysis.program import Program
+from ..editing.edits import Edit, Rewrite
+from ..source.module import Module
+from ..source.tree import Function, below, last_argument, within
+
+PARAMETERS = ("to_train", "made_to_train")
+Told = tuple[str, tuple[Edit, ...]]
+
+
+class UntoldError(Exception):
+    """A function cannot be told which of its calls makes the loader of a training."""
+
+
+def training_test(program: Program, loader: Loader) -> Told:
+    """A test beside a loader's construction that holds if it is made to train, and edits for it.
+
+    The test is empty where every loader that is made there is trained on. Raises UntoldError.
+    """
+    training = [each for each in program.training_loaders if each.call is loader.call]
+    function = loader.module.function(loader.call)
+    if function is None or not all(each.made_by for each in training):
+        return "", ()  # no function, or one whose own loop goes over the loader
+    return _told(program, loader, (), function, [each.made_by for each in training])
+
+
+def negated(test: str) -> str:
+    """The text of such a test that holds where ``test`` does not."""
+    if test.startswith("not "):
+        return test.removeprefix("not ")
+    return test.replace(" == ", " != ") if " == " in test else f"not {test}"
+
+
+def only_evaluates_else(program: Program, loader: Loader) -> bool:
+    """Whether all that is made beside the loaders of trainings is known to be evaluated."""
+    function = loader.module.function(loader.call)
+    if function is None:
+        return False
+    every = [*program.training_loaders, *(each.loader for each in program.evaluations)]
+    known = [each.factory_call for each in every if each.call is loader.call]
+    places = [*program.callers(function), *program.possible_callers(function)]
+    return all(call in known for _, call in places)
+
+
+def _told(
+    program: Program, loader: Loader, below_it: Calls, function: Function, chains: Sequence[Calls]
+) -> Told:
+    """The test of one function, by the calls through which training loops get its loader."""
+    module = program.module_of(function)
+    places = [*dict.fromkeys(chain[0] for chain in chains)]
+    told: dict[CallPlace, Told] = {}
+    for where, call in places:
+        rest = [chain[1:] for chain in chains if chain[0] == (where, call)]
+        around = where.function(call)
+        told[where, call] = (
+            ("", ())
+            if around is None or not all(rest)
+            else _told(program, loader, (*below_it, (where, call)), around, rest)
+        )
+    others = _other_calls(program, loader, below_it, function, places)
+    if not others and not any(test for test, _ in told.values()):
+        return "", ()
+    if not any(test for test, _ in told.values()):
+        test = _separating_test(module, function, places, others)
+        if test:
+            return test, ()
+    takes_by_place = not (function.args.vararg or function.args.kwonlyargs)
+    for _, use in others if takes_by_place else ():
+        if isinstance(use, ast.Call) and any(isinstance(a, ast.Starred) for a in use.args):
+            raise UntoldError(f"what line {use.lineno} passes to {function.name}()")
+    return _with_parameter(module, function, told)
+
+
+def _other_calls(
+    program: Program,
+    loader: Loader,
+    below_it: Calls,
+    function: Function,
+    training: Sequence[CallPlace],
+) -> list[tuple[Module, ast.expr]]:
+    """The other uses of a function; of one that returns several things, those that evaluate."""
+    known = [call for _, call in training]
+    places = [*program.callers(function), *program.possible_callers(function)]
+    others = [place for place in places if place[1] not in known]
+    if not any(
+        isinstance(each.value, ast.Tuple | ast.Dict) for each in within(function.body, ast.Return)
+    ):
+        return others
+    depth = len(below_it)
+    evaluating = [
+        each.loader.made_by[depth][1]
+        for each in program.evaluations
+        if each.loader.call is loader.call
+        and each.loader.made_by[:depth] == below_it
+        and len(each.loader.made_by) > depth
+    ]
+    return [place for place in others if place[1] in evaluating]
+
+
+def _separating_test(
+    module: Module,
+    function: Function,
+    training: Sequence[CallPlace],
+    others: Sequence[tuple[Module, ast.expr]],
+) -> str:
+    """A test of a parameter that holds for the calls that train alone, as ``train``; or empty."""
+    calls = [(where, call) for where, call in others if isinstance(call, ast.Call)]
+    if len(calls) < len(others):
+        return ""  # it is passed on as a value
+    named = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    for arg in named:
+        name = ast.Name(arg.arg)
+        wanted = [literal(module, function, place, name) for place in training]
+        unwanted = [literal(module, function, place, name) for place in calls]
+        values = [None if each is None else each.value for each in (*wanted, *unwanted)]
+        trained, rest = {*values[: len(wanted)]}, {*values[len(wanted) :]}
+        if trained & rest or len(trained) > 1:
+            continue
+        if all(isinstance(value, bool) for value in values):
+            return arg.arg if True in trained else f"not {arg.arg}"
+        if all(isinstance(value, str) for value in values):
+            return f"{arg.arg} == {trained.pop()!r}"
+    return ""
+
+
+def _with_parameter(module: Module, function: Function, told: dict[CallPlace, Told]) -> Told:
+    """Edits that give a function a parameter by which calls say that they train."""
+    name = next((each for each in PARAMETERS if not module.spells(each)), "")
+    end = last_parameter(function.args)
+    if not name or end is None or function.decorator_list:
+        raise UntoldError(f"{function.name}() in line {function.lineno} takes no parameter more")
+    edits: list[Edit] = [Rewrite(end, f", {name}=False", after=True)]
+    for (_, call), (test, more) in told.items():
+        last = last_argument(call)
+        if last is None or any(node is call for node in below(function)):
+            raise UntoldError(f"line {call.lineno} passes nothing to {function.name}()")
+        edits += [Rewrite(last, f", {name}={test or True}", after=True), *more]
+    return name, tuple(edits)
+
+
+def last_parameter(parameters: ast.arguments) -> ast.expr | ast.arg | None:
+    """The end of all parameters before ``**options``, behind which another one can go."""
+    if parameters.kwonlyargs:
+        return parameters.kw_defaults[-1] or parameters.kwonlyargs[-1]
+    if parameters.vararg is not None:
+        return parameters.vararg
+    if parameters.defaults:
+        return parameters.defaults[-1]
+    named = [*parameters.posonlyargs, *parameters.args]
+    return named[-1] if named else None

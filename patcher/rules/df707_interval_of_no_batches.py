@@ -1,0 +1,172 @@
+"""A part of the loader's length divides, and may be no batch at all on a rank.
+
+What         len(loader) // n, of a loader that is dealt by rank, is what something is divided by:
+             an interval, or the steps of an epoch.
+At run time  A rank has one world_size-th of the batches. Where these are fewer than n, the interval
+             is 0, and the first step ends with ZeroDivisionError; one process had none.
+Example      if step % (len(train_loader) // 10) == 0: print(loss)
+Fix          At least 1: max(1, len(train_loader) // 10).
+Fix safety   Safe: a lone process divides by the same number, or would have failed.
+Source       torch.utils.data.distributed.DistributedSampler
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.loaders import Loader, trace_loader
+from ..analysis.program import Program
+from ..analysis.rank_reach import is_world_size
+from ..editing.edits import Rewrite
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import below, same_code
+
+CODE, SEVERITY, SAFETY = "DF707", Severity.NOTE, Safety.SAFE
+
+DIVIDES = (ast.FloorDiv, ast.Div, ast.Mod)
+ROUNDS = ("int", "floor", "round")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    dealt = [each for each in program.training_loaders if each.distributed_samplers]
+    for module in program.modules if dealt else ():
+        for call in module.calls_to("len"):
+            part = part_of_length(module, call)
+            if part is None or not counts_batches(program, module, call, part, dealt):
+                continue
+            use = division_by(program, module, part)
+            if use is not None:
+                because = f"line {use[1].lineno} divides by it"
+                if use[0] is not module:
+                    because = f"line {use[1].lineno} of {use[0].source.file} divides by it"
+                yield Finding(module, part, because, (at_least_one(module, part),))
+
+
+def at_least_one(module: Module, part: ast.expr) -> Rewrite:
+    """The edit that puts ``max(1, …)`` around a number, by the parentheses that it stands in."""
+    up = module.parents[part]
+    if isinstance(up, ast.BinOp) and isinstance(part, ast.BinOp) and up.right is part:
+        left = up.left
+        assert left.end_lineno is not None
+        assert left.end_col_offset is not None
+        start = left.end_lineno, left.end_col_offset
+        between = module.text_between(start, (part.lineno, part.col_offset))
+        if between.count("(") == 1 and between.endswith("("):
+            return Rewrite(left, f"{between[:-1]}max(1, ", last=part, after=True, before=True)
+    return Rewrite(part, f"max(1, {module.text(part)})")
+
+
+def part_of_length(module: Module, call: ast.Call) -> ast.expr | None:
+    """``len(loader) // n`` around ``len(loader)``, or ``int(len(loader) * share)``."""
+    if len(call.args) != 1:
+        return None
+    node: ast.expr = call
+    is_rounded = False
+    while True:
+        up = module.parents[node]
+        if isinstance(up, ast.BinOp) and isinstance(up.op, ast.FloorDiv) and up.left is node:
+            node, is_rounded = up, not is_one(up.right)
+        elif is_share(up, node):
+            assert isinstance(up, ast.BinOp)
+            rounding = module.parents[up]
+            if not isinstance(rounding, ast.Call) or rounding.args != [up]:
+                return None
+            if module.last_name(rounding.func) not in ROUNDS:
+                return None
+            node, is_rounded = rounding, True
+        else:
+            return node if is_rounded else None
+
+
+def is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 1
+
+
+def is_share(up: ast.AST, node: ast.expr) -> bool:
+    """``node / n``, or ``node`` times a constant below 1."""
+    if not isinstance(up, ast.BinOp):
+        return False
+    if isinstance(up.op, ast.Div):
+        return up.left is node
+    other = up.right if up.left is node else up.left
+    return (
+        isinstance(up.op, ast.Mult)
+        and isinstance(other, ast.Constant)
+        and isinstance(other.value, float)
+        and other.value < 1
+    )
+
+
+def counts_batches(
+    program: Program, module: Module, call: ast.Call, part: ast.expr, dealt: list[Loader]
+) -> bool:
+    """Whether a length is that of a loader of ranks, or of its data by the number of ranks."""
+    loader = trace_loader(program, module, call.args[0])
+    if loader is not None:
+        return any(each.is_same(loader) for each in dealt)
+    of_data = any(
+        each.dataset is not None and each.module is module and same_code(call.args[0], each.dataset)
+        for each in dealt
+    )
+    return of_data and any(
+        is_world_size(module, node) for node in below(part) if isinstance(node, ast.expr)
+    )
+
+
+def division_by(
+    program: Program, module: Module, part: ast.expr
+) -> tuple[Module, ast.BinOp] | None:
+    """Where a value, or what it is assigned to, is divided by; None where nothing shows it."""
+    up = module.parents[part]
+    if is_divisor(up, part):
+        assert isinstance(up, ast.BinOp)
+        return module, up
+    if not isinstance(up, ast.Assign) or len(up.targets) != 1:
+        return None
+    target = up.targets[0]
+    uses: list[tuple[Module, ast.expr]] = []
+    if isinstance(target, ast.Name):
+        function = module.function(up)
+        names = [node for node in module.occurrences(target.id) if isinstance(node, ast.Name)]
+        uses += [
+            (module, name)
+            for name in names
+            if module.function(name) is function
+            or (function is None and (module.function(name), name.id) not in module.stores)
+        ]
+    elif isinstance(target, ast.Attribute):
+        text = module.text(target)
+        uses += [
+            (where, node)
+            for where in program.modules
+            for node in where.attributes(target.attr)
+            if where.text(node) == text
+        ]
+    if any(is_asked(where, use) for where, use in uses):
+        return None  # the script knows that it may be 0
+    return next(
+        (
+            (where, division)
+            for where, use in uses
+            for division in [where.parents[use]]
+            if isinstance(division, ast.BinOp) and is_divisor(division, use)
+        ),
+        None,
+    )
+
+
+def is_divisor(up: ast.AST, node: ast.expr) -> bool:
+    return isinstance(up, ast.BinOp) and isinstance(up.op, DIVIDES) and up.right is node
+
+
+def is_asked(module: Module, node: ast.expr) -> bool:
+    """``if interval and …`` and ``interval > 0``, of a number that may be 0."""
+    up = module.parents[node]
+    if isinstance(up, ast.BoolOp | ast.UnaryOp):
+        return not isinstance(up, ast.UnaryOp) or isinstance(up.op, ast.Not)
+    if isinstance(up, ast.If | ast.IfExp | ast.While):
+        return up.test is node
+    if isinstance(up, ast.Compare):
+        sides = (up.left, *up.comparators)
+        return any(isinstance(side, ast.Constant) and side.value in (0, 1) for side in sides)
+    return isinstance(up, ast.Call) and module.last_name(up.func) == "max"

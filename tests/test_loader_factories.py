@@ -1,0 +1,238 @@
+"""Functions that make the loader of a training and others: the training's alone is dealt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed, found, module
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit import audit
+from ddpfix.patcher.engine.patch import patch
+
+SCRIPT = """\
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+{made}
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    for x, y in batches:
+        right += (model(x).argmax(1) == y).sum().item()
+    return right
+
+
+def main(x, y, model):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    train_loader = {train}
+    valid_loader = {valid}
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(2):
+        model.train()
+        for x, y in train_loader:
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(evaluate(model, valid_loader))
+"""
+CALL = "\n\nmain(*map(torch.load, ['x', 'y', 'model']))\n"
+ALONE = "not torch.distributed.is_initialized()"
+# What makes the loaders, how it is called for the training and to evaluate; and the same repaired.
+Case = tuple[str, str, str]
+FIX: dict[str, tuple[Case, Case]] = {
+    "a parameter says whether it trains": (
+        (
+            "def make(data, train):\n    return DataLoader(data, batch_size=8, shuffle=train)",
+            "make(x, True)",
+            "make(y, train=False)",
+        ),
+        (
+            "def make(data, train):\n    return DataLoader(data, batch_size=8,"
+            f" shuffle=train and {ALONE},"
+            f" sampler=None if ({ALONE} or not train) else DistributedSampler(data))",
+            "make(x, True)",
+            "make(y, train=False)",
+        ),
+    ),
+    "a parameter says what it is for": (
+        (
+            'def make(data, split="valid"):\n    return DataLoader(data, batch_size=8)',
+            'make(x, "train")',
+            "make(y)",
+        ),
+        (
+            'def make(data, split="valid"):\n    return DataLoader(data, batch_size=8,'
+            f" sampler=None if ({ALONE} or split != 'train')"
+            " else DistributedSampler(data, shuffle=False))",
+            'make(x, "train")',
+            "make(y)",
+        ),
+    ),
+    "nothing tells them apart": (
+        (
+            "def make(data):\n    return DataLoader(data, batch_size=8, shuffle=True)",
+            "make(x)",
+            "make(y)",
+        ),
+        (
+            "def make(data, to_train=False):\n"
+            f"    return DataLoader(data, batch_size=8, shuffle={ALONE},"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))",
+            "make(x, to_train=True)",
+            "make(y)",
+        ),
+    ),
+    "options beside": (
+        (
+            "def make(data, **options):\n    return DataLoader(data, shuffle=True, **options)",
+            "make(x, **{'batch_size': 8})",
+            "make(y, **{'batch_size': 8})",
+        ),
+        (
+            "def make(data, to_train=False, **options):\n"
+            f"    return DataLoader(data, shuffle={ALONE}, **options,"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))",
+            "make(x, **{'batch_size': 8}, to_train=True)",
+            "make(y, **{'batch_size': 8})",
+        ),
+    ),
+    "arguments by place": (
+        (
+            "def make(data, *more):\n    return DataLoader(data, 8, shuffle=True)",
+            "make(x, *y)",
+            "make(y, *x)",
+        ),
+        (
+            "def make(data, *more, to_train=False):\n"
+            f"    return DataLoader(data, 8, shuffle={ALONE},"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))",
+            "make(x, *y, to_train=True)",
+            "make(y, *x)",
+        ),
+    ),
+    "parameters by name alone": (
+        (
+            "def make(data, *, size=8):\n    return DataLoader(data, size, shuffle=True)",
+            "make(x)",
+            "make(y)",
+        ),
+        (
+            "def make(data, *, size=8, to_train=False):\n"
+            f"    return DataLoader(data, size, shuffle={ALONE},"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))",
+            "make(x, to_train=True)",
+            "make(y)",
+        ),
+    ),
+    "the caller of the function knows": (
+        (
+            "def make(data, size=8):\n    return DataLoader(data, size, shuffle=True)\n\n\n"
+            "def of(data, split):\n    return make(data)",
+            'of(x, "train")',
+            'of(y, "valid")',
+        ),
+        (
+            "def make(data, size=8, to_train=False):\n"
+            f"    return DataLoader(data, size, shuffle={ALONE},"
+            f" sampler=None if ({ALONE} or not to_train) else DistributedSampler(data))\n\n\n"
+            "def of(data, split):\n    return make(data, to_train=split == 'train')",
+            'of(x, "train")',
+            'of(y, "valid")',
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), FIX.values(), ids=FIX)
+def test_the_loader_that_trains_is_dealt_alone(before: Case, after: Case) -> None:
+    script, right = (
+        SCRIPT.format(made=made, train=train, valid=valid) for made, train, valid in (before, after)
+    )
+    text = fixed("DF401", script)
+    assert text == right
+    assert not found("DF401", text)
+    assert not found("DF503", text)
+
+
+SAMPLED = """\
+def make(data, size{more}):
+    if torch.distributed.is_initialized():
+        sampler = {ranks}
+    else:
+        sampler = RandomSampler(data)
+    return DataLoader(data, size, sampler=sampler)"""
+
+
+def test_what_a_function_deals_to_train_and_to_evaluate_is_dealt_to_train_alone() -> None:
+    script = SCRIPT.format(
+        made=SAMPLED.format(more="", ranks="DistributedSampler(data)"),
+        train="make(x, 8)",
+        valid="make(y, 8)",
+    )
+    in_order = "torch.utils.data.SequentialSampler(data)"
+    right = SCRIPT.format(
+        made=SAMPLED.format(
+            more=", to_train=False", ranks=f"DistributedSampler(data) if to_train else {in_order}"
+        ),
+        train="make(x, 8, to_train=True)",
+        valid="make(y, 8)",
+    )
+    assert fixed("DF503", script) == right
+    assert not found("DF503", right)
+    assert not found("DF401", right)
+    judged = audit(Program(module(right + CALL)))
+    assert [each.because for each in judged if each.code == "O4"] == [
+        "the sampler never learns the epoch: nothing calls set_epoch"
+    ]
+
+
+# Of these all loaders that the function makes are trained on: it deals them as one.
+ALL_TRAIN = {
+    "one call": ("make(x)", "DataLoader(y)"),
+    "the loader of the training, scored": ("make(x)", "train_loader"),
+}
+
+
+@pytest.mark.parametrize(("train", "valid"), ALL_TRAIN.values(), ids=ALL_TRAIN)
+def test_a_function_that_makes_nothing_else_gets_no_parameter(train: str, valid: str) -> None:
+    made = "def make(data):\n    return DataLoader(data, batch_size=8, shuffle=True)"
+    text = fixed("DF401", SCRIPT.format(made=made, train=train, valid=valid))
+    assert f"sampler=None if {ALONE} else DistributedSampler(data))" in text
+    assert "def make(data):" in text
+
+
+def test_two_constructions_in_one_function_get_one_parameter() -> None:
+    made = (
+        "def make(data, small):\n    if small:\n        return DataLoader(data, 2, shuffle=True)\n"
+        "    return DataLoader(data, 4, shuffle=True)"
+    )
+    script = SCRIPT.format(made=made, train="make(x, x.small)", valid="make(y, y.small)")
+    text = fixed("DF401", fixed("DF401", script))
+    assert text.count("to_train=False") == text.count("to_train=True") == 1
+    assert text.count("or not to_train) else DistributedSampler(data)") == 2
+
+
+# Where the function cannot be told, or is called by more than what is read here.
+UNTOLD = {
+    "any arguments": ("def make(*all):\n    return DataLoader(*all, shuffle=True)", "make(x, 8)"),
+    "a decorator": (
+        "@remember\ndef make(data, size):\n    return DataLoader(data, size, shuffle=True)",
+        "make(x, 8)",
+    ),
+    "all in one": ("def make(data):\n    return DataLoader(data, shuffle=True)", "make(*[x])"),
+}
+
+
+@pytest.mark.parametrize(("made", "train"), UNTOLD.values(), ids=UNTOLD)
+def test_what_cannot_be_told_apart_is_refused(made: str, train: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(made=made, train=train, valid=train.replace("x", "y")) + CALL)
+    result = patch(script)
+    assert "DF401" in result.refusal, result.diff()
+    assert not result.changes
