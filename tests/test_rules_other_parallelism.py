@@ -36,6 +36,21 @@ def test_what_keeps_models_alike_need_not_be_a_call_of_ddp(line: str) -> None:
     assert found("DF301", GROUP + line + STEPS) == []
 
 
+BATCHES = """
+from other import create_loader, fit
+def train_epoch(model, optimizer, batches):
+    for batch in batches:
+        model(batch).mean().backward()
+        optimizer.step()
+train_epoch(model, optimizer, create_loader(data, distributed={told}))
+"""
+
+
+@pytest.mark.parametrize(("told", "count"), [("args.distributed", 0), ("False", 1)])
+def test_a_library_that_is_told_of_ranks_may_deal_by_them(told: str, count: int) -> None:
+    assert len(found("DF401", GROUP + BATCHES.format(told=told))) == count
+
+
 def test_a_test_for_the_wrapper_wraps_nothing() -> None:
     assert len(found("DF301", GROUP + f"kind = {TEST}" + STEPS)) == 1
 

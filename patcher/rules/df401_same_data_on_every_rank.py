@@ -53,6 +53,7 @@ from ..source.module import Module
 from ..source.tree import (
     argument,
     everywhere,
+    is_false,
     keyword,
     last_argument,
     names_within,
@@ -69,6 +70,7 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
 IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
 
+ABOUT_RANKS = ("distributed", "rank", "world_size", "num_replicas", "num_shards", "is_distributed")
 DATASET_NAMES = ("train_dataset", "training_dataset", "train_dataset_to_deal")
 
 
@@ -86,13 +88,29 @@ def findings(program: Program) -> Iterator[Finding]:
         if never_steps(program, loop):
             continue  # what each rank finds in the gradients of all examples is the same
         if loop.loader is None:
-            if not program.calls_to(*RANK_SAMPLERS) and not seeded_by_rank(program):
+            is_dealt = program.calls_to(*RANK_SAMPLERS) or seeded_by_rank(program)
+            if not is_dealt and not tells_library_of_ranks(program):
                 yield from without_loader(program, loop)
             continue
         for loader in (loop.loader, *loop.loader.others):
             if loader.call not in seen:
                 seen.add(loader.call)
                 yield from undealt(program, loader, told)
+
+
+def tells_library_of_ranks(program: Program) -> bool:
+    """Whether a library makes a loader and is told of ranks: ``loader(…, distributed=True)``.
+
+    What it does then is not read here.
+    """
+    return any(
+        "loader" in name.lower()
+        and any(word.arg in ABOUT_RANKS and not is_false(word.value) for word in call.keywords)
+        and program.resolve(module, call.func) is None
+        for module in program.modules
+        for name in module.called_names
+        for call in module.calls_to(name)
+    )
 
 
 def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:

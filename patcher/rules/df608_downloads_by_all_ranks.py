@@ -22,7 +22,7 @@ from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first
 from ..source.module import Module
-from ..source.tree import Function, everywhere
+from ..source.tree import Function, everywhere, is_false
 
 CODE, SEVERITY, SAFETY = "DF608", Severity.DEGRADED, Safety.SAFE
 
@@ -79,10 +79,6 @@ def home(module: Module, func: ast.expr) -> str:
             if homes and all(each.startswith(LIBRARIES) for each in homes):
                 return homes[0]
     return module.dotted(func)
-
-
-def is_false(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and not value.value
 
 
 def waits(module: Module, call: ast.Call) -> bool:

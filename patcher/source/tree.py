@@ -463,6 +463,11 @@ def is_elif(above: ast.AST, stmt: ast.stmt) -> bool:
     )
 
 
+def is_false(value: ast.expr) -> bool:
+    """Whether an expression is False, 0, None or an empty text as it stands."""
+    return isinstance(value, ast.Constant) and not value.value
+
+
 def is_none(value: ast.expr) -> bool:
     """Whether an expression is the word None."""
     return isinstance(value, ast.Constant) and value.value is None
