@@ -74,6 +74,14 @@ NOOP = [
                 return text
         tokenizer.encode_plus(text)
         """),
+    ("DF905", "a vocabulary of the script's own tokenizer", """
+        import transformers
+        class SimpleTokenizer:
+            def __init__(self, words):
+                self.encoder = {word: place for place, word in enumerate(words)}
+        tokenizer = SimpleTokenizer(words)
+        end = tokenizer.encoder["<end>"]
+        """),
     ("DF905", "no transformers", "tokenizer.encode_plus(text)"),
     ("DF905", "the path of a vocabulary, which is used, and a file's prefix", """
         import transformers

@@ -27,7 +27,7 @@ from ..analysis.program import Program
 from ..analysis.vendored import any_has_own
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..source.module import Module
+from ..source.module import Module, cached_per_module
 from ..source.tree import keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF905", Severity.ERROR, Safety.SAFE
@@ -58,11 +58,12 @@ TOKEN_FUNCTIONS = {"convert_tokens_to_ids", "encode", "list", "split", "tokenize
 
 def findings(program: Program) -> Iterator[Finding]:
     own_functions = {f.name for module in program.modules for f in module.nodes(ast.FunctionDef)}
+    own = own_functions | {name for module in program.modules for name in attributes_of_own(module)}
     roots = {root for module in program.modules for root in module.imported_packages}
     is_library = "transformers" in roots and not any_has_own(program, "transformers")
     for module in program.modules:
         if is_library:
-            yield from tokenizer_attributes(module, own_functions)
+            yield from tokenizer_attributes(module, own)
             yield from ignored_padding(module)
             if "save_vocabulary" not in own_functions:
                 yield from vocabulary_alone(module)
@@ -70,9 +71,21 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from tree_sitter_calls(module)
 
 
-def tokenizer_attributes(module: Module, own_functions: set[str]) -> Iterator[Finding]:
-    """Reads of attributes that tokenizers no longer have."""
-    for node in module.attributes(*ATTRIBUTES - own_functions):
+@cached_per_module
+def attributes_of_own(module: Module) -> set[str]:
+    """The attributes that classes of tokenizers set in the file: any object may be one of these."""
+    return {
+        name
+        for name in ATTRIBUTES & module.attribute_values.keys()
+        for value in module.attribute_values[name]
+        for owner in [module.enclosing_class(value)]
+        if owner is not None and "tokenizer" in owner.name.lower()
+    }
+
+
+def tokenizer_attributes(module: Module, own: set[str]) -> Iterator[Finding]:
+    """Reads of attributes that tokenizers no longer have, and none of the program has either."""
+    for node in module.attributes(*ATTRIBUTES - own):
         name = node.attr
         if not isinstance(node.ctx, ast.Load):
             continue
