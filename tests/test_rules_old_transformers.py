@@ -197,6 +197,19 @@ FIX = [
         +def whitespace_tokenize(text): ...
         +words = whitespace_tokenize(text)
         """),
+    ("DF901", "nobody has TensorFlow's models", """
+        from transformers.file_utils import is_tf_available, is_torch_available
+        if is_tf_available():
+            import tensorflow
+        """, """
+        @@ -1,2 +1,7 @@
+        -from transformers.file_utils import is_tf_available, is_torch_available
+        +from transformers.file_utils import is_torch_available
+        +
+        +
+        +def is_tf_available(): ...
+         if is_tf_available():
+        """),
     ("DF908", "a table that the class lacks is empty", """
         from transformers import BertConfig
         ALL = sum((tuple(c.pretrained_config_archive_map.keys()) for c in (BertConfig,)), ())

@@ -9,8 +9,8 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              defaults spelled out where the call relied on them: weight_decay=0.0 and eps=1e-6
              (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
              checkpoint) is reported with the way out. DataProcessor, InputExample, InputFeatures,
-             whitespace_tokenize and, for correct_bias=False, the old AdamW are carried along;
-             tables of checkpoints become empty ones.
+             whitespace_tokenize, is_tf_available and, for correct_bias=False, the old AdamW are
+             carried along; tables of checkpoints become empty ones.
              WarmupLinearSchedule and its kin are made by the functions of today, where all uses are
              calls.
              A local copy of transformers, and the older pytorch_transformers, are left alone.
@@ -127,6 +127,10 @@ HELPERS = {  # old name, and its replacement in helper_code.py
         f"transformers.{home}.whitespace_tokenize": "whitespace_tokenize"
         for home in ("tokenization_bert", "models.bert.tokenization_bert")
     },
+    **{
+        f"transformers.{home}is_tf_available": "is_tf_available"
+        for home in ("", "file_utils.", "utils.", "utils.import_utils.")
+    },
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }
@@ -154,9 +158,6 @@ OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that 
     ),
     "transformers.utils.is_torch_xla_available": (
         "transformers.is_torch_tpu_available transformers.file_utils.is_torch_tpu_available"
-    ),
-    "transformers 5 has no TensorFlow: take the test out": (
-        "transformers.is_tf_available transformers.file_utils.is_tf_available"
     ),
     "RobertaEmbeddings.create_position_ids_from_input_ids": (
         "transformers.models.roberta.modeling_roberta.create_position_ids_from_input_ids"
