@@ -172,3 +172,12 @@ def test_arguments_are_parsed_once_and_not_by_what_is_imported(tmp_path: Path) -
     assert [stmt.lineno for _, stmt, _ in program.parse_sites] == [7]
     (alone,) = read_program(str(tmp_path / "scorer.py")).parse_sites
     assert alone[1].lineno == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "edits"), [("cfg = set_up(cfg)", 0), ("cfg = read('settings.yaml')", 2)]
+)
+def test_what_is_handed_through_a_function_was_made_before_it(line: str, edits: int) -> None:
+    text = f"import os, torch\n{line}\nif cfg.local_rank == -1:\n    print(cfg)\n"
+    (finding,) = found("DF101", text)
+    assert len(finding.edits) == edits

@@ -6,7 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import changes, fixed, found
+from cases import changes, fixed, found, module
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit import audit
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge, Job
 
@@ -313,3 +315,71 @@ def test_ranks_leave_together_where_they_hung(tmp_path: Path, forge: Forge) -> N
     assert run.statuses == (0, 0), run.log
     # Behind the skipped batch the ranks have seen 4 and 5: 4.5 * 4 is the first beyond 13.5.
     assert [line for line in run.log.splitlines() if line.startswith("left")] == ["left 4 5"] * 2
+
+
+LEAVING = """
+import torch
+import torch.distributed as dist
+
+def merged(rows, rank, only_on_first):
+    dist.barrier()
+    if only_on_first:
+        if rank != 0:
+            dist.barrier()
+            return None
+    whole = read_all(rows)
+    {end}
+    return whole
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    merged([1], rank, True)
+    for batch in torch.utils.data.DataLoader(torch.randn(8, 2)):
+        model(batch).mean().backward()
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "is_right"),
+    [
+        ("dist.barrier()", True),
+        ("pass", False),
+        ("dist.barrier(); dist.barrier()", False),
+        ("for row in rows: dist.barrier()", False),
+    ],
+    ids=["once", "never", "twice", "in_a_loop"],
+)
+def test_who_leaves_early_meets_those_that_stay_as_often(end: str, is_right: bool) -> None:
+    text = LEAVING.format(end=end)
+    assert (found("DF506", text) == []) is is_right
+    said = [each for each in audit(Program(module(text))) if each.code == "O6"]
+    assert any(each.is_violated for each in said) is not is_right
+
+
+OWN_METHOD = """
+import torch
+import torch.distributed as dist
+
+class Encoder(torch.nn.Module):
+    def {name}(self):
+        return self.state_dict()
+
+def main(model):
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        state = unwrapped(model).get_state_dict()
+    for batch in torch.utils.data.DataLoader(torch.randn(8, 2)):
+        model(batch).mean().backward()
+
+main(torch.nn.parallel.DistributedDataParallel(Encoder()))
+"""
+
+
+@pytest.mark.parametrize(("name", "meets"), [("get_state_dict", False), ("states", True)])
+def test_a_method_of_the_programs_own_is_not_accelerates(name: str, meets: bool) -> None:
+    said = audit(Program(module(OWN_METHOD.format(name=name))))
+    assert any(each.code == "O6" and each.is_violated for each in said) is meets

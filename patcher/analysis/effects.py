@@ -152,7 +152,8 @@ def _written_in(program: Program, module: Module) -> Iterator[tuple[Effect, File
     for call in module.calls_to(*COLLECTIVES):
         if module.dotted(call.func).startswith(("torch.distributed.", "dist.", "horovod.", "hvd.")):
             yield Effect(Kind.COLLECTIVE, module, call), None
-    for call in module.calls_to("DistributedDataParallel", *COLLECTIVE_METHODS):
+    own = COLLECTIVE_METHODS & program.functions_by_name.keys()  # a model's own get_state_dict()
+    for call in module.calls_to("DistributedDataParallel", *COLLECTIVE_METHODS - own):
         yield Effect(Kind.COLLECTIVE, module, call), None
     for call in module.calls_to("backward"):
         if isinstance(call.func, ast.Attribute):

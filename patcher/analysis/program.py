@@ -14,7 +14,7 @@ from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
 from ..source.module import Module, cached_per_module
-from ..source.tree import Function, mentions, within
+from ..source.tree import Function, everywhere, mentions, within
 from .argv_fields import argv_fields
 from .call_graph import CallGraph, reachable_functions
 from .evaluations import Evaluation, find_evaluations
@@ -166,8 +166,12 @@ class Program(CallGraph):
                 names = target.elts if isinstance(target, ast.Tuple) else [target]
                 if not isinstance(stmt.value, ast.Call) or not self.is_live(module, stmt):
                     continue
+                handed_on = {node.id for node in everywhere(stmt.value, ast.Name)}
                 for name in names:
-                    if isinstance(name, ast.Name) and name.id in with_local_rank - {"self"}:
+                    # ``cfg = set_up(cfg)`` makes no object: its rank may be asked for in there.
+                    if isinstance(name, ast.Name) and name.id in (
+                        with_local_rank - {"self"} - handed_on
+                    ):
                         yield module, stmt, name.id
             for binding in module.nodes(ast.NamedExpr):
                 name, head = binding.target, module.statement(binding)

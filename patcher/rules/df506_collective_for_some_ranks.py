@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..analysis.certain_reach import needs_option
+from ..analysis.left_early import meets_those_who_stay
 from ..analysis.program import Program
 from ..analysis.rank_divergence import (
     RankDependentExit,
@@ -94,6 +95,8 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
         }
         paired = paired_barriers(module, barriers)
         for call, role in one_sided.items():
+            if meets_those_who_stay(module, call):
+                continue
             if call not in paired and not has_partner(module, call, one_sided):
                 yield Finding(
                     module,

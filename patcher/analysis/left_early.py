@@ -1,0 +1,40 @@
+"""Ranks that leave a function early, behind a meeting with those that go on to its end."""
+
+from __future__ import annotations
+
+import ast
+
+from ..source.module import Module
+from ..source.tree import precedes, within
+from .rank_values import is_rank_test
+
+
+def meets_those_who_stay(module: Module, call: ast.Call) -> bool:
+    """``if rank != 0: barrier(); return``, where the rest of the function has as many barriers.
+
+    True for such a ``call``, of any collective. Counted are those that stand on the way from the
+    test to the end of the function, in no other branch and no loop.
+    """
+    function = module.function(call)
+    stmt = module.statement(call)
+    gate = module.parents[stmt]
+    if (
+        function is None
+        or not isinstance(gate, ast.If)
+        or stmt not in gate.body
+        or not isinstance(gate.body[-1], ast.Return)
+        or not is_rank_test(module, gate.test)
+    ):
+        return False
+    name = module.last_name(call.func)
+    blocks = [gate.body]
+    blocks += [module.body(up) for up in (gate, *module.ancestors(gate)) if isinstance(up, ast.If)]
+    same = [
+        other
+        for other in within(function.body, ast.Call)
+        if module.last_name(other.func) == name
+        and any(module.body(module.statement(other)) is block for block in blocks)
+    ]
+    leaving = [other for other in same if module.statement(other) in gate.body]
+    staying = [other for other in same if precedes(gate, other) and other not in leaving]
+    return len(leaving) == len(staying)
