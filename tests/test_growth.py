@@ -83,7 +83,17 @@ def classes(n: int) -> str:
     return HEAD + "class Base:\n    pass\n" + parts + LOOP.format("loader")
 
 
-PROGRAMS = (calls, rank_tests, elifs, loops, loaders, aliases, classes)
+def namesakes(n: int) -> str:
+    """Classes that all have a settings class of one name, each derived from another's."""
+    one = (
+        "class Part{0}(Base):\n    class Settings(Base.Settings):\n"
+        "        def __init__(self):\n            self.start = torch.zeros(1)\n"
+    )
+    parts = "".join(one.format(i) for i in range(n))
+    return HEAD + parts + "Part0.from_pretrained(args.name)\n" + LOOP.format("loader")
+
+
+PROGRAMS = (calls, rank_tests, elifs, loops, loaders, aliases, classes, namesakes)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ Source       transformers.PreTrainedModel.post_init
 """
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
+from ..analysis.library_models import library_models
 from ..analysis.program import Program
 from ..analysis.vendored import has_own
 from ..editing.edits import Insert, Rewrite
@@ -27,10 +27,6 @@ ANYWHERE = True
 
 BASE = "PreTrainedModel"  # how the bases of the library are called, which finish nothing
 FINISHING = {"init_weights", "post_init"}
-MAX_DEPTH = 5  # classes of the program between a class and transformers'
-
-
-Classes = dict[str, list[tuple[Module, ast.ClassDef]]]
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -39,7 +35,7 @@ def findings(program: Program) -> Iterator[Finding]:
     naming = {m for m in program.modules if loading and BASE in m.source.text}
     if not calling | naming:
         return
-    classes = classes_by_name(program)
+    models = library_models(program)
     own = {module for module in program.modules if has_own(program, module, "transformers")}
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef) if module in calling | naming else ():
@@ -57,19 +53,10 @@ def findings(program: Program) -> Iterator[Finding]:
                     edit = Insert(constructor, "self.post_init()", "last")
                     yield Finding(module, owner, because, (edit,))
                 continue
-            if call.args or call.keywords or not is_model(classes, own, module, owner):
+            if call.args or call.keywords or owner not in models:
                 continue
             because = f"{owner.name} calls self.init_weights() and not self.post_init()"
             yield Finding(module, call, because, (Rewrite(call.func, "self.post_init"),))
-
-
-def classes_by_name(program: Program) -> Classes:
-    """The classes of all modules, each with its module."""
-    classes: Classes = defaultdict(list)
-    for module in program.modules:
-        for owner in module.nodes(ast.ClassDef):
-            classes[owner.name].append((module, owner))
-    return classes
 
 
 def is_left_open(
@@ -104,23 +91,3 @@ def is_loaded(module: Module, name: ast.expr) -> bool:
     if isinstance(parent, ast.Attribute):
         return parent.attr == "from_pretrained"
     return isinstance(parent, ast.Tuple | ast.Dict | ast.List)
-
-
-def is_model(
-    classes: Classes, own: Set[Module], module: Module, owner: ast.ClassDef, depth: int = 0
-) -> bool:
-    """Whether a class derives from a model of the installed transformers.
-
-    ``own``: modules whose transformers is a local copy.
-    """
-    for base in owner.bases:
-        name = module.dotted(base)
-        is_library = name.startswith("transformers.") and (name.endswith("Model") or "For" in name)
-        if is_library and module not in own:
-            return True
-        if depth < MAX_DEPTH and any(
-            other is not owner and is_model(classes, own, where, other, depth + 1)
-            for where, other in classes.get(module.last_name(base), ())
-        ):
-            return True
-    return False

@@ -16,13 +16,13 @@ Source       transformers.PreTrainedModel.get_init_context and _init_weights
 import ast
 from collections.abc import Iterator
 
+from ..analysis.library_models import Classes, classes_by_name, library_models
 from ..analysis.program import Program
-from ..analysis.vendored import has_own
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import within
-from .df909_model_without_post_init import Classes, classes_by_name, is_loaded, is_model
+from .df909_model_without_post_init import is_loaded
 
 CODE, SEVERITY, SAFETY = "DF911", Severity.DEGRADED, Safety.SAFE
 ANYWHERE = True
@@ -45,14 +45,14 @@ def findings(program: Program) -> Iterator[Finding]:
     if not any(module.calls_to("from_pretrained") for module in program.modules):
         return
     classes = classes_by_name(program)
-    own = {module for module in program.modules if has_own(program, module, "transformers")}
+    models = library_models(program)
     for module in program.modules:
         for owner in module.nodes(ast.ClassDef):
             methods = {f.name: f for f in owner.body if isinstance(f, ast.FunctionDef)}
             constructor = methods.get("__init__")
             if constructor is None or {"from_pretrained", "_init_weights"} & methods.keys():
                 continue
-            if not is_model(classes, own, module, owner):
+            if owner not in models:
                 continue
             names = list(dict.fromkeys(drawn_attributes(classes, module, constructor)))
             if names and may_be_loaded(program, classes, owner):
