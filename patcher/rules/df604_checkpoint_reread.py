@@ -5,8 +5,10 @@ What         torch.load without map_location; a checkpoint that every rank reads
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
              file of an earlier run, or half of this one's.
 Example      model.load_state_dict(torch.load(output_dir))
-Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before. Only
-             reported where the file holds an optimizer itself, whose state would stay on the CPU.
+Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
+             A model that lies in the file whole, and is used as it is, would stay on the CPU: a
+             rank takes it to its own card (onto_own_card), a lone process to where it was. Only
+             reported where the file holds an optimizer itself, whose state would stay there too.
 Fix safety   Safe: a lone process loads the same values and meets no barrier.
 Source       torch.load
 """
@@ -17,10 +19,11 @@ from collections.abc import Iterator
 from ..analysis.early_reads import LOOKING, early_reads
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
+from ..analysis.loaded_models import holds_used_model
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.written_paths import is_memory
-from ..editing.edits import Edit, Insert, Rewrite
+from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.rank_0_first import EXISTS
@@ -40,6 +43,7 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
+OWN_CARD = "onto_own_card"
 LOOKS = (*EXISTS, *LOOKING, "iglob", "rglob", "iterdir", "walk")
 
 
@@ -63,6 +67,9 @@ def findings(program: Program) -> Iterator[Finding]:
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"
                 edits: tuple[Edit, ...] = (Rewrite(last, ", map_location='cpu'", after=True),)
+                if holds_used_model(program, module, call):
+                    place = Rewrite(last, f", map_location={OWN_CARD}", after=True)
+                    edits = (place, Define(OWN_CARD))
                 if optimizer := loaded_optimizer(module, call):
                     because += f"; {optimizer} comes from it whole, and would stay on the CPU"
                     edits = ()
