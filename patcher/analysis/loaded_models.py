@@ -61,10 +61,10 @@ def next_places(
         case ast.Call(func=ast.Attribute(attr="get" | "pop") as function) if function is node:
             yield module, user
         case ast.Assign(targets=targets):
-            for target in targets:
-                yield from reads(module, target)
-        case ast.AnnAssign(target=target):
-            yield from reads(module, target)
+            for each in targets:
+                yield from reads(module, each)
+        case ast.AnnAssign(target=annotated):
+            yield from reads(module, annotated)
         case ast.Return():
             yield from results(program, module, node)
         case ast.Tuple() if isinstance(module.parents[user], ast.Return):

@@ -53,7 +53,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 edits,
             )
         yield from calls_of_none(program, module)
-    for module, read, binding in reads_on_other_ranks(program):
+    for module, read, bound in reads_on_other_ranks(program):
         stmt = module.statement(read)
         is_call = is_call_of(stmt, read)
         if not is_call and not surely_on_every_rank(program, module, read, with_options=True):
@@ -61,7 +61,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield Finding(
             module,
             read,
-            f"{module.text(read)} is bound in line {binding.lineno} only; the other ranks lack it",
+            f"{module.text(read)} is bound in line {bound.lineno} only; the other ranks lack it",
             only_on_main(stmt) if is_call else (),
         )
 
