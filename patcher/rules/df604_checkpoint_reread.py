@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.early_reads import LOOKING, early_reads
+from ..analysis.effects import effects_of_call, is_collective
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.loaded_models import holds_used_model
@@ -139,7 +140,7 @@ def reads_behind_saves(
         if saved is None or not reads_checkpoint(module, call, folders):
             continue
         if roles_reaching(program, module, call) >= RANKS and not waits_between(
-            module, saved, stmt
+            program, module, saved, stmt
         ):
             yield call, saved
 
@@ -244,8 +245,11 @@ def looks_for_files(module: Module, node: ast.AST) -> bool:
     return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
 
 
-def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
-    """Whether a barrier stands between the save and ``stmt``, in a block around ``stmt``."""
+def waits_between(program: Program, module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
+    """Whether all ranks meet between the save and ``stmt``, in a block around ``stmt``.
+
+    At a barrier, a wait_for_everyone(), or in a function that comes to one.
+    """
     above: set[ast.AST] = set()
     for node in (stmt, *module.ancestors(stmt)):
         if isinstance(node, Function):
@@ -257,5 +261,6 @@ def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
         precedes(saved, call)
         and precedes(call, stmt)
         and any(parent in above for parent in module.ancestors(call))
-        for call in module.calls_to("barrier")
+        and any(is_collective(each.effect) for each in effects_of_call(program, module, call))
+        for call in within(module.scope_statements(stmt), ast.Call)
     )
