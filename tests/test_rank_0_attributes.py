@@ -6,6 +6,7 @@ import re
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.findings import Severity
 
 ARGS = """
 import torch
@@ -85,3 +86,9 @@ def test_what_is_read_otherwise_is_told() -> None:
 )  # fmt: skip
 def test_what_all_ranks_may_have_is_left(text: str) -> None:
     assert found("DF502", text) == []
+
+
+def test_a_method_that_nobody_is_seen_to_call_is_no_error() -> None:
+    (certain,) = found("DF502", of_self())
+    (perhaps,) = found("DF502", of_self().replace("trainer.score()", "pass"))
+    assert (certain.severity, perhaps.severity) == (Severity.ERROR, Severity.DEGRADED)

@@ -56,13 +56,15 @@ def findings(program: Program) -> Iterator[Finding]:
     for module, read, bound in reads_on_other_ranks(program):
         stmt = module.statement(read)
         is_call = is_call_of(stmt, read)
-        if not is_call and not surely_on_every_rank(program, module, read, with_options=True):
+        is_certain = surely_on_every_rank(program, module, read, with_options=True)
+        if not is_call and not is_certain:
             continue
         yield Finding(
             module,
             read,
             f"{module.text(read)} is bound in line {bound.lineno} only; the other ranks lack it",
             only_on_main(stmt) if is_call else (),
+            severity=None if is_certain else Severity.DEGRADED,
         )
 
 
