@@ -41,6 +41,7 @@ WHOLE = [
 STATES = [
     ("into load_state_dict", "model.load_state_dict(torch.load(path))"),
     ("items of it", "state = torch.load(path)\nmodel.load_state_dict(state['model'])\nmodel(x)"),
+    ("items by get", "state = torch.load(path)\nepoch = state.get('epoch', 0)"),
     ("it is moved", "model = torch.load(path).to(device)\nmodel.eval()"),
     ("a function returns it", """
         def restore(path):
@@ -65,6 +66,11 @@ def mapped(text: str) -> str:
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in WHOLE])
 def test_a_whole_model_comes_to_the_card_of_its_rank(text: str) -> None:
     assert "torch.load(path, map_location=onto_own_card)" in mapped(text)
+
+
+def test_the_helper_stands_above_a_use_at_module_level() -> None:
+    text = mapped("model = torch.load(path)\nmodel.eval()\ndef f():\n    pass\n")
+    assert text.index("def onto_own_card") < text.index("torch.load")
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in STATES])

@@ -56,10 +56,10 @@ def next_places(
             yield from reads(module, target)
         case ast.Subscript(value=value) if value is node:
             yield module, user
-        case ast.Attribute(attr="get" | "pop") if isinstance(module.parents[user], ast.Call):
-            yield module, user
-        case ast.Call(func=ast.Attribute(attr="get" | "pop") as function) if function is node:
-            yield module, user
+        case ast.Attribute(attr="get" | "pop"):
+            call = module.parents[user]
+            if isinstance(call, ast.Call):
+                yield module, call
         case ast.Assign(targets=targets):
             for each in targets:
                 yield from reads(module, each)

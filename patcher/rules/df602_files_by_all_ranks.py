@@ -227,8 +227,9 @@ def needs_the_file(stmt: ast.stmt) -> bool:
     if not isinstance(stmt, ast.With):
         return False
     files = set().union(*(bound_names(i.optional_vars) for i in stmt.items if i.optional_vars))
-    handed = [*within(stmt, ast.Yield), *within(stmt, ast.Return)]
-    return any(isinstance(one.value, ast.Name) and one.value.id in files for one in handed) or any(
+    handed: list[ast.expr | None] = [one.value for one in within(stmt, ast.Yield)]
+    handed += [one.value for one in within(stmt, ast.Return)]
+    return any(isinstance(one, ast.Name) and one.id in files for one in handed) or any(
         node.attr in OF_THE_FILE and isinstance(node.value, ast.Name) and node.value.id in files
         for node in within(stmt, ast.Attribute)
     )
