@@ -28,10 +28,14 @@ def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
     return any(name in ("range", "trange", "count") for name in names)
 
 
+def knew_no_ranks(program: Program) -> bool:
+    """Whether a patch has made the program's only process group."""
+    return all(is_our_group(*group) for group in program.calls_to("init_process_group"))
+
+
 def draws_alike(program: Program) -> bool:
     """Whether ranks shuffle by one seed, in a script that knew of no ranks and so deals nothing."""
-    groups = program.calls_to("init_process_group")
-    return all(is_our_group(*group) for group in groups) and any(
+    return knew_no_ranks(program) and any(
         module.dotted(call.func) == "torch.manual_seed" and program.is_live(module, call)
         for module, call in program.calls_to("manual_seed")
     )

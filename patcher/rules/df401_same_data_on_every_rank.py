@@ -23,6 +23,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batch_samplers import deals_by_rank
 from ..analysis.batch_taint import NotDealtError
 from ..analysis.dealing import (
     dealt_by_hand,
@@ -44,7 +45,7 @@ from ..analysis.wrapping import never_steps
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.dataset_by_name import dataset_by_name
-from ..fixes.drawn_apart import may_draw_apart
+from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
@@ -113,10 +114,18 @@ def undealt(program: Program, loader: Loader) -> Iterator[Finding]:
         yield Finding(loader.module, loader.call, because)
     elif not loader.distributed_samplers and not shares_batches(loader):
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
-        if not loader.samplers and keyword(loader.call, "batch_sampler"):
+        severity = None
+        word = keyword(loader.call, "batch_sampler")
+        if not loader.samplers and word is not None:
+            deals = deals_by_rank(program, loader.module, word.value)
+            if deals:
+                return
             because = "its batch_sampler gives all ranks the same batches, as far as it is read"
+            if deals is None:
+                because = "whether its batch_sampler deals by rank cannot be told"
+                severity = None if knew_no_ranks(program) else Severity.DEGRADED
         edits = add_distributed_sampler(program, loader)
-        yield Finding(loader.module, loader.call, because, edits)
+        yield Finding(loader.module, loader.call, because, edits, severity=severity)
 
 
 def add_distributed_sampler(program: Program, loader: Loader) -> tuple[Edit, ...]:
