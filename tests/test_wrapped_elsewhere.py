@@ -52,6 +52,10 @@ def test_a_class_with_a_bare_model_of_its_own_trains_alone() -> None:
         pytest.param(script(model="self.other.model"), id="the other's model"),
         pytest.param(script(binding="pass"), id="a model that it gets otherwise"),
         pytest.param(script(bases="(Whole)"), id="a class below"),
+        pytest.param(
+            script(model="model").replace("def fit(self, data)", "def fit(self, data, model=None)"),
+            id="a model that is passed",
+        ),
     ],
 )
 def test_a_class_that_may_have_the_wrapped_model_is_left(text: str) -> None:

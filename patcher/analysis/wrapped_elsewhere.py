@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..source.module import Module
-from ..source.tree import everywhere
+from ..source.tree import everywhere, within
 from .objects import classes_above, is_self
 from .program import Program
 from .train_loops import TrainLoop
@@ -16,7 +16,8 @@ def stays_in_another_class(
 ) -> bool:
     """Whether ``self.model = DistributedDataParallel(…)`` is of another class than a loop's method.
 
-    Neither inherits from the other, and what the loop's class reads of that name is its own.
+    Neither inherits from the other, and the loop calls a model that its own class binds: one of the
+    same name, or one that it wraps in DataParallel. A model may come as an argument otherwise.
     """
     owner, own = class_of_method(module, wrap), class_of_method(loop.module, loop.steps)
     stmt = module.statement(wrap)
@@ -32,8 +33,32 @@ def stays_in_another_class(
             return False
         names.add(target.attr)
     uses = [node for node in everywhere(own, ast.Attribute) if node.attr in names]
-    bound = {node.attr for node in uses if isinstance(node.ctx, ast.Store)}
-    return all(is_own(loop.module, node) and node.attr in bound for node in uses)
+    if not all(is_own(loop.module, node) for node in uses):
+        return False
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and is_own(loop.module, call.func)
+        and binds_model(loop.module, own, call.func.attr, names)
+        for call in within(loop.steps.body, ast.Call)
+    )
+
+
+def binds_model(module: Module, owner: ast.ClassDef, attr: str, names: set[str]) -> bool:
+    """Whether a class assigns an attribute that has one of the names, or DataParallel there."""
+    return any(
+        isinstance(target, ast.Attribute)
+        and target.attr == attr
+        and is_own(module, target)
+        and (
+            attr in names
+            or (
+                isinstance(stmt.value, ast.Call)
+                and module.last_name(stmt.value.func) == "DataParallel"
+            )
+        )
+        for stmt in everywhere(owner, ast.Assign)
+        for target in stmt.targets
+    )
 
 
 def class_of_method(module: Module, node: ast.AST) -> ast.ClassDef | None:
