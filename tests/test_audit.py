@@ -100,6 +100,15 @@ def test_audited_is_what_the_table_is_read_with() -> None:
     assert audited(BOUND_LATE) == {("O1", "violated", 4)}
 
 
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [("six.PY2", False), ("sys.version_info[0] == 2 and six", False), ("six", True)],
+)
+def test_a_name_of_python_2_is_told_where_python_3_comes_to_it(test: str, told: bool) -> None:
+    text = f"import six, sys\nif {test}:\n    text = unicode('x')\n"
+    assert (("O1", "violated", 3) in audited(text)) is told
+
+
 def test_what_vars_reads_binds_no_name_of_the_function() -> None:
     text = "def main():\n    print(vars(args))\n    print(late)\n    late = 1\n"
     assert ("O1", "violated", 3) in audited(text)

@@ -27,11 +27,12 @@ def test_lines_of_an_edited_text_are_those_on_the_disk() -> None:
 def test_a_refusal_names_a_line_of_the_file_with_its_text(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(
-        "import os\nimport torch\nfrom torch.utils.data import DataLoader\n"
+        "import os\nimport torch\n"
+        "from torch.utils.data import BatchSampler, DataLoader, RandomSampler\n"
         "torch.distributed.init_process_group('nccl')\n"
         "torch.save(model.state_dict(), path)\n"
         "model = net()\n"
-        "for batch in DataLoader(data, batch_sampler=groups):\n"
+        "for batch in DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, True)):\n"
         "    model(batch).backward()\n"
     )
     refusal = patch(script).refusal

@@ -129,6 +129,15 @@ def test_an_option_that_names_a_card_is_read_as_the_ranks_own(option: str) -> No
     assert found("DF206", new) == []
 
 
+def test_an_option_of_that_name_may_be_the_cpu() -> None:
+    """A number of a card in its place would be one on a machine without any, too."""
+    option = "default='cuda'"
+    text = OPTION.format(group=GROUP, option=option, read="").replace("device", "cuda")
+    new = OPTION.format(group=GROUP, option=option, read=READ).replace("device", "cuda")
+    assert fixed("DF206", text) == new
+    assert found("DF206", new) == []
+
+
 @pytest.mark.parametrize("option", ["default='cuda'", "type=int, default=0", "default=None"])
 def test_an_option_that_names_no_card_is_left_alone(option: str) -> None:
     assert found("DF206", OPTION.format(group=GROUP, option=option, read="")) == []

@@ -55,8 +55,16 @@ def test_what_save_pretrained_writes_is_waited_for_by_nobody(tmp_path: Path) -> 
     assert "barrier()" not in texts["library.py"]
 
 
-@pytest.mark.parametrize("leaves", ["yield file", "return file.write('x')"])
+@pytest.mark.parametrize("leaves", ["yield file.write", "return file.write('x')"])
 def test_a_block_that_leaves_its_function_is_run_by_all_ranks(leaves: str) -> None:
     text = f"import torch\ndef f(path):\n    with open(path, 'a') as file:\n        {leaves}\n"
     opened = "with open(path if is_main_process() else os.devnull, 'a') as file:"
     assert f"    {opened}\n        {leaves}\n" in fixed("DF602", text)
+
+
+@pytest.mark.parametrize("leaves", ["yield file", "return file", "size = file.tell()"])
+def test_a_file_that_is_handed_on_is_not_taken_away(leaves: str) -> None:
+    """The caller may move it to its place, and os.devnull with it."""
+    text = f"import os\ndef f(path):\n    with open(path, 'a') as file:\n        {leaves}\n"
+    text += "    return size\n"
+    assert fixed("DF602", text) == text

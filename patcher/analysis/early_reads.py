@@ -145,6 +145,8 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
         return text_of_path(program, module, value or path)
     if passed := text_for_caller(program, module, reached, call):
         return passed
+    if composed := text_of_composed(program, module, where, path, call):
+        return composed
     names = {
         name
         for node in options_in(program, where, path)
@@ -152,6 +154,31 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
     }
     is_alike = all(name in names or name.id in where.aliases for name in everywhere(path, ast.Name))
     return text_of_path(program, where, path) if is_alike else ""
+
+
+def text_of_composed(
+    program: Program, module: Module, where: Module, path: ast.expr, call: ast.Call
+) -> str:
+    """A path that the called function puts together from parameters, with what the call passes.
+
+    ``join("data", name)`` for ``save(name, words)``; "" where it holds anything else.
+    """
+    function = where.function(path)
+    if function is None or not any(f is function for _, f in program.callees(module, call)):
+        return ""
+    value = where.definition(path, path) or path if isinstance(path, ast.Name) else path
+    text, own = text_of_path(program, where, value), parameters(function)
+    rebound = {name for stmt in function.body for name in bound_names(stmt)}
+    names = [name.id for name in everywhere(value, ast.Name) if name.id not in where.aliases]
+    for name in dict.fromkeys(names):
+        passed = argument_for_parameter(where, function, call, name)
+        if name not in own or name in rebound or passed is None:
+            return ""
+        if text.count(f"{{{name}}}") != names.count(name):
+            return ""  # in an expression, rather than a part of the path
+        part = module.definition(passed, call) or passed
+        text = text.replace(f"{{{name}}}", text_of_path(program, module, part))
+    return text if names else ""
 
 
 def text_for_caller(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:

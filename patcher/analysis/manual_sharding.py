@@ -13,6 +13,7 @@ from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import everywhere, parameters
 from .conditions import condition
+from .other_ranks import is_other_rank
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import RANK_OF_ROLE, WORLD_SIZE_OF_ROLE, Role, value_for_role
@@ -70,6 +71,8 @@ def looks_like_rank(program: Program, module: Module, node: ast.expr) -> bool:
     names = {name.id for name in everywhere(node, ast.Name)}
     if isinstance(node, ast.Call) and module.last_name(node.func) == "Get_rank":
         return True  # of an MPI communicator
+    if isinstance(node, ast.Name | ast.Attribute) and is_other_rank(module, node, program.defaults):
+        return False
     if isinstance(node, ast.Name) and names & {"local_rank", "rank", "global_rank"}:
         return not is_constant(program, module, node)
     return [value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER)] == [

@@ -80,6 +80,11 @@ class Program(CallGraph):
         return by_dest
 
     @cached_property
+    def defaults(self) -> dict[str, object]:
+        """The default of each option by the attribute that it sets."""
+        return {dest: option.default for dest, option in self.options.items()}
+
+    @cached_property
     def parse_sites(self) -> list[tuple[Module, ast.stmt, str]]:
         """Where the parsed arguments are bound: module, statement and name.
 

@@ -14,6 +14,7 @@ from typing import Any
 from ..source.module import Module, cached_per_module
 from ..source.tree import argument, everywhere
 from .frameworks import MAIN_PROCESS_NAMES
+from .other_ranks import is_other_rank
 from .role_bindings import attribute_by_class, callee, name_values, returned_values
 from .roles import ALL_UNKNOWN, ROLES, UNKNOWN, Role, Values
 
@@ -194,6 +195,8 @@ def _conditional(module: Module, node: ast.IfExp, depth: int) -> Values:
 
 def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if node.id in RANK_NAMES and (module.function(node), node.id) not in module.stores:
+        if node.id == "rank" and is_other_rank(module, node):
+            return ALL_UNKNOWN
         return RANK_OF_EACH  # a parameter; a local variable may be the rank of something else
     known = name_values(_evaluator(depth), module, node)
     if node.id == "n_gpu":
@@ -271,6 +274,8 @@ def _rank_attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     assigned = module.attribute_values.get(node.attr, [])
     if node.attr in _counted_up(module):
         return RANK_OF_EACH
+    if node.attr == "rank" and is_other_rank(module, node):
+        return ALL_UNKNOWN
     known = _values(module, assigned[0], depth + 1) if len(assigned) == 1 else ALL_UNKNOWN
     asks = bool(assigned) and all(_asks_group(module, value) for value in assigned)
     return _with_defaults(known, QUERIES["get_rank"] if asks else RANK_OF_EACH)

@@ -11,6 +11,7 @@ from .call_graph import reachable_functions
 from .frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from .program import Program
 from .train_loops import TrainLoop, is_step
+from .wrapped_elsewhere import stays_in_another_class
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 ABOUT_CARDS = re.compile("gpu|cuda|device|parallel", re.IGNORECASE)
@@ -116,11 +117,14 @@ def never_steps(program: Program, loop: TrainLoop) -> bool:
 def is_wrapped(program: Program, loop: TrainLoop) -> bool:
     """Whether a model that DistributedDataParallel wraps may be the one that a loop trains.
 
-    It is not where all wrapped models stay in functions that do not lead to the loop.
+    It is not where all wrapped models stay in functions that do not lead to the loop, or in objects
+    of other classes than the loop's.
     """
     leading = functions_leading_to(program, loop)
     for module, call in program.calls_to("DistributedDataParallel"):
         function = module.function(call)
+        if stays_in_another_class(program, module, call, loop):
+            continue
         if function is None or function in leading or leaves_function(module, function, call):
             return True
     return False

@@ -20,10 +20,13 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..source.module import Module
+from ..source.tree import mentions
 from .never_bound import binds_dynamically, invisible_names, never_bound
 from .verdict import AuditVerdict, violated
 
 CODE = "O1"
+OF_PYTHON_2 = {"unicode", "unichr", "basestring", "xrange", "long", "raw_input"}
+VERSIONS = ("version_info", "hexversion", "PY2", "PY3")
 PROCESSES = {
     Role.SINGLE: "no way to this line binds it",
     Role.MAIN: "no way of rank 0 to this line binds it",
@@ -97,6 +100,15 @@ def unbound_names(program: Program, module: Module) -> Iterator[AuditVerdict]:
             name not in told
             and program.is_live(module, name)
             and not any(isinstance(up, ast.Try) for up in module.ancestors(name))
+            and not (name.id in OF_PYTHON_2 and is_for_a_version(module, name))
         ):
             where = "in the file" if name.id in module.unbound_names else "that it can see"
             yield violated(module, name, f"`{name.id}` is read, and nothing {where} binds it")
+
+
+def is_for_a_version(module: Module, name: ast.Name) -> bool:
+    """Whether a test on the way to a name asks which Python runs."""
+    tests = [getattr(up, "test", up) for up in module.ancestors(name)]
+    return any(
+        mentions(test, word) for test in tests if isinstance(test, ast.expr) for word in VERSIONS
+    )

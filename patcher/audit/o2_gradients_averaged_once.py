@@ -20,6 +20,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import left_bare
+from ..analysis.wrapped_elsewhere import stays_in_another_class
 from ..analysis.wrapping import reduces_gradients
 from ..source.branches import exclusive
 from ..source.module import Module
@@ -153,6 +154,8 @@ def may_get_to(program: Program, wrap: Wrap, loop: TrainLoop) -> bool:
         return call.lineno < (outer.end_lineno or 0)
     if home in callers_above(program, place):
         return True
+    if stays_in_another_class(program, module, call, loop):
+        return False
     return escapes(module, call)
 
 

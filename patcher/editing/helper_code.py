@@ -107,6 +107,12 @@ def save_on_main(obj, path, **options):
         shutil.rmtree(partial)  # a run that was killed may have left another file in it
 
 
+def onto_own_card(storage, place):
+    """Where torch.load puts what lay on rank 0's card: on this rank's. Else where it was."""
+    is_rank = torch.distributed.is_initialized()
+    return storage.cuda() if is_rank and place.startswith("cuda") else None
+
+
 @contextlib.contextmanager
 def staging_folder(folder):
     """A folder for files that appear in another folder once all of them are complete."""

@@ -71,9 +71,9 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
 
 
 def calls_any(tree: cst.Module, node: cst.CSTNode, names: list[str]) -> bool:
-    """Whether a statement calls one of these functions."""
+    """Whether a statement calls one of these functions, or passes it by keyword."""
     code = tree.code_for_node(node)
-    return any(f"{name}(" in code for name in names)
+    return any(f"{name}(" in code or f"={name}" in code for name in names)
 
 
 def with_imports(tree: cst.Module, module: Module, wanted: list[Import]) -> cst.Module:

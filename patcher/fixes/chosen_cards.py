@@ -39,7 +39,10 @@ def card_options(program: Program) -> list[CardOption]:
         for option in program.options.values()
         if isinstance(option.call, ast.Call) and isinstance(option.default, str)
         if is_plain_text(option.call)
-        and any(map(is_card_text, everywhere(option.call, ast.Constant)))
+        and (
+            any(map(is_card_text, everywhere(option.call, ast.Constant)))
+            or (option.default == "cuda" and CARD.fullmatch(option.dest))
+        )
     ]
 
 
@@ -54,9 +57,13 @@ def is_card_text(node: ast.Constant) -> bool:
 
 
 def is_of_card_option(program: Program, module: Module, node: ast.AST) -> bool:
-    """Whether a text is a default or a choice of such an option, which ranks do not read."""
-    calls = {option.call for option in card_options(program)}
-    return any(up in calls for up in module.ancestors(node))
+    """Whether a node is in such an option, or is its value, which ranks set where it is parsed."""
+    options = card_options(program)
+    calls = {option.call for option in options}
+    is_value = isinstance(node, ast.Attribute) and any(
+        module.text(node) == option.value for option in options
+    )
+    return is_value or any(up in calls for up in module.ancestors(node))
 
 
 class NotShareableError(Exception):

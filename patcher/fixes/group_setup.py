@@ -22,6 +22,7 @@ from .statements import main_guard
 
 PREPARES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """Statements at module level that compute nothing."""
+LAUNCHED = "'LOCAL_RANK' in os.environ"
 
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
@@ -97,6 +98,14 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         for names in [" = ".join(script.text(target) for target in stmt.targets)]
     ]
     return (*start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
+
+
+def is_our_group(module: Module, call: ast.Call) -> bool:
+    """Whether a group is made where a launcher has told the rank, and nowhere else."""
+    return any(
+        isinstance(up, ast.If) and module.text(up.test).startswith(LAUNCHED)
+        for up in module.ancestors(call)
+    )
 
 
 def with_free_name(module: Module, template: str) -> str:

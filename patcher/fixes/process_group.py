@@ -124,18 +124,32 @@ def on_cuda_test(program: Program, at: tuple[Module, ast.AST] | None = None) -> 
     It reads the arguments where they hold the device, and are in scope at a node of a module.
     """
     devices = [f"{name}.device" for name in program.argument_names]
-    is_kept = any(
-        isinstance(target.ctx, ast.Store)
-        and isinstance(where.parents[target], ast.Assign)
-        and where.text(target) in devices
-        and program.is_live(where, target)
+    values = [
+        (where, holder.value)
         for where in program.modules
         for target in where.attributes("device")
-    )
+        for holder in [where.parents[target]]
+        if isinstance(target.ctx, ast.Store)
+        and isinstance(holder, ast.Assign)
+        and where.text(target) in devices
+        and program.is_live(where, target)
+    ]
+    is_kept = bool(values) and not any(is_text(*value) for value in values)
     args = next(iter(program.argument_names), "") if at is None else arguments_name(program, *at)
     if is_kept and args:
         return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"
+
+
+def is_text(module: Module, value: ast.expr) -> bool:
+    """Whether a device is told by a text, "cuda:0", which has no type."""
+    if isinstance(value, ast.IfExp):
+        return is_text(module, value.body) or is_text(module, value.orelse)
+    if isinstance(value, ast.Name):
+        return any(is_text(module, each) for each in module.alternatives(value, value))
+    return isinstance(value, ast.JoinedStr) or (
+        isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
 
 
 def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:

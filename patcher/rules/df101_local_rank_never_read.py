@@ -49,6 +49,10 @@ def findings(program: Program) -> Iterator[Finding]:
         return  # its own launcher passes --local_rank to each process
     if not is_read(program) and knows_its_rank(program):
         return
+    if option is None and any(
+        name.endswith("TrainingArguments") for m in program.modules for name in m.aliases.values()
+    ):
+        return  # the class of transformers, or one below it, reads the environment itself
     for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(
@@ -85,9 +89,6 @@ def knows_its_rank(program: Program) -> bool:
 
 def unexplained_local_rank(program: Program) -> Iterator[Finding]:
     """``x.local_rank`` where no statement shows where its value comes from."""
-    for module in program.modules:
-        if any(name.endswith("TrainingArguments") for name in module.aliases.values()):
-            return  # the class of transformers reads the environment itself
     for module in program.modules:
         for node in module.attributes("local_rank"):
             if isinstance(node.ctx, ast.Load):

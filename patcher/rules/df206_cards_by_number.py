@@ -26,11 +26,11 @@ from ..fixes.chosen_cards import (
     is_of_card_option,
     sets_visible_cards,
 )
+from ..fixes.group_setup import LAUNCHED, is_our_group
 from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
 
-LAUNCHED = "'LOCAL_RANK' in os.environ"
 MOVES = ("cuda", "to")
 TOLD = ("print", "info", "debug", "warning", "log", "write")
 
@@ -70,14 +70,6 @@ def options_of_cards(program: Program) -> Iterator[Finding]:
         because = f"{option.value} is the same card on all ranks"
         edits = (*behind_binding(script, option.parse, option.args, code), Import("os"))
         yield Finding(script, option.parse, because, edits)
-
-
-def is_our_group(module: Module, call: ast.Call) -> bool:
-    """Whether a group is made where a launcher has told the rank, and nowhere else."""
-    return any(
-        isinstance(up, ast.If) and module.text(up.test).startswith(LAUNCHED)
-        for up in module.ancestors(call)
-    )
 
 
 def knows(module: Module, node: ast.AST) -> bool:

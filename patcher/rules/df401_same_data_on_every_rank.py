@@ -25,6 +25,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batch_samplers import deals_by_rank
 from ..analysis.batch_taint import NotDealtError
 from ..analysis.dealing import (
     dealt_by_hand,
@@ -41,26 +42,23 @@ from ..analysis.frameworks import (
 )
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop, calls_around
+from ..analysis.train_loops import TrainLoop
 from ..analysis.wrapping import never_steps
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.dataset_by_name import dataset_by_name
+from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
 from ..source.tree import (
     argument,
-    everywhere,
     is_false,
     keyword,
     last_argument,
-    names_within,
     only_argument,
-    parameters,
     same_code,
-    within,
 )
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
@@ -131,64 +129,6 @@ def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         yield Finding(module, at, because, tuple(own))
 
 
-def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
-    """Whether ranks may get batches of their own: from what is not read, or drawn at random."""
-    if cuts_batches(program, loop):
-        return False
-    if program.unread or not isinstance(loop.steps, ast.For):
-        return True
-    source = loop.steps.iter
-    if isinstance(source, ast.Name) and source.id in loop.module.unbound_names:
-        return True
-    names = [name for name, _ in calls_around(loop.module, source)]
-    return any(name in ("range", "trange", "count") for name in names)
-
-
-def cuts_batches(program: Program, loop: TrainLoop) -> bool:
-    """``batch = data[step * size : (step + 1) * size]``, or in a function: the same on all.
-
-    ``step`` numbers the loop, or is added to in it. So is ``batches[step]``, of all batches.
-    """
-    module, steps = loop.module, loop.steps
-    if isinstance(steps, ast.For) and takes_each(module, steps):
-        return True
-    if isinstance(steps, ast.For):
-        numbers = {name.id for name in everywhere(steps.target, ast.Name)}
-    else:
-        added = [stmt.target for stmt in within(steps.body, ast.AugAssign)]
-        numbers = {target.id for target in added if isinstance(target, ast.Name)}
-    for stmt in within(steps.body, ast.Assign):
-        if names_within(stmt.value, numbers):
-            numbers |= {target.id for target in stmt.targets if isinstance(target, ast.Name)}
-    if any(names_within(each, numbers) for each in within(steps.body, ast.Slice)):
-        return True
-    return any(
-        names_within(each, set(parameters(function)))
-        for call in within(steps.body, ast.Call)
-        if any(isinstance(value, ast.Name) and value.id in numbers for value in call.args)
-        for _, function in program.callees(module, call)
-        for each in within(function.body, ast.Slice)
-    )
-
-
-def takes_each(module: Module, steps: ast.For) -> bool:
-    """``for i in range(len(batches)):``, and ``batches[i]`` in it."""
-    counted = {
-        module.text(call.args[0])
-        for call in everywhere(steps.iter, ast.Call)
-        if module.last_name(call.func) == "len" and call.args
-    }
-    return any(
-        is_number_of(steps.target, each.slice) and module.text(each.value) in counted
-        for each in within(steps.body, ast.Subscript)
-    )
-
-
-def is_number_of(target: ast.expr, index: ast.expr) -> bool:
-    """Whether an index is the plain name that a loop binds."""
-    return isinstance(target, ast.Name) and isinstance(index, ast.Name) and target.id == index.id
-
-
 def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Finding]:
     """The finding for one loader that a loop may go over; ``told`` collects edits of functions."""
     if is_iterable_dataset(program, loader.module, loader.dataset):
@@ -196,17 +136,26 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
         yield Finding(loader.module, loader.call, because)
     elif not loader.distributed_samplers and not shares_batches(loader):
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
-        if not loader.samplers and keyword(loader.call, "batch_sampler"):
+        severity = None
+        word = keyword(loader.call, "batch_sampler")
+        if not loader.samplers and word is not None:
+            deals = deals_by_rank(program, loader.module, word.value)
+            if deals:
+                return
             because = "its batch_sampler gives all ranks the same batches, as far as it is read"
+            if deals is None:
+                because = "whether its batch_sampler deals by rank cannot be told"
+                severity = None if knew_no_ranks(program) else Severity.DEGRADED
         try:
             trains, more = training_test(program, loader)
         except UntoldError as error:
             because += f"; to deal those alone that train, tell them apart: {error}"
-            yield Finding(loader.module, loader.call, because)
+            yield Finding(loader.module, loader.call, because, severity=severity)
             return
         edits = add_distributed_sampler(program, loader, trains) if told.isdisjoint(more) else ()
         told.update(more)
-        yield Finding(loader.module, loader.call, because, (*edits, *more) if edits else ())
+        whole = (*edits, *more) if edits else ()
+        yield Finding(loader.module, loader.call, because, whole, severity=severity)
 
 
 def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tuple[Edit, ...]:

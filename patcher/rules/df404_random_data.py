@@ -7,8 +7,10 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
-             all.
-Fix safety   Report only: the script does not show what its draws and seeds are meant to achieve.
+             all. Where a script that knew of no ranks seeds nothing, they take rank 0's random
+             numbers as soon as there is a group (draw_alike).
+Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
+             the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
 """
 
@@ -18,7 +20,10 @@ from collections.abc import Iterator
 from ..analysis.call_graph import reachable_functions
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching
+from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_apart import knew_no_ranks
+from ..fixes.turns import ALIKE
 from ..source.module import Module
 from ..source.tree import (
     below,
@@ -54,6 +59,18 @@ def findings(program: Program) -> Iterator[Finding]:
     if not draws:
         return
     seeds = list(rank_dependent_seeds(program))
+    unseeded = [draw for draw in draws if not seeds and not is_seeded(program, *draw)]
+    group = lone_group_of_ours(program) if unseeded else None
+    if group is not None:
+        where, made = group
+        if drawn_alike_behind(where, made):
+            draws = [draw for draw in draws if draw not in unseeded]
+        elif not any(is_above(where, made, *draw) for draw in unseeded):
+            module, call = unseeded[0]
+            because = f"nothing seeds {module.dotted(call.func)}, line {call.lineno}"
+            edits = (Insert(where.statement(made), f"{ALIKE}()", "after"), Define(ALIKE))
+            severity = Severity.DEGRADED
+            yield Finding(where, made, because, edits, severity=severity, safety=Safety.SAFE)
     for module, call in draws:
         name = module.dotted(call.func)
         seed = next((s for m, s in seeds if is_seeded_before(program, m, s, module, call)), None)
@@ -62,6 +79,38 @@ def findings(program: Program) -> Iterator[Finding]:
         else:
             because = f"line {seed.lineno} seeds each rank differently before {name}"
             yield Finding(module, call, because, severity=Severity.DEGRADED)
+
+
+def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
+    """Whether something in the program may seed what a draw draws from."""
+    library = module.dotted(draw.func).rpartition(".")[0]
+    own = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
+    seed = own.get(library, "torch.manual_seed")
+    return any(
+        where.dotted(call.func) in (seed, "torch.random.manual_seed")
+        or where.last_name(call.func) not in ("seed", "manual_seed")
+        for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")
+    )
+
+
+def lone_group_of_ours(program: Program) -> tuple[Module, ast.Call] | None:
+    """The one process group of a script that knew of no ranks; None for others."""
+    groups = program.calls_to("init_process_group")
+    return groups[0] if len(groups) == 1 and knew_no_ranks(program) else None
+
+
+def is_above(module: Module, group: ast.Call, drawing: Module, draw: ast.Call) -> bool:
+    """Whether a draw comes before the group, in its function or at module level."""
+    function = drawing.function(draw)
+    return (
+        drawing is module and function in (None, module.function(group)) and precedes(draw, group)
+    )
+
+
+def drawn_alike_behind(module: Module, group: ast.Call) -> bool:
+    """Whether ranks take rank 0's random numbers as soon as there is a group."""
+    block = module.body(module.statement(group))
+    return any(module.statement(call) in block for call in module.calls_to(ALIKE))
 
 
 def random_draws(module: Module) -> Iterator[ast.Call]:

@@ -1,7 +1,8 @@
 """A name is bound under a rank test and read outside it.
 
 What         On some rank no path binds the name before it is read; in a lone process one may. Or
-             the other ranks bind it to None, and come to a call of its method.
+             the other ranks bind it to None, and come to a call of its method. So for an attribute
+             of the parsed arguments or of self: args.writer, self.writer.
 At run time  UnboundLocalError or AttributeError on that rank; its peers see a closed connection or
              wait.
 Example      if args.local_rank == -1: results = evaluate(…)
@@ -15,7 +16,9 @@ Source       definite-assignment analysis, once for rank 0 and once for the othe
 import ast
 from collections.abc import Iterator
 
+from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.program import Program
+from ..analysis.rank_0_attributes import reads_on_other_ranks
 from ..analysis.rank_reach import (
     Role,
     rank_gates,
@@ -50,6 +53,19 @@ def findings(program: Program) -> Iterator[Finding]:
                 edits,
             )
         yield from calls_of_none(program, module)
+    for module, read, bound in reads_on_other_ranks(program):
+        stmt = module.statement(read)
+        is_call = is_call_of(stmt, read)
+        is_certain = surely_on_every_rank(program, module, read, with_options=True)
+        if not is_call and not is_certain:
+            continue
+        yield Finding(
+            module,
+            read,
+            f"{module.text(read)} is bound in line {bound.lineno} only; the other ranks lack it",
+            only_on_main(stmt) if is_call else (),
+            severity=None if is_certain else Severity.DEGRADED,
+        )
 
 
 def calls_of_none(program: Program, module: Module) -> Iterator[Finding]:
@@ -104,10 +120,14 @@ def is_writers_call(
     module: Module, stmt: ast.stmt, unbound: UnboundRead, binding: list[ast.stmt]
 ) -> bool:
     """``tb_writer.add_scalar(…)``: a call for its effect on an object that only rank 0 has."""
+    return bool(binding) and is_call_of(stmt, unbound.name)
+
+
+def is_call_of(stmt: ast.stmt, holder: ast.expr) -> bool:
+    """Whether a statement only calls a method of an object."""
     return (
-        bool(binding)
-        and isinstance(stmt, ast.Expr)
+        isinstance(stmt, ast.Expr)
         and isinstance(stmt.value, ast.Call)
         and isinstance(stmt.value.func, ast.Attribute)
-        and stmt.value.func.value is unbound.name
+        and stmt.value.func.value is holder
     )

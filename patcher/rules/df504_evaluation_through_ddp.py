@@ -24,9 +24,11 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import UNWRAPPED_NAME, is_the_module, is_unwrapped, model_uses
 from ..fixes.process_group import unwrapped_model
 from ..source.branches import exclusive
+from ..source.module import Module
 from ..source.tree import (
     bound_names,
     everywhere,
+    mentions,
     names_within,
     parameters,
     precedes,
@@ -35,6 +37,7 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF504", Severity.ERROR, Safety.SAFE
 
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
+ASKS_FOR_WRAPPER = ("hasattr", "isinstance", "type", "n_gpu", *WRAPPERS)
 WRAPPER_HAS = {  # what every module has, and the module of a wrapper
     *("eval", "train", "training", "module", "parameters", "named_parameters", "zero_grad"),
     *("to", "cuda", "cpu", "half", "float", "modules", "named_modules", "children", "apply"),
@@ -51,11 +54,17 @@ def findings(program: Program) -> Iterator[Finding]:
         if function is not None and model in parameters(function):
             if evaluation.mode not in unwrapped and not is_unwrapped(evaluation):
                 unwrapped.add(evaluation.mode)
+                first = first_need(evaluation)
+                inside = [
+                    Rewrite(asked, model)
+                    for name in names_within(function.body, {model})
+                    if (asked := asked_for_module(module, name)) and not precedes(asked, first)
+                ]
                 yield Finding(
                     module,
                     evaluation.mode,
                     f"{evaluation.name} gets {model} from its caller, wrapped or not",
-                    (Insert(first_need(evaluation), f"{model} = {unwrapped_model(model)}"),),
+                    (Insert(first, f"{model} = {unwrapped_model(model)}"), *inside),
                     severity=severity_of(program, evaluation),
                 )
         elif (uses := list(model_uses(evaluation))) and not is_the_module(module, uses[0]):
@@ -71,9 +80,30 @@ def findings(program: Program) -> Iterator[Finding]:
                 module,
                 uses[0],
                 f"{evaluation.name} calls {model} as it is, wrapped or not",
-                (*bare, *(Rewrite(use, UNWRAPPED_NAME) for use in uses)),
+                (
+                    *bare,
+                    *(
+                        Rewrite(asked_for_module(module, use) or use, UNWRAPPED_NAME)
+                        for use in uses
+                    ),
+                ),
                 severity=severity_of(program, evaluation),
             )
+
+
+def asked_for_module(module: Module, use: ast.expr) -> ast.Attribute | None:
+    """``model.module`` around a read of a wrapped model, where no test asks whether it has one."""
+    asked = module.parents[use]
+    if not (isinstance(asked, ast.Attribute) and asked.attr == "module"):
+        return None
+    tests = [
+        up if isinstance(up, ast.BoolOp) else up.test
+        for up in module.ancestors(use)
+        if isinstance(up, ast.If | ast.IfExp | ast.While | ast.BoolOp)
+    ]
+    in_try = any(isinstance(up, ast.Try) for up in module.ancestors(use))
+    asks = any(mentions(test, word) for test in tests for word in ASKS_FOR_WRAPPER)
+    return None if in_try or asks else asked
 
 
 def severity_of(program: Program, evaluation: Evaluation) -> Severity | None:

@@ -62,6 +62,7 @@ HANDLER_CLASSES = (
     "basicConfig",
 )
 IS_MAIN = "os.environ.get('RANK', '0') == '0'"  # where there is no group to ask
+OF_THE_FILE = ("name", "fileno", "read", "readline", "readlines", "seek", "tell", "truncate")
 MUTATING_METHODS = (
     "append",
     "extend",
@@ -212,7 +213,26 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     if is_for_main and not needs_all_ranks(program, module, stmt):
         yield Finding(module, call, because, (*guard, *barrier))
         return
+    if needs_the_file(stmt):
+        yield Finding(module, call, f"{because}, and others use its name or what is in it")
+        return
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
+
+
+def needs_the_file(stmt: ast.stmt) -> bool:
+    """Whether a block hands its file on, asks for its name or reads it, as os.devnull has neither.
+
+    A caller that gets the file may move it to its place: os.rename(file.name, path).
+    """
+    if not isinstance(stmt, ast.With):
+        return False
+    files = set().union(*(bound_names(i.optional_vars) for i in stmt.items if i.optional_vars))
+    handed: list[ast.expr | None] = [one.value for one in within(stmt, ast.Yield)]
+    handed += [one.value for one in within(stmt, ast.Return)]
+    return any(isinstance(one, ast.Name) and one.id in files for one in handed) or any(
+        node.attr in OF_THE_FILE and isinstance(node.value, ast.Name) and node.value.id in files
+        for node in within(stmt, ast.Attribute)
+    )
 
 
 def callers_that_read(

@@ -5,8 +5,10 @@ What         torch.load without map_location; a checkpoint that every rank reads
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
              file of an earlier run, or half of this one's.
 Example      model.load_state_dict(torch.load(output_dir))
-Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before. Only
-             reported where the file holds an optimizer itself, whose state would stay on the CPU.
+Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
+             A model that lies in the file whole, and is used as it is, would stay on the CPU: a
+             rank takes it to its own card (onto_own_card), a lone process to where it was. Only
+             reported where the file holds an optimizer itself, whose state would stay there too.
 Fix safety   Safe: a lone process loads the same values and meets no barrier.
 Source       torch.load
 """
@@ -15,12 +17,14 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.early_reads import LOOKING, early_reads
+from ..analysis.effects import effects_of_call, is_collective
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
+from ..analysis.loaded_models import holds_used_model
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.written_paths import is_memory
-from ..editing.edits import Edit, Insert, Rewrite
+from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.rank_0_first import EXISTS
@@ -40,6 +44,7 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
+OWN_CARD = "onto_own_card"
 LOOKS = (*EXISTS, *LOOKING, "iglob", "rglob", "iterdir", "walk")
 
 
@@ -63,6 +68,9 @@ def findings(program: Program) -> Iterator[Finding]:
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"
                 edits: tuple[Edit, ...] = (Rewrite(last, ", map_location='cpu'", after=True),)
+                if holds_used_model(program, module, call):
+                    place = Rewrite(last, f", map_location={OWN_CARD}", after=True)
+                    edits = (place, Define(OWN_CARD))
                 if optimizer := loaded_optimizer(module, call):
                     because += f"; {optimizer} comes from it whole, and would stay on the CPU"
                     edits = ()
@@ -132,7 +140,7 @@ def reads_behind_saves(
         if saved is None or not reads_checkpoint(module, call, folders):
             continue
         if roles_reaching(program, module, call) >= RANKS and not waits_between(
-            module, saved, stmt
+            program, module, saved, stmt
         ):
             yield call, saved
 
@@ -237,8 +245,11 @@ def looks_for_files(module: Module, node: ast.AST) -> bool:
     return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
 
 
-def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
-    """Whether a barrier stands between the save and ``stmt``, in a block around ``stmt``."""
+def waits_between(program: Program, module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
+    """Whether all ranks meet between the save and ``stmt``, in a block around ``stmt``.
+
+    At a barrier, or in a function that always comes to one, where every way to ``stmt`` calls it.
+    """
     above: set[ast.AST] = set()
     for node in (stmt, *module.ancestors(stmt)):
         if isinstance(node, Function):
@@ -250,5 +261,19 @@ def waits_between(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
         precedes(saved, call)
         and precedes(call, stmt)
         and any(parent in above for parent in module.ancestors(call))
-        for call in module.calls_to("barrier")
+        and (module.last_name(call.func) == "barrier" or always_meets(program, module, call, above))
+        for call in within(module.scope_statements(stmt), ast.Call)
+    )
+
+
+def always_meets(program: Program, module: Module, call: ast.Call, above: set[ast.AST]) -> bool:
+    """Whether a call is made on every way past ``above``, and always comes to a collective."""
+    for up in module.ancestors(call):
+        if isinstance(up, ast.If | ast.For | ast.While | ast.Try | ast.IfExp | ast.BoolOp):
+            return False
+        if up in above:
+            break
+    return any(
+        is_collective(each.effect) and each.always and each.roles >= RANKS
+        for each in effects_of_call(program, module, call)
     )

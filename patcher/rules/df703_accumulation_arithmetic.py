@@ -10,6 +10,7 @@ Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optim
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
              micro-batch by its share of the examples; synchronise on the last one only. Only
              where the loop goes through a known loader, or takes the next batch of its cycle.
+             Only reported for data that only iterate, whose number of batches is not known.
 Fix safety   Safe: with accumulation 1 every step stays the same, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
@@ -18,12 +19,14 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.conditions import asked_value, comparison, plain_test
+from ..analysis.dealing import is_iterable_dataset
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..analysis.wrapping import SHARED
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import BATCH_SAMPLER
 from ..fixes.step_gates import gates_of_each_batch
 from ..source.module import Module
 from ..source.tree import (
@@ -31,6 +34,7 @@ from ..source.tree import (
     bound_names,
     everywhere,
     is_inside,
+    keyword,
     parameters,
     precedes,
     same_code,
@@ -49,6 +53,10 @@ def findings(program: Program) -> Iterator[Finding]:
         test = loop.step_test
         if test is None or loop.accumulation is None:
             continue
+        if only_iterates(program, loop):
+            because = "its data set only iterates, and how many batches an epoch has is not known"
+            yield Finding(loop.module, test, because)
+            continue
         edits: tuple[Edit, ...] = ()
         compare = remainder_test(loop, test)
         if compare is not None:
@@ -64,7 +72,27 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from early_clipping(loop, test, loop.module.text(test.test))
         if has_step_number(loop):
             yield from synchronization(program, loop)
-            yield from equal_shares(loop)
+            if not has_batches_of_its_own(loop):
+                yield from equal_shares(loop)
+
+
+def only_iterates(program: Program, loop: TrainLoop) -> bool:
+    """Whether ``len(loader)`` may raise: an IterableDataset has no number of examples."""
+    loaders = () if loop.loader is None else (loop.loader, *loop.loader.others)
+    return any(is_iterable_dataset(program, each.module, each.dataset) for each in loaders)
+
+
+def has_batches_of_its_own(loop: TrainLoop) -> bool:
+    """Whether a batch_sampler other than torch's makes the batches, of whatever size."""
+    for each in () if loop.loader is None else (loop.loader, *loop.loader.others):
+        word = keyword(each.call, "batch_sampler")
+        if word is None:
+            continue
+        made = each.module.definition(word.value, each.call) or word.value
+        calls = {each.module.last_name(call.func) for call in everywhere(made, ast.Call)}
+        if not calls & {"BatchSampler", BATCH_SAMPLER}:
+            return True
+    return False
 
 
 def remainder_test(loop: TrainLoop, test: ast.If) -> ast.Compare | None:

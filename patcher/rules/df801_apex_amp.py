@@ -8,7 +8,8 @@ Fix          torch.amp: autocast around forward and loss, a GradScaler that unsc
              on a CPU bfloat16; the weights stay float32 at every opt level but O0, which is float32
              throughout, as O2 and O3 were fast at the price of accuracy. FP16_Optimizer gives way
              to the optimizer of the run without the flag. Only where all of the shape is found:
-             initialize, scale_loss, the forward call and one optimizer.step().
+             initialize, scale_loss, the forward call and one optimizer.step(); and where a scaler
+             lives as long as apex's, which is not so in a function that each epoch calls.
 Fix safety   Safe: with the flag off, autocast and scaler are disabled and change nothing, bit for
              bit; with it on, the script could only raise where apex is missing.
 Source       torch.amp; https://docs.pytorch.org/docs/stable/notes/amp_examples.html
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.conditions import condition
 from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.train_loops import TrainLoop, loop_around
 from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
@@ -97,6 +98,7 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         or (names := model_loss_optimizer(start, scaled)) is None
         or (isinstance(level, ast.Constant) and level.value == FLOAT32)
         or is_name_bound(loops[0], SCALER)
+        or forgets_scale(program, loops[0], start)
     ):
         return None
     loop = loops[0]
@@ -129,6 +131,18 @@ def apex_loop(program: Program, calls: list[tuple[Module, ast.Call]]) -> ApexLoo
         clips=clips,
         states=states,
     )
+
+
+def forgets_scale(program: Program, loop: TrainLoop, start: ast.Call) -> bool:
+    """Whether a scaler beside the loop would begin anew in each epoch, which apex's does not.
+
+    The loop is in a function of its own, which a loop over epochs calls.
+    """
+    module = loop.module
+    function = module.function(loop.steps)
+    if function is None or function is module.function(start):
+        return False
+    return any(loop_around(*caller) is not None for caller in program.callers(function))
 
 
 def flag_branches(

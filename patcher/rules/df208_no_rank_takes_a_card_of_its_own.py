@@ -1,0 +1,86 @@
+"""No rank takes a card of its own.
+
+What         A process group is made, models and batches go to .cuda() or to "cuda", and nothing
+             tells a rank which card that is.
+At run time  All ranks of a machine use card 0: NCCL ends with "Duplicate GPU detected", or the card
+             runs out of memory. It is right where each rank sees one card only.
+Example      dist.init_process_group("nccl"); model = DistributedDataParallel(Net().cuda())
+Fix          The card of LOCAL_RANK is set once there is a group. Only reported where something is
+             moved before that.
+Fix safety   Safe: without a launcher, or a group, nothing changes.
+Source       https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_device.html
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.frameworks import OWNS_LOOP, calls_one_of
+from ..analysis.program import Program
+from ..analysis.wrapping import OTHER_WAYS
+from ..editing.edits import Edit, Import, Insert
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import argument_values, precedes
+
+CODE, SEVERITY, SAFETY = "DF208", Severity.DEGRADED, Safety.SAFE
+
+TELL_CARDS = (
+    "set_device",
+    "CUDA_VISIBLE_DEVICES",
+    "current_device",
+    "device_mesh",
+    "init_device_mesh",
+)
+SET_CARD = """\
+if 'LOCAL_RANK' in os.environ and torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ['LOCAL_RANK']))"""
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    groups = [g for g in program.calls_to("init_process_group") if program.is_live(*g)]
+    if len(groups) != 1 or program.unread or not program.train_loops:
+        return
+    if calls_one_of(program, OTHER_WAYS | OWNS_LOOP):
+        return
+    if any(names_cards(module) for module in program.modules):
+        return
+    moves = [
+        (module, call)
+        for module, call in program.calls_to("cuda")
+        if is_move(call) and program.is_live(module, call)
+    ]
+    if not moves:
+        return
+    module, group = groups[0]
+    stmt = module.statement(group)
+    is_late = any(
+        where is module and where.function(call) is module.function(group) and precedes(call, group)
+        for where, call in moves
+    )
+    edits: tuple[Edit, ...] = ()
+    if not is_late and isinstance(stmt, ast.Expr):
+        edits = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
+    where, call = moves[0]
+    text = " ".join(where.text(call).split())
+    yield Finding(module, group, f"{text} is on card 0 of all ranks of a machine", edits)
+
+
+def is_move(call: ast.Call) -> bool:
+    """``model.cuda()``, to the card of the process."""
+    return (
+        isinstance(call.func, ast.Attribute)
+        and not call.args
+        and all(word.arg in ("non_blocking", "async") for word in call.keywords)
+    )
+
+
+def names_cards(module: Module) -> bool:
+    """Whether a module may choose a card: by its number, or which cards there are."""
+    if any(map(module.spells, TELL_CARDS)) or any(
+        node.value in TELL_CARDS or (isinstance(node.value, str) and node.value.startswith("cuda:"))
+        for node in module.nodes(ast.Constant)
+    ):
+        return True
+    if any(len(argument_values(call)) > 1 for call in module.calls_to("device")):
+        return True
+    return not all(map(is_move, module.calls_to("cuda")))

@@ -1,0 +1,59 @@
+"""DF404: a script that knew of no ranks and seeds nothing draws as rank 0 does."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+from ddpfix.patcher.findings import Severity
+
+SCRIPT = """
+import os
+import random
+import numpy as np
+import torch
+
+def read(path):
+    lines = open(path).read().split()
+    {draw}
+    return lines
+
+def main():
+    if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:
+        torch.distributed.init_process_group("gloo")
+    {seed}
+    return read("lines")
+
+main()
+"""
+
+
+def script(draw: str = "random.shuffle(lines)", seed: str = "pass") -> str:
+    return SCRIPT.format(draw=draw, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        script(),
+        script("lines = np.random.permutation(lines)", "random.seed(1)"),
+        script("lines = torch.randperm(len(lines))", "np.random.seed(1)"),
+    ],
+)
+def test_ranks_take_the_numbers_of_rank_0(text: str) -> None:
+    after = fixed("DF404", text)
+    assert 'init_process_group("gloo")\n        draw_alike()\n' in after
+    assert found("DF404", after) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(script(seed="random.seed(1)"), id="it is seeded"),
+        pytest.param(script(seed="set_seed(1)"), id="perhaps by a function"),
+        pytest.param(script().replace("'LOCAL_RANK'", "'OTHER'"), id="a group of the script's own"),
+    ],
+)
+def test_elsewhere_it_is_only_told(text: str) -> None:
+    (finding,) = found("DF404", text)
+    assert finding.severity is Severity.NOTE
+    assert not finding.edits
