@@ -6,15 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, argument_values, mentions, parameters, within
+from ..source.tree import argument_values, mentions
 from .frameworks import RANK_SAMPLERS
-from .passed_arguments import argument_for_parameter
+from .possible_values import Place, values_of
 from .program import Program
 
 PLAIN = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
 OF_RANKS = ("get_rank", "num_replicas", "world_size")  # in a class that deals by itself
 MAX_STEPS = 8
-Place = tuple[Module, ast.expr]
 
 
 def deals_by_rank(program: Program, module: Module, batch_sampler: ast.expr) -> bool | None:
@@ -50,24 +49,16 @@ def sources(program: Program, module: Module, node: ast.expr) -> Iterator[Place]
     """Where the samplers of an expression come from next; nothing for a sampler itself."""
     if isinstance(node, ast.IfExp):
         yield from ((module, node.body), (module, node.orelse))
-    elif isinstance(node, ast.Name):
-        function = module.function(node)
-        if values := module.alternatives(node, node):
-            yield from ((module, value) for value in values)
-        elif function is not None and node.id in parameters(function):
-            for where, call in program.callers(function):
-                passed = argument_for_parameter(where, function, call, node.id)
-                if passed is not None:
-                    yield where, passed
-    elif isinstance(node, ast.Call):
-        found = program.resolve(module, node.func)
-        if found is not None and isinstance(found[1], FUNCTIONS):
-            for each in within(found[1].body, ast.Return):
-                if each.value is not None:
-                    yield found[0], each.value
-        elif module.last_name(node.func) == "BatchSampler" or (
-            found is not None and isinstance(found[1], ast.ClassDef)
-        ):
-            for value in argument_values(node):
-                if isinstance(value, ast.Name | ast.Call | ast.IfExp):
-                    yield module, value
+    elif isinstance(node, ast.Call) and draws_from_arguments(program, module, node):
+        for value in argument_values(node):
+            if isinstance(value, ast.Name | ast.Call | ast.IfExp):
+                yield module, value
+    elif isinstance(node, ast.Name | ast.Call):
+        yield from values_of(program, module, node)
+
+
+def draws_from_arguments(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call makes batches of another sampler's numbers."""
+    found = program.resolve(module, call.func)
+    is_own = found is not None and isinstance(found[1], ast.ClassDef)
+    return is_own or module.last_name(call.func) == "BatchSampler"
