@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cases import module
 from command_line import run
 from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit import all_obligations, audit
 from ddpfix.patcher.capabilities import Capability
 from ddpfix.patcher.editing.edits import Replace
-from ddpfix.patcher.engine.audited import line_before
+from ddpfix.patcher.engine.audited import WAYS_OUT, line_before
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Finding
 from planted import GOOD
@@ -61,6 +63,7 @@ def test_a_patch_that_breaks_an_obligation_is_refused_with_the_line_of_the_origi
 ) -> None:
     result = patch(script, capabilities=[replaced(old, new)])
     assert "the result would not keep" in result.refusal
+    assert result.refusal.endswith(", and patch again")
     assert said in result.refusal
     assert result.changes == ()
     assert script.read_text() == GOOD["ddp"]
@@ -123,3 +126,32 @@ def test_a_line_of_the_result_is_one_of_the_original(
     old: str, new: str, line: int, expected: int
 ) -> None:
     assert line_before(old, new, line) == expected
+
+
+ON_RANK_0 = """
+import torch
+import torch.distributed as dist
+
+def gathered(value):
+    pieces = [None] * dist.get_world_size()
+    dist.all_gather_object(pieces, value)
+    return pieces
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+for batch in torch.utils.data.DataLoader(torch.randn(8, 2)):
+    model(batch).mean().backward()
+if dist.get_rank() == 0:
+    print(gathered([1]))
+"""
+
+
+def test_a_helper_that_only_rank_0_calls_is_told_where_it_is_called() -> None:
+    told = [each for each in audit(Program(module(ON_RANK_0))) if each.code == "O6"]
+    assert [(each.line, each.because) for each in told] == [
+        (14, "only rank 0 can come to gathered(); the other side waits")
+    ]
+
+
+def test_every_obligation_has_a_way_out() -> None:
+    assert {each.code for each in all_obligations()} == WAYS_OUT.keys()

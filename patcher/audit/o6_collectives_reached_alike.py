@@ -25,6 +25,7 @@ from ..analysis.program import Program
 from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
 from ..analysis.train_loops import TrainLoop
+from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import Function, is_inside, precedes, within
 from .meeting import asks_for_file, sounds_of_the_first
@@ -74,7 +75,9 @@ def judge_place(
             return
         if not has_partner(program, module, call, next(iter(roles)), places):
             who = next(iter(roles)).value
-            yield violated(module, call, f"only {who} can come to {name}(); the other side waits")
+            for where, use, its_name in callers_of_helper(program, module, call):
+                because = f"only {who} can come to {its_name}(); the other side waits"
+                yield violated(where, use, because)
         return
     for test in tests_before(module, call):
         values = values_by_role(module, test)
@@ -100,6 +103,19 @@ def judge_place(
                 f"whether all ranks come to {name}() hangs on `{text}`, which could not be told",
             )
             return
+
+
+def callers_of_helper(
+    program: Program, module: Module, call: ast.Call
+) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Where the program calls a helper that a patch has brought, and its name; else the call."""
+    function = module.function(call)
+    callers = program.callers(function) if function and function.name in helper_names() else []
+    if function is None or not callers:
+        yield module, call, module.last_name(call.func)
+        return
+    for where, caller in callers:
+        yield from callers_of_helper(program, where, caller)
 
 
 def has_partner(

@@ -15,6 +15,22 @@ from ..source.module import Module
 # violated these.
 CLAIMED = ("O2", "O6")
 
+# What the script's author can do about an obligation that a patch would break.
+WAYS_OUT = {
+    "O1": "bind the name on every way to that line",
+    "O2": "wrap each model that is trained in DistributedDataParallel, before its loop",
+    "O3": "scale every backward that the optimizer steps on, and divide each loss once",
+    "O4": "deal each training loader by one DistributedSampler",
+    "O5": "count the schedule in optimizer steps of one rank",
+    "O6": "take the tests of the rank from around the call, so that all ranks come to it",
+    "O7": "let rank 0 alone write the file, or put the rank into its path",
+    "O8": "put the line under the test of the last micro-batch",
+    "O9": "collect plain lists, tuples, numbers and texts",
+    "O10": "make the group once, on every rank",
+    "O11": "name the other script in the same call",
+    "O12": "save the state of the module inside the wrapper",
+}
+
 
 def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVerdict, ...]]:
     """Why a result must not be written ("" if it may), and the verdicts to tell.
@@ -36,7 +52,9 @@ def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVe
     old_of = dict(zip(result.modules, original.modules, strict=True))
     reasons = [f"{each.code} {place(each, old_of)} ({each.because})" for each in new[:4]]
     if reasons:
-        return f"not patched: the result would not keep {', '.join(reasons)}", tuple(verdicts)
+        ways_out = "; ".join(dict.fromkeys(WAYS_OUT[each.code] for each in new[:4]))
+        text = f"not patched: the result would not keep {', '.join(reasons)}; {ways_out}"
+        return f"{text}, and patch again", tuple(verdicts)
     return "", tuple(verdicts)
 
 
