@@ -124,3 +124,17 @@ def test_git_applies_the_diff_of_a_folder(
 def test_a_file_outside_of_the_folder_is_named_from_the_root(tmp_path: Path) -> None:
     diff = unified_diff(str(tmp_path / "a.py"), "x\n", "y\n")
     assert diff.splitlines()[0] == f"--- a{tmp_path / 'a.py'}"
+
+
+def test_a_refusal_is_one_line_whatever_it_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "import torch\n"
+        "def worker(rank):\n"
+        "    torch.distributed.init_process_group('gloo', rank=rank, world_size=2)\n"
+        "if __name__ == '__main__':\n"
+        "    torch.multiprocessing.spawn(\n        worker,\n        nprocs=2,\n    )\n"
+    )
+    refusal = patch(path).refusal
+    assert "spawn( worker, nprocs=2, )" in refusal
+    assert "\n" not in refusal
