@@ -347,3 +347,56 @@ def test_batches_that_a_loop_cuts_out_of_the_data_are_those_of_all_ranks(lines: 
     )
     (finding,) = found("DF401", cut)
     assert finding.severity is None or finding.severity.name == "ERROR"
+
+
+COPY = """
+    import torch
+
+    class Model(torch.nn.Linear):
+        def save_words(self, path):
+            with open(path, "w") as file:
+                file.write("words")
+
+        def save_all(self, path):
+            with open(path, "w") as file:
+                file.write("all")
+
+    def unused(path):
+        Model(2, 2).bias.data.numpy().tofile(path)
+    """
+WITH_COPY = """
+    import torch
+    from {package}.models import Model
+
+    def main():
+        torch.distributed.init_process_group("gloo")
+        model = Model(2, 2)
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        data = torch.randn(8, 2)
+        sampler = torch.utils.data.DistributedSampler(data)
+        for batch in torch.utils.data.DataLoader(data, sampler=sampler):
+            wrapped(batch).mean().backward()
+            optimizer.step()
+        model.save_words("words.txt")
+
+    if __name__ == "__main__":
+        main()
+    """
+
+
+@pytest.mark.parametrize(("package", "files"), [("transformers", 1), ("mine", 2)])
+def test_methods_of_a_librarys_copy_count_where_they_are_called(
+    tmp_path: Path, package: str, files: int
+) -> None:
+    path = written(
+        tmp_path,
+        **{f"tools__in__{package}__in____init__": "", f"tools__in__{package}__in__models": COPY},
+        tools__in__train=WITH_COPY.format(package=package),
+    )
+    found_in_copy = [
+        each
+        for each in check(read_program(str(path)), all_rules())
+        if each.code == "DF602" and each.module.source.file == "models.py"
+    ]
+    assert len(found_in_copy) == files

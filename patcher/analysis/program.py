@@ -7,9 +7,10 @@ imports the user's code.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ...recipes.script_flags import Option, declared_option
@@ -26,6 +27,7 @@ from .results import binds_first, name_of_result, spelled_name
 from .train_loops import TrainLoop, train_loops
 
 OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
+COPIED = {"transformers", "pytorch_transformers", "pytorch_pretrained_bert"}
 PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel")
 
 
@@ -298,9 +300,25 @@ class Program(CallGraph):
         """Whether the program may run ``node``.
 
         Without names that lead to every train loop and evaluation (a library may look functions up
-        by name), all code counts as live.
+        by name), all code counts as live, but for methods of a library's copy that nobody calls.
         """
+        if self._is_in_copy(module) and not self.is_called(module, node):
+            return False
         return self.is_named(module, node) or not self._names_lead_to_loops
+
+    def _is_in_copy(self, module: Module) -> bool:
+        """Whether a module is part of a copy of a library, in a folder that has its name."""
+        if module not in self._in_copies:
+            path = os.path.realpath(module.source.name)
+            below = [path.removeprefix(root + os.sep) for root in self.roots]
+            shortest = min(below, key=len)
+            folders = PurePath(shortest).parts[:-1]
+            self._in_copies[module] = shortest != path and not COPIED.isdisjoint(folders)
+        return self._in_copies[module]
+
+    @cached_property
+    def _in_copies(self) -> dict[Module, bool]:
+        return {}
 
     def is_named(self, module: Module, node: ast.AST) -> bool:
         """Whether names lead from the script to ``node``."""
