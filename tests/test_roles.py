@@ -100,6 +100,11 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             id="an open second call site lifts it",
         ),
         pytest.param(
+            "def g():\n    mark()\ndef h():\n    g()\nif local_rank == 0:\n    g()",
+            {MAIN},
+            id="a call in a function that nothing calls does not",
+        ),
+        pytest.param(
             "def f(args):\n    mark() if args.local_rank == -1 else None",
             {ALONE},
             id="a conditional expression is a gate",

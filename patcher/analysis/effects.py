@@ -11,8 +11,8 @@ function and its return:
 - ``always``: whether each rank of a group that enters comes to it. False is "maybe";
 - ``path`` and ``path_module``: the file's path as an expression; a plain parameter is replaced by
   what the nearest caller passes, so that in ``effects_of(program, caller)`` it is the caller's;
-- ``path_kind``: MEMORY (an io buffer, no file), RANK (differs between ranks), CONSTANT, OPTION (of
-  the command line, or a parameter), UNKNOWN;
+- ``path_kind``: MEMORY (an io buffer or os.devnull), RANK (differs between ranks), CONSTANT, OPTION
+  (of the command line, or a parameter), UNKNOWN;
 - ``call``: the call in this function through which it happens; None where it is written in it.
 
 ``effects_of(program, None)`` is about the script's module level, ``effects_of_call`` about a call.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from enum import Enum
 
@@ -204,6 +205,8 @@ def path_kind(module: Module, path: ast.expr, depth: int = 0) -> PathKind:
     """What a path is made of: the most telling of its parts."""
     if _names_rank(module, path):
         return PathKind.RANK
+    if is_null_device(module, path):
+        return PathKind.MEMORY
     kinds: set[PathKind] = set()
     function = module.function(path)
     for name in everywhere(path, ast.Name):
@@ -227,6 +230,13 @@ def path_kind(module: Module, path: ast.expr, depth: int = 0) -> PathKind:
         if kind in kinds:
             return kind
     return PathKind.CONSTANT if not within_calls(module, path) else PathKind.UNKNOWN
+
+
+def is_null_device(module: Module, path: ast.expr) -> bool:
+    """Whether a path is ``os.devnull``, which keeps nothing of what is written."""
+    return module.dotted(path) == "os.devnull" or (
+        isinstance(path, ast.Constant) and path.value == os.devnull
+    )
 
 
 def within_calls(module: Module, path: ast.expr) -> list[ast.Call]:

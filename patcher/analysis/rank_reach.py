@@ -110,7 +110,8 @@ def roles_entering(program: Program, function: Function) -> frozenset[Role]:
     """Roles that may enter a function: a fixpoint over those that lead to it.
 
     All may enter one that nothing calls. Where a method is called on objects of unknown class only,
-    and where a function is passed on as a value, those places count as calls.
+    and where a function is passed on as a value, those places count as calls. Calls in functions
+    that the script never comes to count only where there are no others.
     """
     known = program.roles_entering
     if function not in known:
@@ -121,7 +122,8 @@ def roles_entering(program: Program, function: Function) -> frozenset[Role]:
 def _entry_places(program: Program, function: Function) -> list[tuple[Module, ast.expr]]:
     places: list[tuple[Module, ast.expr]] = [*program.callers(function)]
     possible = program.possible_callers(function)
-    return places + [p for p in possible if not places or not isinstance(p[1], ast.Call)]
+    places += [p for p in possible if not places or not isinstance(p[1], ast.Call)]
+    return [p for p in places if program.is_called(*p)] or places
 
 
 def _entering_roles(

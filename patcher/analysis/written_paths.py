@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
 from ..source.tree import argument, below, children, parameters, within
+from .file_effects import is_null_device
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import Role, value_for_role
@@ -25,10 +26,11 @@ MAX_DEPTH = 4  # names that stand for names
 
 
 def is_memory(module: Module, target: ast.expr) -> bool:
-    """Whether a value is a buffer in memory, or a file that nobody else can name."""
+    """Whether a value is memory, the null device, or a file that nobody else can name."""
     return any(
-        isinstance(value, ast.Call) and module.last_name(value.func) in MEMORY
-        for value in values_of(module, target)
+        is_null_device(module, value)
+        or (isinstance(value, ast.Call) and module.last_name(value.func) in MEMORY)
+        for value in (target, *values_of(module, target))
     )
 
 

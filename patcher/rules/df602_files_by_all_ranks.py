@@ -26,7 +26,7 @@ from ..analysis.rank_reach import (
     roles_reaching,
     roles_reaching_in_function,
 )
-from ..analysis.written_paths import names_rank
+from ..analysis.written_paths import is_memory, names_rank
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
@@ -86,7 +86,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if not is_for_writing(module, call) or is_rank_dependent(module, call):
                 continue
             path = path_of(call)
-            if path is None or names_rank(program, module, path):
+            if path is None or is_memory(module, path) or names_rank(program, module, path):
                 continue
             if is_fetched_in_turn(program, module, call):
                 continue
