@@ -120,6 +120,19 @@ NOOP = [
             if args.n_gpu > 1:
                 model = torch.nn.DataParallel(model)
         """),
+    ("DF401", "a reader of its own that is told of the ranks by other words", """
+        import torch
+        class Reader:
+            def __init__(self, path, rank, nranks):
+                lines = enumerate(open(path))
+                self.lines = [line for number, line in lines if number % nranks == rank]
+            def __iter__(self):
+                yield from self.lines
+        torch.distributed.init_process_group("gloo")
+        for line in Reader("train.tsv", args.rank, args.nranks):
+            model(line).backward()
+            optimizer.step()
+        """),
     ("DF401", "one branch deals by rank", "import torch\n"
         "torch.distributed.init_process_group('gloo')\n" + training()),
     ("DF402", "set_epoch is called", training()),

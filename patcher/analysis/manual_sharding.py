@@ -18,6 +18,11 @@ from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import RANK_OF_ROLE, WORLD_SIZE_OF_ROLE, Role, value_for_role
 
+# Names of the number of processes, which nothing that is read may say more of.
+WORLD_NAMES = (
+    *("world_size", "worldsize", "nranks", "n_ranks", "num_ranks", "num_replicas"),
+    *("nprocs", "n_procs", "num_procs", "num_processes"),
+)
 OWNERS = (ast.FunctionDef, ast.ClassDef)
 
 
@@ -83,7 +88,7 @@ def looks_like_rank(program: Program, module: Module, node: ast.expr) -> bool:
 
 def looks_like_world_size(program: Program, module: Module, node: ast.expr) -> bool:
     """Whether an expression is the number of processes, by its value or by its name."""
-    if isinstance(node, ast.Name) and node.id == "world_size":
+    if isinstance(node, ast.Name) and node.id in WORLD_NAMES:
         return not is_constant(program, module, node)
     if isinstance(node, ast.Attribute):  # which an object may set to -1 first
         values = [node, *module.attribute_values.get(node.attr, ())]
