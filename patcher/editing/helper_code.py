@@ -145,6 +145,18 @@ def shard_of_batches(dataset, batch_size):
     return range(start * batch_size, min(stop * batch_size, len(dataset)))
 
 
+def over_all_examples(loader):
+    """The loader; where it deals its examples among the ranks, one of all of them, in order."""
+    sampler = getattr(loader, "sampler", None)
+    if not isinstance(sampler, torch.utils.data.distributed.DistributedSampler):
+        return loader
+    names = ("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "worker_init_fn")
+    options = {name: getattr(loader, name) for name in names}
+    if isinstance(sampler.dataset, torch.utils.data.Sampler):  # what it deals: of a part, perhaps
+        options["sampler"] = sampler.dataset
+    return torch.utils.data.DataLoader(loader.dataset, **options)
+
+
 def gathered(value):
     """What all ranks accumulated, on every rank: lists joined in rank order, numbers added."""
     if not torch.distributed.is_initialized():

@@ -1,0 +1,142 @@
+"""DF512: An evaluation goes over this rank's part of the training data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cases import fixed, found
+from ddpfix.launchers.backends.command import STALE_PREFIXES, STALE_VARIABLES
+from ddpfix.patcher.engine.patch import patch
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def accuracy(model, batches):
+    model.eval()
+    hits = 0
+    with torch.no_grad():
+        for x, y in {evaluated}:
+            hits += (model(x).argmax(1) == y).sum().item()
+    {gather}
+    return hits
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(data, batch_size=8, {sampler})
+dev_loader = DataLoader(dev_data, batch_size=8)
+for epoch in range(3):
+    for x, y in loader:
+        loss(model(x), y).backward()
+        optimizer.step()
+    print(accuracy(model.module, {passed}))
+"""
+PARTS = {
+    "sampler": "sampler=DistributedSampler(data)",
+    "evaluated": "batches",
+    "gather": "",
+    "passed": "loader",
+}
+
+
+def script(**parts: str) -> str:
+    return SCRIPT.format(**{**PARTS, **parts})
+
+
+# A sentence, and a script that comes close and is right.
+NOOP = [
+    ("a loader of other data", script(passed="dev_loader")),
+    ("every rank trains on all", script(sampler="shuffle=True")),
+    ("the parts are added up", script(gather="torch.distributed.all_reduce(hits)")),
+]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF512", text)] == []
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param("loader", id="the training's loader"),
+        pytest.param("dev_loader), accuracy(model.module, loader", id="behind another one"),
+        pytest.param("loader), accuracy(model.module, loader", id="twice"),
+    ],
+)
+def test_the_function_goes_over_all_examples(calls: str) -> None:
+    before = script(passed=calls)
+    assert [finding.because for finding in found("DF512", before)] == [
+        "accuracy() goes over this rank's part of the training data"
+    ]
+    after = fixed("DF512", before)
+    line = "    batches = over_all_examples(batches)\n    with torch.no_grad():\n"
+    assert after.count(line) == 1
+    assert found("DF512", after) == []
+
+
+def test_a_loop_among_the_training_s_own_is_only_reported() -> None:
+    text = script() + "    model.eval()\n    for x, y in loader:\n        hits += model(x).sum()\n"
+    inline = [finding for finding in found("DF512", text) if "line" in finding.because]
+    assert [finding.edits for finding in inline] == [()]
+
+
+WHOLE_PROGRAM = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+
+def accuracy(model, loader):
+    model.eval()
+    hits = seen = 0
+    with torch.no_grad():
+        for x, y in loader:
+            hits += (model(x).argmax(1) == y).sum().item()
+            seen += len(y)
+    return f"{hits} of {seen}"
+
+def main():
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(50, 4), torch.randint(0, 2, (50,)))
+    loader = DataLoader(data, batch_size=8, sampler=SubsetRandomSampler(range(10, 45)))
+    model = nn.DataParallel(nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for epoch in range(2):
+        model.train()
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        print("train", accuracy(model, loader), flush=True)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_each_rank_of_a_patched_script_scores_what_one_process_does(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(WHOLE_PROGRAM)
+    alone = run(str(path)).splitlines()
+    result = patch(path)
+    assert (result.refusal, result.remaining) == ("", [])
+    result.write()
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    ranks = run(*torchrun, str(path))
+    assert [line.partition(" of ")[2] for line in alone] == ["35", "35"]
+    # Two ranks that print at once may share a line.
+    assert len(set(alone)) == 1
+    assert ranks.count(alone[0]) == 4
+
+
+def run(*words: str) -> str:
+    environment = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+    environment = {k: v for k, v in environment.items() if not k.startswith(STALE_PREFIXES)}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
