@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from audited import READ, audited, program_of
+from cases import module
 from command_line import run
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.audit import SECTIONS, Obligation, all_obligations, audit
 
 
@@ -52,6 +54,11 @@ PATCHED = [
 def test_what_is_told_of_a_text_and_the_one_before(before: str, after: str, said: str) -> None:
     verdicts = audit(program_of(after), program_of(before))
     assert [said in each.because for each in verdicts] == ([True] if said else [])
+
+
+def test_blanks_behind_the_last_line_are_no_lost_text() -> None:
+    before, after = (Program(module(f"x = {number}\n\n    ")) for number in (1, 2))
+    assert list(audit(after, before)) == []
 
 
 BOUND_LATE = """\

@@ -206,6 +206,11 @@ NOOP = [
      "    sampler = torch.utils.data.DistributedSampler(data)\n"
      "    loader = torch.utils.data.DataLoader(data, sampler=sampler, batch_size=args.size)\n"
      "    for batch in loader:\n        model(batch).backward()\n        optimizer.step()\n"),
+    ("DF702", "a schedule that is stepped with each micro-batch",
+        training(
+            before="scheduler = get_linear_schedule_with_warmup(optimizer, "
+            "num_warmup_steps=0, num_training_steps=2 * len(loader))",
+            clip="scheduler.step()")),
     ("DF702", "divided by the accumulation",
         training(before="args.max_steps = -(-len(loader) // args.accumulation)")),
     ("DF703", "the tail is stepped and synchronised alone", training(head="pass")),

@@ -642,16 +642,20 @@ def train(model):
 
 
 @pytest.mark.parametrize(
-    ("line", "edits"),
+    ("line", "counts"),
     [
-        pytest.param("n_gpu = 4", True, id="a number"),
-        pytest.param("n_gpu = torch.cuda.device_count()", False, id="a count of cards"),
+        pytest.param("n_gpu = 4", [], id="a number"),
+        pytest.param("n_gpu = torch.cuda.device_count()", ["n_gpu = 1"], id="a count of cards"),
     ],
 )
-def test_no_group_is_made_where_another_module_counts_the_cards(line: str, edits: bool) -> None:
+def test_a_rank_has_one_of_the_cards_that_another_module_counts(
+    line: str, counts: list[str]
+) -> None:
     unit = Program(module(STARTED), (module(STEPS.format(line)),))
-    (finding,) = RULES["DF201"].findings(unit)
-    assert bool(finding.edits) is edits
+    first, *others = RULES["DF201"].findings(unit)
+    assert first.edits
+    assert [each.module for each in others] == [unit.modules[1]] * len(counts)
+    assert [edit.code.splitlines()[1].strip() for f in others for edit in f.edits[:1]] == counts
 
 
 def test_a_script_of_another_framework_is_no_training_program() -> None:

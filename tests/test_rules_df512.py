@@ -111,7 +111,7 @@ def main():
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
-        print("train", accuracy(model, loader), flush=True)
+        print("train " + accuracy(model, loader) + "\\n", end="", flush=True)
 
 if __name__ == "__main__":
     main()

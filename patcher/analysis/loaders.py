@@ -120,12 +120,17 @@ def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
 
 
 def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loader | None:
-    """The loader in the first ``next(loader)`` among the statements."""
+    """The loader in the first ``next(loader)`` among the statements, or in ``batches.next()``."""
     for call in within(body, ast.Call):
-        if isinstance(call.func, ast.Name) and call.func.id == "next" and call.args:
-            loader = trace_loader(graph, module, call.args[0])
-            if loader is not None:
-                return loader
+        iterator: ast.expr | None = None
+        match call:
+            case ast.Call(func=ast.Name(id="next"), args=[iterator, *_]):
+                pass
+            case ast.Call(func=ast.Attribute(value=iterator, attr="next" | "__next__"), args=[]):
+                pass
+        loader = None if iterator is None else trace_loader(graph, module, iterator)
+        if loader is not None:
+            return loader
     return None
 
 

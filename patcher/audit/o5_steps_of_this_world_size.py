@@ -18,12 +18,12 @@ Source            transformers.get_linear_schedule_with_warmup (num_training_ste
 import ast
 from collections.abc import Iterator
 
-from ..analysis.conditions import tests_before
 from ..analysis.program import Program
+from ..analysis.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import argument, everywhere, is_inside, keyword, mentions
-from .quantities import DATA, LOADER, WORLD, Quantity, meaning, names_asked, one, quantity
+from ..source.tree import argument, everywhere, keyword
+from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
 
@@ -145,15 +145,6 @@ def accumulated(
         )
 
 
-def hangs_on_step(loop: TrainLoop, node: ast.AST) -> bool:
-    """Whether a place is reached with the last micro-batch of a step only."""
-    assert loop.step_test is not None
-    asked = names_asked(loop.module, loop.step_test.test)
-    return is_inside(node, loop.step_test) or any(
-        mentions(test, name) for test in tests_before(loop.module, node) for name in asked
-    )
-
-
 def meaning_of_accumulation(program: Program, loop: TrainLoop) -> str:
     """The accumulation as it occurs among the divisors of a quantity."""
     assert loop.accumulation is not None
@@ -161,22 +152,6 @@ def meaning_of_accumulation(program: Program, loop: TrainLoop) -> str:
     if parts.divisors or sum(parts.factors.values()) != 1:
         return meaning(program, loop.module, loop.accumulation)
     return next(iter(parts.factors))
-
-
-def scheduler_steps(loop: TrainLoop, module: Module, call: ast.Call) -> list[ast.Call]:
-    """The calls by which the loop steps a schedule."""
-    stmt = module.statement(call)
-    name = module.text(stmt.targets[0]) if isinstance(stmt, ast.Assign) else ""
-    steps = [
-        each
-        for each in everywhere(loop.steps, ast.Call)
-        if isinstance(each.func, ast.Attribute)
-        and each.func.attr == "step"
-        and not each.args
-        and "sched" in loop.module.text(each.func.value).lower()
-    ]
-    named = [s for s in steps if name and loop.module.text(s.func).startswith(f"{name}.")]
-    return named or steps
 
 
 def shared(

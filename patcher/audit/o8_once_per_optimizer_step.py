@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from ..analysis.conditions import tests_before
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, value_for_role
+from ..analysis.scheduler_steps import names_asked
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, mentions, names_within, within
-from .quantities import names_asked
 from .ranks import has_several_ranks, ranks_at
 from .verdict import AuditVerdict, violated
 

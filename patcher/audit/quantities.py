@@ -12,7 +12,7 @@ from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import everywhere, parameters, precedes
+from ..source.tree import parameters, precedes
 
 MAX_DEPTH = 8
 ROUNDING = ("int", "round", "ceil", "floor", "max", "float", "abs", "trunc")
@@ -52,16 +52,6 @@ def plain_text(module: Module, node: ast.expr) -> str:
     values = module.attribute_values.get(rest.partition(".")[0], ())
     same = [isinstance(v, ast.Name) and v.id == rest.partition(".")[0] for v in values]
     return rest if own == "self" and same and all(same) else text
-
-
-def names_asked(module: Module, test: ast.expr) -> set[str]:
-    """The variables and attributes in a test, without the objects that attributes are of."""
-    names = {
-        name.id
-        for name in everywhere(test, ast.Name)
-        if not isinstance(module.parents[name], ast.Attribute)
-    }
-    return names | {each.attr for each in everywhere(test, ast.Attribute)}
 
 
 def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, ast.expr] | None:

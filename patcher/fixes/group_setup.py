@@ -8,9 +8,10 @@ import re
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..source.module import Module
-from ..source.tree import argument, is_inside, mentions, position, within
+from ..source.tree import is_inside, mentions, position, within
 from .behind_binding import behind_binding
 from .chosen_cards import is_of_card_option
+from .counted_cards import one_card_each
 from .process_group import (
     READ_RANK,
     SET_UP,
@@ -75,29 +76,13 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         start = (Insert(guard, code, "first"),)
     if not start and (first := first_step(script)) is not None:
         start = (Insert(first, code),)
-    counts = [stmt for stmt in script.nodes(ast.Assign) if is_device_count(program, script, stmt)]
-    counts_elsewhere = any(
-        is_device_count(program, module, stmt)
-        for module in program.modules[1:]
-        for guard in [main_guard(module)]  # of a module that is a script as well
-        for stmt in module.nodes(ast.Assign)
-        if guard is None or not is_inside(stmt, guard)
-    )
-    if (
-        not start
-        or counts_elsewhere
-        or any(names_cards_otherwise(program, each) for each in program.modules[1:])
-    ):
+    if not start or any(names_cards_otherwise(program, each) for each in program.modules[1:]):
         return ()
     cards = cards_by_number(program, script)
     if cards is None:
         return ()
-    one_card_each = [
-        Insert(stmt, f"if torch.distributed.is_initialized():\n    {names} = 1", "after")
-        for stmt in counts
-        for names in [" = ".join(script.text(target) for target in stmt.targets)]
-    ]
-    return (*start, *one_card_each, *cards, Import("os"), Import("torch"), needed)
+    counted = [edit for _, edits in one_card_each(program, script) for edit in edits]
+    return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
 
 
 def is_our_group(module: Module, call: ast.Call) -> bool:
@@ -122,10 +107,6 @@ def why_no_group(program: Program) -> str:
         names_cards_otherwise(program, each) for each in others
     ):
         return "several cards are named by their numbers, or one in another module"
-    if any(
-        is_device_count(program, each, stmt) for each in others for stmt in each.nodes(ast.Assign)
-    ):
-        return "another module counts the cards"
     return "it has no command line, no main guard and nothing behind its imports to start from"
 
 
@@ -187,19 +168,6 @@ def cards_by_number(program: Program, module: Module) -> tuple[Edit, ...] | None
     return tuple(
         Rewrite(node, f"f\"cuda:{{os.environ.get('LOCAL_RANK', {str(node.value)[5:]})}}\"")
         for node in named
-    )
-
-
-def is_device_count(program: Program, module: Module, stmt: ast.Assign) -> bool:
-    """``n_gpu = torch.cuda.device_count()``, or the length of the list that DataParallel takes."""
-    if not isinstance(stmt.value, ast.Call):
-        return False
-    if module.dotted(stmt.value.func) == "torch.cuda.device_count":
-        return True
-    return module.dotted(stmt.value.func) == "len" and any(
-        module.text(cards) == module.text(stmt.value.args[0])
-        for where, wrap in program.calls_to("DataParallel")
-        if where is module and (cards := argument(wrap, 1, "device_ids")) is not None
     )
 
 

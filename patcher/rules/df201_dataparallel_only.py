@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..analysis.train_loops import is_backward
 from ..findings import Finding, Safety, Severity
+from ..fixes.counted_cards import one_card_each
 from ..fixes.group_setup import group_setup, why_no_group
 
 CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
@@ -28,13 +29,22 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.train_loops:
         yield from unseen_training(program)
         return
-    edits = group_setup(program)
+    edits = group = group_setup(program)
     because = "this script never makes a process group"
     if not edits:
         because += f", and gets none: {why_no_group(program)}"
     for module, call in program.calls_to("DataParallel"):
         yield Finding(module, call, because, edits)
         edits = ()  # one finding carries them
+    if group:
+        yield from cards_counted_elsewhere(program)
+
+
+def cards_counted_elsewhere(program: Program) -> Iterator[Finding]:
+    """Findings for the counts of a machine's cards in other modules than the script."""
+    for module in program.modules[1:]:
+        for stmt, edits in one_card_each(program, module):
+            yield Finding(module, stmt, "a rank has one card of those that are counted", edits)
 
 
 def unseen_training(program: Program) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from ..analysis.wrapping import averages_otherwise, takes_steps
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
+from ..fixes.counted_cards import one_card_each
 from ..fixes.group_setup import group_setup, why_no_group
 from ..fixes.lone_training import edits_to_share
 from ..source.module import Module
@@ -55,6 +56,9 @@ def findings(program: Program) -> Iterator[Finding]:
         yield Finding(module, steps, f"{BECAUSE}, and {error}")
         return
     edits: dict[Module, list[Edit]] = {module: [], program.script: [*group]}
+    for where in program.modules[1:]:
+        counted = [edit for _, own in one_card_each(program, where) for edit in own]
+        parts = [*parts, *((where, edit) for edit in counted)]
     for where, edit in parts:
         edits.setdefault(where, []).append(edit)
     for where, own in edits.items():

@@ -21,6 +21,7 @@ from ...record import record
 from ..analysis.loaders import trace_loader
 from ..analysis.program import Program
 from ..analysis.rank_reach import is_world_size
+from ..analysis.scheduler_steps import steps_with_micro_batches
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -83,6 +84,8 @@ def micro_batch_counts(
         if not isinstance(stmt, ast.Assign) or not is_within(stmt, scope):
             continue
         creates_schedule = is_schedule(module, stmt.value)
+        if creates_schedule and steps_with_micro_batches(loop, module, stmt.value):
+            continue
         if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
             continue
         terms = micro_batch_terms(program, loop, stmt.value)
@@ -379,7 +382,8 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
             texts.add(module.text(node.right))
     for call in module.calls_to(*filter(makes_schedule, module.called_names)):
-        if any(is_within(call, scope) for scope in method_bodies(loop)):
+        is_of_loop = any(is_within(call, scope) for scope in method_bodies(loop))
+        if is_of_loop and not steps_with_micro_batches(loop, module, call):
             texts.update(
                 module.text(node)
                 for value in (*call.args, *call.keywords)
@@ -391,7 +395,7 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         for scope in method_bodies(loop)
         for call in within(scope, ast.Call)
         for word in call.keywords
-        if word.arg in HORIZONS
+        if word.arg in HORIZONS and not steps_with_micro_batches(loop, module, call)
     )
     return texts
 

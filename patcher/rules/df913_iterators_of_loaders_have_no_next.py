@@ -1,0 +1,42 @@
+"""The iterator of a DataLoader is asked for a batch by a method that is gone.
+
+What         iter(loader).next(), which iterators of torch's loaders had until torch 1.12.
+At run time  AttributeError: '_SingleProcessDataLoaderIter' object has no attribute 'next', at the
+             first batch.
+Example      images, labels = dataiter.next()
+Fix          next(dataiter), which every torch knows.
+Fix safety   Safe: the method was another name for it.
+Source       https://github.com/pytorch/pytorch/pull/80131
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.loaders import trace_loader
+from ..analysis.program import Program
+from ..editing.edits import Rewrite
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+
+CODE, SEVERITY, SAFETY = "DF913", Severity.ERROR, Safety.SAFE
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    for module in program.modules:
+        for call in module.calls_to("next"):
+            if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
+                continue
+            batches = call.func.value
+            if is_iter(module, batches) and trace_loader(program, module, batches):
+                edit = Rewrite(call, f"next({module.text(batches)})")
+                yield Finding(module, call, "iterators of loaders have no next()", (edit,))
+
+
+def is_iter(module: Module, node: ast.expr) -> bool:
+    """Whether a value is ``iter(…)`` on every way to its use."""
+    values = module.alternatives(node, node) if isinstance(node, ast.Name) else [node]
+    if isinstance(node, ast.Attribute):
+        values = module.attribute_values.get(node.attr, [])
+    return bool(values) and all(
+        isinstance(value, ast.Call) and module.dotted(value.func) == "iter" for value in values
+    )
