@@ -601,6 +601,31 @@ FIX = [
         +        if global_step > 9 and last_micro_step:
                      save()
         """),
+    ("DF703", "what is done at one micro-batch or every n steps waits for the steps only", """
+        import torch
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data)
+            steps = 0
+            for step, batch in enumerate(loader):
+                last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
+                model(batch).backward()
+                if last_micro_step:
+                    optimizer.step()
+                    steps += 1
+                if step + 2 == len(loader) or steps % args.every == 0:
+                    evaluate(model)
+                if step + 2 == len(loader) or steps % args.every == 0 and step % args.n == 0:
+                    save(model)
+        """, """
+        @@ -10,5 +10,5 @@
+                     steps += 1
+        -        if step + 2 == len(loader) or steps % args.every == 0:
+        +        if step + 2 == len(loader) or steps % args.every == 0 and last_micro_step:
+                     evaluate(model)
+        -        if step + 2 == len(loader) or steps % args.every == 0 and step % args.n == 0:
+        +        if step + 2 == len(loader) or steps % args.every == 0 and last_micro_step:
+                     save(model)
+        """),
     ("DF301", "an object's model, on this rank's card", """
         import torch
         torch.distributed.init_process_group('gloo')

@@ -34,6 +34,17 @@ NOOP = [
     ("asked of the wrapper only where there is none",
         training("if not hasattr(model, 'module'):\n        model.save_pretrained(x)")),
     ("wrappers have these too", training("model.eval()\n    model.state_dict()")),
+    ("an attribute that the script gives the wrapper",
+        training("model.best = 3\n    print(model.best)")),
+    ("asked with and without, whatever it is",
+        training("try:\n        model.head\n    except AttributeError:\n        model.module")),
+    ("asked where nothing is wrapped",
+        training("if not args.a:\n        save(model.head)").replace("local_rank != -1", "a")),
+    ("a function's own model of that name",
+        training("def show(model):\n        return model.head\n    show(model.module)")),
+    ("a wrapper of the program's own, which may hand all on",
+        "class DistributedDataParallel: pass\n"
+        + training("model.head").replace("torch.nn.parallel.", "")),
     ("another function's model", training("pass") + "def test(model):\n    model.generate(x)\n"),
     ("saved with the wrapper's keys, loaded with them", training(
         "torch.save(model.state_dict(), p)\n    model.load_state_dict(torch.load(p))")),
@@ -60,6 +71,10 @@ FIX = [
         "text = getattr(model, 'module', model).generate(batch)"),
     ("a configuration", "print(model.config.hidden_size)",
         "print(getattr(model, 'module', model).config.hidden_size)"),
+    ("a part of the model", "torch.save(model.head.state_dict(), path)",
+        "torch.save(getattr(model, 'module', model).head.state_dict(), path)"),
+    ("a method of the model", "model.report(path)",
+        "getattr(model, 'module', model).report(path)"),
     ("a checkpoint made of the module", "model.load_state_dict(torch.load(path))",
         "getattr(model, 'module', model).load_state_dict(torch.load(path))"),
 ]  # fmt: skip
@@ -80,6 +95,30 @@ def test_a_wrapper_of_another_name_is_one() -> None:
     )
     text = f"from torch.nn.parallel import DistributedDataParallel as DDP\n{text}"
     assert "getattr(model, 'module', model).load_state_dict(" in fixed("DF305", text)
+
+
+@pytest.mark.parametrize(
+    ("step", "edits"),
+    [
+        ("model(batch)\n        model.score(batch).backward()", 0),
+        ("model(batch)\n        model.head.score(batch).backward()", 0),
+        ("model(batch).backward()\n        x = model.score(batch)", 1),
+        ("with torch.no_grad():\n            x = model.score(x)\n        model(x).backward()", 1),
+        ("model.head.eval()\n        model(batch).backward()", 1),
+        ("model(batch, model.width).backward()", 1),
+    ],
+)
+def test_a_loss_that_is_computed_around_the_wrapper_is_told(step: str, edits: int) -> None:
+    (finding,) = found("DF305", training("pass").replace("model(batch).backward()", step))
+    assert len(finding.edits) == edits
+    assert ("around it" in finding.because) is (edits == 0)
+
+
+def test_a_function_that_computes_the_loss_around_the_wrapper_is_told() -> None:
+    text = training("pass").replace("model(batch).backward()", "loss(model, batch).backward()")
+    for line, edits in [("return model.score(x)", 0), ("return model(x) + model.width", 1)]:
+        (finding,) = found("DF305", f"{text}\ndef loss(model, x):\n    {line}\n")
+        assert len(finding.edits) == edits
 
 
 WRITE = "\ndef write(model, x):\n    {first}\n    return model.generate(x)\n"

@@ -9,11 +9,12 @@ from ..analysis.train_loops import TrainLoop
 from ..source.tree import bound_names, everywhere, is_inside, mentions, names_within, within
 
 
-def gates_of_each_batch(loop: TrainLoop, last: str) -> Iterator[ast.If]:
-    """``if global_step % save_steps == 0:`` beside the step that moves the counter.
+def gates_of_each_batch(loop: TrainLoop, last: str) -> Iterator[ast.expr]:
+    """The test of ``if global_step % save_steps == 0:`` beside the step that moves the counter.
 
     Not where the test asks for ``last``, or for anything else that the step binds, or where what is
-    done on the other micro-batches stands in an else.
+    done on the other micro-batches stands in an else. Of ``step + 1 == n or global_step % m == 0``
+    the second part only: the first holds once, and maybe on no last micro-batch.
     """
     step = loop.step_test
     if step is None or not loop.counters:
@@ -30,7 +31,15 @@ def gates_of_each_batch(loop: TrainLoop, last: str) -> Iterator[ast.If]:
             and not is_inside(step, gate)
             and not any(mentions(test, last) or names_within(test, bound) for test in tests)
         ):
-            yield gate
+            yield from parts_that_count(gate.test, loop.counters)
+
+
+def parts_that_count(test: ast.expr, counters: set[str]) -> list[ast.expr]:
+    """The whole test, or those of its alternatives that take ``counter % n``, if others do not."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)):
+        return [test]
+    parts = [part for part in test.values if counts_steps(part, counters)]
+    return [test] if len(parts) == len(test.values) else parts
 
 
 def counts_steps(test: ast.expr, counters: set[str]) -> bool:

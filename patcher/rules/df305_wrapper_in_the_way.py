@@ -20,6 +20,14 @@ from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
+from ..analysis.wrapper_attributes import (
+    WRAPPERS,
+    is_lacking,
+    is_of_scope,
+    is_otherwise,
+    is_torch_wrap,
+    makes_loss,
+)
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -39,18 +47,19 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
-WRAPPERS = ("DataParallel", "DistributedDataParallel")
 TORCH_DDP = "torch.nn.parallel.DistributedDataParallel"
 DOWNLOADS = ("load_state_dict_from_url", "load_url", "hf_hub_download")
 MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
+AROUND = "and what a step computes around it has no averaged gradients: call it in forward()"
 
 
 def findings(program: Program) -> Iterator[Finding]:
     if not program.train_loops or not program.calls_to(*WRAPPERS):
         return
+    evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     for module in program.modules:
         yield from isinstance_tests(module)
         if not defines_module_attribute(program):
@@ -72,16 +81,37 @@ def findings(program: Program) -> Iterator[Finding]:
                 and is_loaded_bare(program, name.id)
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
+            elif (
+                module.function(use) not in evaluating  # DF303 and DF504 unwrap it
+                and is_of_the_model_alone(module, name, wrap)
+            ):
+                because = f"{name.id}.{use.attr} is asked of the wrapper"
+                if makes_loss(program, module, use):
+                    yield Finding(module, use, f"{because}, {AROUND}")
+                    continue
             else:
                 continue
             yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
         yield from passed_wrappers(program, module)
 
 
+def is_of_the_model_alone(module: Module, name: ast.Name, wrap: ast.stmt) -> bool:
+    """Whether the model has the attribute that is read, and its wrapper has not."""
+    use = module.parents[name]
+    return (
+        isinstance(use, ast.Attribute)
+        and is_lacking(module, use)
+        and is_torch_wrap(module, wrap)
+        and is_of_scope(module, name, module.function(wrap))
+        and not is_otherwise(module, use, wrap)
+    )
+
+
 def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
     """``model.generate`` in a function that gets the wrapped model, and takes nothing out of it."""
     evaluating = {evaluation.function for evaluation in program.evaluations}  # DF504's
-    for use in module.attributes(*MODEL_ATTRIBUTES):
+    wrapped = {name for each in program.modules for _, name, _ in wrapper_names(each)}
+    for use in module.nodes(ast.Attribute):
         name, function = use.value, module.function(use)
         if (
             not isinstance(name, ast.Name)
@@ -89,14 +119,23 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
             or function in evaluating
             or name.id not in parameters(function)
             or (function, name.id) in module.stores
+            or not (use.attr in MODEL_ATTRIBUTES or is_lacking(module, use))
             or is_tested(module, use)
         ):
             continue
         for where, call in program.callers(function):
             passed = argument_for_parameter(module, function, call, name.id)
-            if isinstance(passed, ast.Name) and is_wrapped(program, where, passed):
+            if (
+                isinstance(passed, ast.Name)
+                and passed.id in wrapped
+                and is_wrapped(program, where, passed)
+            ):
                 because = f"{module.text(use)} is asked of the wrapper of line {call.lineno}"
-                yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
+                if use.attr not in MODEL_ATTRIBUTES and makes_loss(program, module, use):
+                    yield Finding(module, use, f"{because}, {AROUND}")
+                else:
+                    rewrite = Rewrite(name, unwrapped_model(name.id))
+                    yield Finding(module, use, because, (rewrite,))
                 break
 
 
