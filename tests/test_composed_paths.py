@@ -50,3 +50,46 @@ def test_what_rank_0_stores_is_waited_for(written: str, read: str) -> None:
 @pytest.mark.parametrize("read", ['"other.pkl"', "args.name", '"words.pkl".upper()'])
 def test_another_file_is_not(read: str) -> None:
     assert found("DF604", SCRIPT.format(written='"words.pkl"', read=read)) == []
+
+
+EARLY_STOPPING = """
+import os, torch
+
+class Stopping:
+    def __call__(self, loss, model, folder):
+        if loss < self.best:
+            self.keep(model, folder)
+        else:
+            self.keep(model, folder{else_})
+
+    def keep(self, model, folder):
+        save_on_main(model.state_dict(), folder + "/" + "best.pt")
+
+def save_on_main(obj, path):
+    if torch.distributed.get_rank() == 0:
+        torch.save(obj, path + ".partial")
+        os.replace(path + ".partial", path)
+
+def main(args, model):
+    torch.distributed.init_process_group("gloo")
+    folder = os.path.join(args.out, args.name)
+    stopping = Stopping()
+    for epoch in range(3):
+        stopping(0.5, model, folder)
+    best = folder + "/best.pt"
+    model.load_state_dict(torch.load(best, map_location="cpu"))
+
+main(args, model)
+"""
+
+
+def test_what_an_object_keeps_by_a_method_of_its_own_is_waited_for() -> None:
+    (finding,) = found("DF604", EARLY_STOPPING.format(else_=""))
+    assert "rank 0 may still be writing" in finding.because
+    after = fixed("DF604", EARLY_STOPPING.format(else_=""))
+    assert after.index("barrier()") < after.index("model.load_state_dict(")
+    assert found("DF604", after) == []
+
+
+def test_which_of_two_files_a_method_keeps_is_not_guessed() -> None:
+    assert found("DF604", EARLY_STOPPING.format(else_=" + '/worse'")) == []

@@ -161,3 +161,33 @@ def test_helpers_that_call_each_other_twice_cost_no_more_than_their_number() -> 
     counts = [calls_made(length) for length in (20, 40, 80)]
     assert counts[1] <= 2.5 * counts[0]
     assert counts[2] <= 2.5 * counts[1]
+
+
+BY_ANOTHER_NAME = """
+import torch
+
+class Run:
+    def __init__(self, path):
+        self.path = path
+
+    def store(self, state):
+        torch.save(state, self.path)
+
+def main(train):
+    Chosen = Run
+    if train:
+        run = Chosen("a.pt")
+        run.store(1)
+    else:
+        run = Chosen("b.pt")
+        run.store(2)
+
+main(True)
+"""
+
+
+def test_a_class_is_known_by_another_name_too() -> None:
+    program = Program(module(BY_ANOTHER_NAME))
+    functions = {function.name: function for function in program.script.all_functions}
+    assert [len(program.callers(functions[name])) for name in ("__init__", "store")] == [2, 2]
+    assert [each.effect.kind for each in effects_of(program, functions["main"])] == [Kind.WRITE]

@@ -181,6 +181,20 @@ def test_a_module_far_from_training_is_left_out(tmp_path: Path) -> None:
     assert program.unread == ()
 
 
+@pytest.mark.parametrize(
+    "line", ['os.environ["CUDA_VISIBLE_DEVICES"] = gpu', 'device = torch.device("cuda:%d" % gpu)']
+)
+def test_a_module_that_chooses_a_card_is_of_the_program(tmp_path: Path, line: str) -> None:
+    files = {
+        "run.py": "import torch\nfrom pkg.base import Base\n" + GUARD,
+        "pkg/__init__.py": "",
+        "pkg/base.py": f"import os, torch\nclass Base:\n    def choose(self, gpu): {line}\n",
+    }
+    written(tmp_path, files)
+    program = read_program(str(tmp_path / "run.py"))
+    assert "pkg/base.py" in names_of(program, tmp_path)
+
+
 def test_the_cache_sees_a_package_appear_and_change(tmp_path: Path) -> None:
     """Findings in a package above the script, and the absence of one, are part of the key."""
     run = tmp_path / "tools" / "run.py"

@@ -106,3 +106,87 @@ def test_ranks_wrap_a_model_when_its_weights_are_drawn(line: str, place: int) ->
     ]
     assert wrapped == ([place] if place else [])
     assert ("draws or converts weights" in found("DF301", text)[0].because) is (not place)
+
+
+SOLVER = """\
+import torch
+from torch import nn
+
+class Solver:
+    def __init__(self):
+        self.gen = nn.DataParallel(nn.Linear(4, 4))
+        self.dis = {dis}
+        self.optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in ()]
+        self.first = torch.optim.SGD(self.gen.parameters(), 0.1)
+        self.second = torch.optim.SGD(self.dis.parameters(), 0.1)
+
+    def judge(self, real):
+        self.dis(real).sum().backward()
+        self.second.step()
+
+    def draw(self, real):
+        self.dis(self.gen(real)).sum().backward()
+        self.first.step()
+
+    def train(self, data):
+        torch.distributed.init_process_group("gloo")
+        for real in torch.utils.data.DataLoader(data):
+            self.judge(real)
+            self.draw(real)
+
+Solver().train(torch.rand(8, 4))
+"""
+
+
+def test_a_model_that_a_method_of_the_step_trains_is_not_left_out() -> None:
+    alone = found("DF301", SOLVER.format(dis="nn.Linear(4, 1)"))
+    assert [(bool(each.edits), "wrap self.dis as well" in each.because) for each in alone] == [
+        (False, True)
+    ]
+    both = found("DF301", SOLVER.format(dis="nn.DataParallel(nn.Linear(4, 1))"))
+    assert not any("nothing wraps it" in each.because for each in both)
+
+
+ENCODER = """\
+import torch
+from torch import nn
+
+class Encoder(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = self.shared_out(body)
+        {parts}
+
+    def shared_out(self, body):
+        body = nn.DataParallel(body)
+        return body
+
+    def forward(self, x):
+        return self.body(x)
+{more}
+torch.distributed.init_process_group("gloo")
+model = Encoder(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(chosen(model), 0.1)
+for x in torch.utils.data.DataLoader(torch.rand(8, 4)):
+    model(x).sum().backward()
+    optimizer.step()
+"""
+STEPS = """
+    def step(self, x):
+        self(x).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "more", "is_part"),
+    [
+        ("self.head = nn.Linear(4, 1)", "", True),
+        ("self.drop = nn.Dropout(0.1)", "", False),
+        ("self.head = nn.Linear(4, 1)", STEPS, False),
+    ],
+)
+def test_a_model_that_wraps_one_of_its_parts_is_to_be_wrapped_whole(
+    parts: str, more: str, is_part: bool
+) -> None:
+    (finding,) = found("DF301", ENCODER.format(parts=parts, more=more))
+    assert ("only a part of Encoder is wrapped" in finding.because) == is_part

@@ -135,6 +135,56 @@ FIX = [
         +        torch.distributed.barrier()  # rank 0 may still be writing
              print(score(path))
         """),
+    ("DF602", "a file that one line writes, and somebody else's function reads", """
+        import json
+        import torch
+        import scorer
+        torch.distributed.init_process_group("gloo")
+        def score(rows, folder):
+            path = folder + "/rows.json"
+            json.dump(rows, open(path, "w"))
+            return scorer.load(path)
+        score([1], "out")
+        """, """
+        @@ -4,5 +4,13 @@
+         torch.distributed.init_process_group("gloo")
+        +
+        +
+        +def is_main_process(): ...
+         def score(rows, folder):
+             path = folder + "/rows.json"
+        -    json.dump(rows, open(path, "w"))
+        +    if is_main_process():
+        +        json.dump(rows, open(path, "w"))
+        +    if torch.distributed.is_initialized():
+        +        torch.distributed.barrier()  # rank 0 may still be writing
+             return scorer.load(path)
+        """),
+    ("DF602", "files of one folder that are only written", """
+        import json
+        import torch
+        torch.distributed.init_process_group("gloo")
+        def store(rows, marks, name):
+            folder = "out/" + name
+            json.dump(rows, open(folder + "/rows.json", "w"))
+            json.dump(marks, open(folder + "/marks.json", "w"))
+        store([1], [2], "a")
+        """, """
+        @@ -3,6 +3,13 @@
+         torch.distributed.init_process_group("gloo")
+        +
+        +
+        +def is_main_process(): ...
+         def store(rows, marks, name):
+             folder = "out/" + name
+        -    json.dump(rows, open(folder + "/rows.json", "w"))
+        -    json.dump(marks, open(folder + "/marks.json", "w"))
+        +    if is_main_process():
+        +        json.dump(rows, open(folder + "/rows.json", "w"))
+        +    if is_main_process():
+        +        json.dump(marks, open(folder + "/marks.json", "w"))
+         store([1], [2], "a")
+        """),
     ("DF505", "named tuples of a class inside the function", """
         import collections
         import torch
@@ -377,3 +427,23 @@ BARRIER = "torch.distributed.barrier()"
 def test_ranks_wait_for_a_file_that_is_mentioned_later(write: str, then: str, waits: bool) -> None:
     text = WRITTEN.replace("{write}", f"with {write} as file:\n        file.write('')")
     assert (BARRIER in fixed("DF602", text.replace("{then}", then))) is waits
+
+
+def test_a_function_that_one_rank_may_call_after_an_error_gets_no_barrier() -> None:
+    text = """
+    import json
+    import torch
+    import scorer
+    torch.distributed.init_process_group("gloo")
+    def keep(rows):
+        path = "rows.json"
+        json.dump(rows, open(path, "w"))
+        return scorer.load(path)
+    try:
+        keep([1])
+    except RuntimeError:
+        keep([])
+    """
+    (finding,) = found("DF602", text)
+    assert "ranks may pass it unequally often" in finding.because
+    assert finding.edits == ()

@@ -14,7 +14,7 @@ from ..source.libraries import LIBRARIES
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
-from .objects import class_of, classes_above, method_of
+from .objects import class_of, classes_above, method_of, named_definition
 from .star_names import take_star_names
 
 Place = tuple[Module, ast.expr]
@@ -301,7 +301,7 @@ class CallGraph(ModuleSet):
     def _is_construction(
         self, module: Module, call: ast.Call, owner: tuple[Module, ast.ClassDef]
     ) -> bool | None:
-        found = self.resolve(module, call.func)
+        found = named_definition(self, module, call.func)
         if found is None:
             return module.last_name(call.func) == owner[1].name
         made = found[1]

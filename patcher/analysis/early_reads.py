@@ -18,9 +18,10 @@ from ..source.tree import (
     precedes,
     within,
 )
+from .call_graph import Callee
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .passed_arguments import argument_for_parameter
-from .path_text import options_in, text_of_path
+from .path_text import options_in, parts_left, text_of_path
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching, values_by_role
 
@@ -33,8 +34,10 @@ MODEL_FILES = (
     *("pytorch_model.bin", "model.safetensors", "config.json"),
     *("{WEIGHTS_NAME}", "{SAFE_WEIGHTS_NAME}", "{CONFIG_NAME}"),
 )
+RENAMING = ("replace", "rename")
 # Helpers of patched scripts by which rank 0 writes, with the place of the path.
 HELPERS = {"save_on_main": 1, "write_on_main": 0}
+MAX_CALLS = 3  # between the call that passes the parts of a path and the one that puts it together
 
 
 def early_reads(
@@ -55,7 +58,7 @@ def early_reads(
         roles = roles_reaching(program, module, call) & RANKS
         meets = [each for each in effects if is_collective(each.effect)]
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
-        writes = [by_one_rank(each) for each in effects if is_of_file(each, Kind.WRITE)]
+        writes = [by_one_rank(each) for each in effects if is_written(each)]
         for read in reads:
             found = write_of(written, path_key(program, module, read, call))
             if found is None or never_both(module, found, call):
@@ -101,7 +104,7 @@ def helpers_path(program: Program, module: Module, call: ast.Call) -> str:
 def writes_and_reads(program: Program, module: Module, body: list[ast.stmt]) -> bool:
     """Whether the function of a body, or those that it calls, write a file and read one."""
     effects = effects_in(program, module.function(body[0]) or module.tree) if body else []
-    return all(any(is_of_file(each, kind) for each in effects) for kind in (Kind.WRITE, Kind.READ))
+    return any(map(is_written, effects)) and any(is_of_file(each, Kind.READ) for each in effects)
 
 
 def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
@@ -119,6 +122,16 @@ def is_of_file(reached: Reached, kind: Kind) -> bool:
         reached.effect.kind is kind
         and isinstance(node, ast.Call)
         and reached.effect.module.last_name(node.func) not in (*OWN_FILES, *LOOKING)
+    )
+
+
+def is_written(reached: Reached) -> bool:
+    """Whether an effect writes one file that it names, or gives a file that name."""
+    node = reached.effect.node
+    return is_of_file(reached, Kind.WRITE) or (
+        is_of_file(reached, Kind.REMOVE)
+        and isinstance(node, ast.Call)
+        and reached.effect.module.last_name(node.func) in RENAMING
     )
 
 
@@ -159,26 +172,53 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
 def text_of_composed(
     program: Program, module: Module, where: Module, path: ast.expr, call: ast.Call
 ) -> str:
-    """A path that the called function puts together from parameters, with what the call passes.
+    """A path that a called function puts together from parameters, with what the call passes.
 
-    ``join("data", name)`` for ``save(name, words)``; "" where it holds anything else.
+    ``join("data", name)`` for ``save(name, words)``, also where the function that is called passes
+    it on; "" where it holds anything else.
     """
     function = where.function(path)
-    if function is None or not any(f is function for _, f in program.callees(module, call)):
-        return ""
     value = where.definition(path, path) or path if isinstance(path, ast.Name) else path
-    text, own = text_of_path(program, where, value), parameters(function)
+    text = text_of_path(program, where, value)
+    if function is None or not parts_left(where, text):
+        return ""
+    return text_from_call(program, module, call, (where, function), text)
+
+
+def text_from_call(
+    program: Program,
+    module: Module,
+    call: ast.Call,
+    maker: Callee,
+    text: str,
+    calls: int = MAX_CALLS,
+) -> str:
+    """The path that a function makes, as one call passes its parts, through others maybe; or ""."""
+    callees = program.callees(module, call)
+    if any(function is maker[1] for _, function in callees):
+        return with_arguments(program, module, call, maker, text)
+    found = {
+        with_arguments(program, module, call, (where, function), passed)
+        for where, function in (callees if calls else ())
+        for inner in within(function.body, ast.Call)
+        if (passed := text_from_call(program, where, inner, maker, text, calls - 1))
+    }
+    return found.pop() if len(found) == 1 else ""
+
+
+def with_arguments(
+    program: Program, module: Module, call: ast.Call, callee: Callee, text: str
+) -> str:
+    """A path of a function with what a call passes for its parameters; "" if it holds others."""
+    where, function = callee
     rebound = {name for stmt in function.body for name in bound_names(stmt)}
-    names = [name.id for name in everywhere(value, ast.Name) if name.id not in where.aliases]
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(parts_left(where, text)):
         passed = argument_for_parameter(where, function, call, name)
-        if name not in own or name in rebound or passed is None:
+        if name not in parameters(function) or name in rebound or passed is None:
             return ""
-        if text.count(f"{{{name}}}") != names.count(name):
-            return ""  # in an expression, rather than a part of the path
         part = module.definition(passed, call) or passed
         text = text.replace(f"{{{name}}}", text_of_path(program, module, part))
-    return text if names else ""
+    return text
 
 
 def text_for_caller(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:

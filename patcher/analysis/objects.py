@@ -78,7 +78,7 @@ def _class_of_passed(
 
 def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
     func = call.func
-    found = graph.resolve(module, func)
+    found = named_definition(graph, module, func)
     if found is not None:
         where, definition = found
         if isinstance(definition, ast.ClassDef):
@@ -91,6 +91,19 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
         return None
     if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
         return class_of(graph, module, func.value, depth + 1)
+    return None
+
+
+def named_definition(
+    graph: Resolver, module: Module, node: ast.expr
+) -> tuple[Module, ast.AST] | None:
+    """What a name stands for, also by other names of it: ``Trainer = LongTrainer``."""
+    for _ in range(MAX_DEPTH):
+        found = graph.resolve(module, node)
+        value = module.definition(node, node) if found is None else found[1]
+        if not isinstance(value, ast.Name | ast.Attribute):
+            return found
+        module, node = (module, value) if found is None else (found[0], value)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ..source.module import Module
 from ..source.tree import (
@@ -17,6 +17,8 @@ from ..source.tree import (
 from .frameworks import OPTIMIZERS
 from .passed_arguments import argument_for_parameter
 from .program import Program
+from .train_loops import TrainLoop
+from .wrapped_parts import is_model
 
 
 def trained_without(program: Program, wrapped: Collection[str]) -> str:
@@ -31,14 +33,29 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
         if not program.is_live(loop.module, loop.steps):
             continue
         called = {
-            last_part(loop.module.text(call.func).removesuffix(".forward"))
-            for call in within(loop.steps.body, ast.Call)
+            last_part(module.text(call.func).removesuffix(".forward"))
+            for module, call in calls_of_steps(program, loop)
             if isinstance(call.func, ast.Name | ast.Attribute)
         }
         for model in trained:
             if last_part(model) in called and last_part(model) not in names:
                 return model
     return ""
+
+
+def calls_of_steps(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls in a loop's steps and in the functions that these surely run, not in models."""
+    pending = [(loop.module, call) for call in within(loop.steps.body, ast.Call)]
+    seen: set[Function] = set()
+    while pending:
+        module, call = pending.pop()
+        yield module, call
+        for where, function in program.callees(module, call):
+            owner = where.parents[function]
+            inside = isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
+            if function not in seen and not inside:
+                seen.add(function)
+                pending += [(where, each) for each in within(function.body, ast.Call)]
 
 
 def trained_beside_wrapped(program: Program) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..analysis.call_graph import reachable_functions
+from ..analysis.file_effects import file_uses
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching, roles_reaching_in_function
 from ..source.module import Module
@@ -50,9 +51,20 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     ):
         return True
     names = names_within(later, path_names(module, stmt, path))
-    return any(isinstance(name.ctx, ast.Load) for name in names) or (
-        bool(literals) and any(node.value in literals for node in within(later, ast.Constant))
-    )
+    parts: list[ast.expr] = [name for name in names if isinstance(name.ctx, ast.Load)]
+    parts += [node for node in within(later, ast.Constant) if node.value in literals]
+    others = other_files_written(module, path) if parts else []
+    return any(not any(is_inside(part, other) for other in others) for part in parts)
+
+
+def other_files_written(module: Module, path: ast.expr | None) -> list[ast.expr]:
+    """The paths of the module's files that are written, and not read, other than this one."""
+    return [
+        use.path
+        for use in file_uses(module)
+        if use.what == "write" and use.path is not None
+        if path is None or not same_code(use.path, path)
+    ]
 
 
 def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
@@ -62,13 +74,28 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     the same on every rank.
     """
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
-    if asks_for_files(module, stmt):
+    if asks_for_files(module, stmt) or runs_after_error(program, module, stmt):
         return False
     return roles_reaching(program, module, stmt) >= RANKS and all(
         up in training or (isinstance(up, ast.For) and is_same_on_all_ranks(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)
     )
+
+
+def runs_after_error(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a handler of exceptions may come to ``stmt``, also by calls: one rank alone then."""
+    pending: list[tuple[Module, ast.AST]] = [(module, stmt)]
+    seen: set[Function] = set()
+    while pending:
+        where, node = pending.pop()
+        function = where.function(node)
+        if any(isinstance(up, ast.ExceptHandler) for up in where.ancestors(node)):
+            return True
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += program.callers(function)
+    return False
 
 
 def runs_in_save_pretrained(program: Program, module: Module, node: ast.AST) -> bool:

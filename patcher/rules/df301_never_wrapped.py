@@ -36,6 +36,7 @@ from ..analysis.trained_models import (
     trained_models,
     trained_without,
 )
+from ..analysis.wrapped_parts import model_with_more_parts
 from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -94,6 +95,11 @@ def findings(program: Program) -> Iterator[Finding]:
                 is_trained = last_part(wrap.target) in map(last_part, trained_models(program))
                 because = f"{alone} is trained, and nothing wraps it: wrap {alone} " + (
                     "as well" if is_trained else f"instead of {wrap.target}"
+                )
+            elif whole := model_with_more_parts(program, module, wrap.call):
+                because = (
+                    f"only a part of {whole} is wrapped, and ranks train the rest apart: wrap the"
+                    f" {whole} where it is made, instead of {wrap.target}"
                 )
             elif is_part(wrap.target):
                 whole = wrap.target.rpartition(".")[0]

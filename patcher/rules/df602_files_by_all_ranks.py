@@ -193,9 +193,6 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     stmt = module.statement(call)
     because = "every rank writes it"
     guard = only_on_main(stmt, before_group=runs_before_group(program, module, stmt))
-    if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
-        yield Finding(module, call, because, guard)
-        return
     barrier: tuple[Edit, ...] = ()
     if is_read_later(module, stmt, path_of(call)) and not runs_in_save_pretrained(
         program, module, stmt
@@ -205,6 +202,9 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         barrier = (Insert(stmt, WAIT, "after"),)
+    if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
+        yield Finding(module, call, because, (*guard, *barrier))
+        return
     is_for_main = (
         isinstance(stmt, ast.With)
         and not leaves_function(stmt)
