@@ -45,26 +45,17 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     literals = path_literals(path)
     if isinstance(path, ast.Name):
         literals |= path_literals(module.definition(path, path))
-    if isinstance(path, ast.Attribute) and any(
-        isinstance(node.ctx, ast.Load) and same_code(node, path)
-        for node in within(later, ast.Attribute)
-    ):
-        return True
-    names = names_within(later, path_names(module, stmt, path))
-    parts: list[ast.expr] = [name for name in names if isinstance(name.ctx, ast.Load)]
-    parts += [node for node in within(later, ast.Constant) if node.value in literals]
-    others = other_files_written(module, path) if parts else []
-    return any(not any(is_inside(part, other) for other in others) for part in parts)
-
-
-def other_files_written(module: Module, path: ast.expr | None) -> list[ast.expr]:
-    """The paths of the module's files that are written, and not read, other than this one."""
-    return [
-        use.path
-        for use in file_uses(module)
-        if use.what == "write" and use.path is not None
-        if path is None or not same_code(use.path, path)
+    mentioned: list[ast.Name | ast.Attribute] = [
+        *names_within(later, path_names(module, stmt, path)),
+        *(node for node in within(later, ast.Attribute) if path and same_code(node, path)),
     ]
+    parts: list[ast.expr] = [node for node in mentioned if isinstance(node.ctx, ast.Load)]
+    parts += [node for node in within(later, ast.Constant) if node.value in literals]
+    written = [use.path for use in file_uses(module) if use.what == "write"] if parts else []
+    return any(
+        not any(target and (part is target or is_inside(part, target)) for target in written)
+        for part in parts
+    )
 
 
 def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
