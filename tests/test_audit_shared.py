@@ -109,3 +109,26 @@ def test_what_a_change_of_a_shared_module_means_for_the_others(
     assert [each.answer.value for each in found] == ([answer] if answer else [])
     assert all(said in each.because for each in found)
     assert all(each.module.source.path == config for each in found)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (1, "other0.py uses set_up, which changes: patch or check it too"),
+        (3, "other0.py, other1.py, other2.py use set_up, which changes: patch or check them too"),
+        (6, "other0.py, other1.py, other2.py, other3.py and 2 more use set_up, which changes"),
+    ],
+)
+def test_one_line_tells_of_all_scripts_that_use_what_changes(
+    tmp_path: Path, others: int, said: str
+) -> None:
+    (tmp_path / "run.py").write_text(RUN.format(names="set_up, read"))
+    for number in range(others):
+        (tmp_path / f"other{number}.py").write_text(TRAINS)
+    config = tmp_path / "config.py"
+    config.write_text(BEFORE)
+    original = read_program(str(tmp_path / "run.py"))
+    config.write_text("import os\nimport torch.distributed as dist\n" + LONGER)
+    result = read_program(str(tmp_path / "run.py"))
+    (found,) = [each for each in audit(result, original) if each.code == "O11"]
+    assert found.because.startswith(said)

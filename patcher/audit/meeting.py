@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from ..analysis.program import Program
 from ..source.module import Module
 from ..source.tree import everywhere
 
@@ -19,8 +20,23 @@ def asks_for_file(module: Module, test: ast.expr) -> bool:
     return not agreed and any(module.last_name(call.func) in EXISTS for call in calls)
 
 
-def sounds_of_the_first(test: ast.expr) -> bool:
-    """Whether the names in a test sound as if it asked whether this process is the first."""
+def sounds_of_the_first(program: Program, test: ast.expr) -> bool:
+    """Whether the names in a test sound as if it asked whether this process is the first.
+
+    Not switches of the command line, which is the same for all ranks: ``args.do_zero_shot``.
+    """
     names = [each.id for each in everywhere(test, ast.Name)]
-    names += [each.attr for each in everywhere(test, ast.Attribute)]
+    names += [
+        each.attr for each in everywhere(test, ast.Attribute) if not is_switch(program, each.attr)
+    ]
     return any(FIRST.search(name.lower()) for name in names)
+
+
+def is_switch(program: Program, name: str) -> bool:
+    """Whether an attribute is a switch of the command line, which no module assigns."""
+    option = program.options.get(name)
+    return (
+        option is not None
+        and option.is_switch
+        and not any(name in module.attribute_values for module in program.modules)
+    )

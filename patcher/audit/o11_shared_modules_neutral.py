@@ -27,6 +27,7 @@ from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O11"
 MAX_SCRIPTS = 200  # that are looked at in a folder
+MAX_NAMED = 4  # in one sentence
 MAX_BYTES = 1_000_000  # of one of them
 RANK_WORDS = ("LOCAL_RANK", "init_process_group", "WORLD_SIZE")
 GROUP_TEST = "is_initialized()"  # holds in no script that makes no group
@@ -43,6 +44,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             continue
         changed = changed_definitions(old, module)
         made_ranks: dict[str, list[str]] = {}  # scripts, by the name that makes them ranks
+        users: dict[str, list[str]] = {}  # scripts, by another name that changes
         for other in importers(module, own):
             where, used = other.source.path.name, sorted(used_names(other, module) & changed.keys())
             alone = bool(used) and trains_alone(other)
@@ -50,8 +52,11 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             for name in gained[:1]:
                 made_ranks.setdefault(name, []).append(where)
             for name in () if gained else used:
-                because = f"{where} uses {name}, which changes: patch or check it too"
-                yield unknown(module, changed[name][0], because)
+                users.setdefault(name, []).append(where)
+        for name, scripts in users.items():
+            use, them = ("use", "them") if scripts[1:] else ("uses", "it")
+            because = f"{listed(scripts)} {use} {name}, which changes: patch or check {them} too"
+            yield unknown(module, changed[name][0], because)
         together = [program.script.source.path.name, *chain(*made_ranks.values())]
         for name, scripts in made_ranks.items():
             use, train = ("use", "train") if scripts[1:] else ("uses", "trains")
@@ -61,6 +66,12 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
                 f"{', '.join(scripts)} {use} {name}, which now asks for the rank, and {train}"
                 f" without a wrapper: patch them in one go, `ddpfix patch {' '.join(together)}`",
             )
+
+
+def listed(scripts: list[str]) -> str:
+    """Scripts in a sentence: the first ones by name, and the number of the rest."""
+    named, rest = scripts[:MAX_NAMED], len(scripts[MAX_NAMED:])
+    return ", ".join(named) + (f" and {rest} more" if rest else "")
 
 
 def changed_definitions(old: Module, new: Module) -> dict[str, tuple[ast.AST, bool]]:

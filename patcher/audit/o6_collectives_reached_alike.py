@@ -95,7 +95,7 @@ def judge_place(
                 else:
                     yield unknown(module, call, f"{because}: ranks may answer it differently")
                 return
-        if values is ALL_UNKNOWN and sounds_of_the_first(test):
+        if values is ALL_UNKNOWN and sounds_of_the_first(program, test):
             text = " ".join(module.text(test).split())
             yield unknown(
                 module,

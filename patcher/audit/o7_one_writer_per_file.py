@@ -81,7 +81,7 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     for where, test in tests:
         if values_by_role(where, test) is ALL_UNKNOWN and may_name_rank(program, where, test):
             text = " ".join(where.text(test).split())
-            if sounds_of_the_first(test):
+            if sounds_of_the_first(program, test):
                 yield unknown(
                     module,
                     call,

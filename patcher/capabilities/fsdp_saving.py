@@ -99,7 +99,7 @@ def reason_against(program: Program, wrap: DdpWrap, module: Module, gate: ast.If
         return f"not all ranks come to line {gate.lineno}"
     for test in tests_before(module, gate):
         unknown = values_by_role(module, test) is ALL_UNKNOWN
-        if asks_for_file(module, test) or (unknown and sounds_of_the_first(test)):
+        if asks_for_file(module, test) or (unknown and sounds_of_the_first(program, test)):
             return f"it is not known who comes to line {gate.lineno}"
     for loop in program.train_loops:
         if is_inside(gate, loop.steps) and not is_rare(program, module, gate, loop.steps):

@@ -1,0 +1,40 @@
+"""Tests that sound as if they asked which process this is."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+from cases import module
+from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit.meeting import sounds_of_the_first
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--do_zero_shot", action="store_true")
+parser.add_argument("--first", type=int)
+parser.add_argument("--main", action="store_true")
+args = parser.parse_args()
+args.main = chosen()
+if {}:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "sounds"),
+    [
+        ("args.do_zero_shot is False", False),
+        ("args.epochs > 3", False),
+        ("args.first", True),
+        ("args.main", True),
+        ("cfg.is_master", True),
+        ("first", True),
+    ],
+)
+def test_a_switch_of_the_command_line_asks_for_no_process(test: str, sounds: bool) -> None:
+    program = Program(module(textwrap.dedent(SCRIPT).format(test)))
+    (branch,) = program.script.nodes(ast.If)
+    assert sounds_of_the_first(program, branch.test) is sounds
