@@ -37,11 +37,20 @@ NOOP: list[tuple[str, str]] = [
     ("a device with a number", script("card = torch.device('cuda', rank)", model="net.to(card)")),
     ("a text with a number", script("card = f'cuda:{rank}'", model="net.to(card)")),
     ("no card at all", script(model="net")),
+    ("a card's number, which is set", script("torch.cuda.set_device(args.local_rank)",
+        model="net.cuda(args.local_rank), device_ids=[args.local_rank]")),
+    ("a card's number that is another than the rank's",
+        script(model="net.cuda(args.gpu), device_ids=[args.gpu]")),
 ]  # fmt: skip
 
 # A sentence, a script that is wrong, and the same one after `patch`.
 FIX: list[tuple[str, str, str]] = [
     ("the card of the process", script(), script(inside=CARD)),
+    (
+        "a card's number, and objects still go to card 0",
+        script(model="net.cuda(args.local_rank), device_ids=[args.local_rank]"),
+        script(inside=CARD, model="net.cuda(args.local_rank), device_ids=[args.local_rank]"),
+    ),
 ]
 
 

@@ -1,9 +1,11 @@
 """No rank takes a card of its own.
 
 What         A process group is made, models and batches go to .cuda() or to "cuda", and nothing
-             tells a rank which card that is.
+             tells a rank which card that is. Or the model goes to cuda:local_rank, and the process
+             keeps card 0 for what is on no named one.
 At run time  All ranks of a machine use card 0: NCCL ends with "Duplicate GPU detected", or the card
-             runs out of memory. It is right where each rank sees one card only.
+             runs out of memory. It is right where each rank sees one card only. With a named card
+             so do barriers and gathered objects, such as those of a shared evaluation.
 Example      dist.init_process_group("nccl"); model = DistributedDataParallel(Net().cuda())
 Fix          The card of LOCAL_RANK is set once there is a group. Only reported where something is
              moved before that.
@@ -17,10 +19,10 @@ from collections.abc import Iterator
 from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.wrapping import OTHER_WAYS
-from ..editing.edits import Edit, Import, Insert
+from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import argument_values, precedes
+from ..source.tree import argument, argument_values, precedes
 
 CODE, SEVERITY, SAFETY = "DF208", Severity.DEGRADED, Safety.SAFE
 
@@ -31,6 +33,7 @@ TELL_CARDS = (
     "device_mesh",
     "init_device_mesh",
 )
+SET_CARDS = ("set_device", "device_mesh", "init_device_mesh")
 SET_CARD = """\
 if 'LOCAL_RANK' in os.environ and torch.cuda.is_available():
     torch.cuda.set_device(int(os.environ['LOCAL_RANK']))"""
@@ -38,11 +41,17 @@ if 'LOCAL_RANK' in os.environ and torch.cuda.is_available():
 
 def findings(program: Program) -> Iterator[Finding]:
     groups = [g for g in program.calls_to("init_process_group") if program.is_live(*g)]
-    if len(groups) != 1 or program.unread or not program.train_loops:
+    if len(groups) != 1 or not program.train_loops:
         return
     if calls_one_of(program, OTHER_WAYS | OWNS_LOOP):
         return
-    if any(names_cards(module) for module in program.modules):
+    module, group = groups[0]
+    stmt = module.statement(group)
+    if program.unread or any(names_cards(module) for module in program.modules):
+        if isinstance(stmt, ast.Expr) and (named := local_rank_as_card(program)):
+            because = f"{named} is a card's number, and the process keeps card 0 for objects"
+            set_card = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
+            yield Finding(module, group, because, set_card, severity=Severity.NOTE)
         return
     moves = [
         (module, call)
@@ -51,18 +60,30 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     if not moves:
         return
-    module, group = groups[0]
-    stmt = module.statement(group)
     is_late = any(
         where is module and where.function(call) is module.function(group) and precedes(call, group)
         for where, call in moves
     )
-    edits: tuple[Edit, ...] = ()
-    if not is_late and isinstance(stmt, ast.Expr):
-        edits = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
+    set_card = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
+    edits = set_card if not is_late and isinstance(stmt, ast.Expr) else ()
     where, call = moves[0]
     text = " ".join(where.text(call).split())
     yield Finding(module, group, f"{text} is on card 0 of all ranks of a machine", edits)
+
+
+def local_rank_as_card(program: Program) -> str:
+    """The text of ``args.local_rank`` in ``device_ids``, in a program that sets no card by it."""
+    if any(module.spells(word) for module in program.modules for word in SET_CARDS):
+        return ""
+    for module, wrap in program.calls_to("DistributedDataParallel"):
+        cards = argument(wrap, 1, "device_ids")
+        if isinstance(cards, ast.List) and len(cards.elts) == 1 and program.is_live(module, wrap):
+            number = cards.elts[0]
+            if isinstance(number, ast.Name | ast.Attribute) and (
+                module.last_name(number) == "local_rank"
+            ):
+                return module.text(number)
+    return ""
 
 
 def is_move(call: ast.Call) -> bool:

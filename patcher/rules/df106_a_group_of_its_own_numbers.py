@@ -1,0 +1,222 @@
+"""The process group is made with an address or with numbers that no launcher gave.
+
+What         The script sets MASTER_ADDR, MASTER_PORT, RANK or WORLD_SIZE itself, or makes the
+             group with a fixed world size, one from an option, or a fixed tcp:// address.
+At run time  Right where each process is started by hand. Under torchrun the ranks wait for a store
+             at a port where none listens, until the time-out, or each of them is rank 0 of a group
+             of one and trains alone.
+Example      os.environ["MASTER_PORT"] = "12355"
+             dist.init_process_group("nccl", rank=args.local_rank, world_size=1)
+Fix          What a launcher has set is kept, and the script's own is for a process without one.
+Fix safety   Safe: where no launcher has set the variable, the script's own value is used as before.
+Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.possible_values import values_of
+from ..analysis.program import Program
+from ..analysis.spawning import spawned_ranks
+from ..editing.edits import Edit, Import, Replace, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..fixes.behind_binding import behind_binding
+from ..source.module import Module
+from ..source.tree import argument, everywhere
+
+CODE, SEVERITY, SAFETY = "DF106", Severity.DEGRADED, Safety.SAFE
+
+ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+READ_NUMBER = """\
+if 'LOCAL_RANK' in os.environ and '{name}' in os.environ:  # torchrun, accelerate launch
+    {args}.{option} = int(os.environ['{name}'])"""
+FROM_OUTSIDE = ("environ", "getenv", "get_rank", "Get_rank", "Get_size", "bcast", "subprocess")
+MAX_DEPTH = 4  # names between a number and where it is from
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    groups = [
+        (module, call)
+        for module, call in program.calls_to("init_process_group")
+        if module.dotted(call.func).startswith("torch.distributed.")
+        and program.is_live(module, call)
+    ]
+    if not groups or not program.is_training_program or any(spawned_ranks(program)):
+        return
+    for module in program.modules:
+        yield from overwritten(program, module)
+    for module, call in groups:
+        yield from own_numbers(program, module, call)
+        yield from own_address(program, module, call)
+
+
+def overwritten(program: Program, module: Module) -> Iterator[Finding]:
+    """``os.environ["MASTER_PORT"] = "12355"``, with nothing from outside in it or around it."""
+    for stmt in module.nodes(ast.Assign):
+        target = stmt.targets[0]
+        if not (
+            len(stmt.targets) == 1
+            and isinstance(target, ast.Subscript)
+            and module.dotted(target.value) == "os.environ"
+            and isinstance(target.slice, ast.Constant)
+        ):
+            continue
+        name = str(target.slice.value)
+        if not program.is_live(module, stmt) or is_asked_for(module, stmt):
+            continue
+        if (
+            not is_from_outside(program, module, stmt.value)
+            if name in ADDRESS
+            else name in ("RANK", "WORLD_SIZE") and is_own_text(program, module, stmt.value)
+        ):
+            code = f"os.environ.setdefault({module.text(target.slice)}, {module.text(stmt.value)})"
+            code = code.replace("os.environ", module.text(target.value), 1)
+            yield Finding(
+                module, stmt, f"a launcher's {name} is overwritten", (Replace(stmt, code),)
+            )
+
+
+def own_numbers(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """``init_process_group(rank=0, world_size=args.world_size)``."""
+    for name, place in (("WORLD_SIZE", 3), ("RANK", 4)):
+        value = argument(call, place, name.lower())
+        if value is None or not is_own(program, module, value):
+            continue
+        text = module.text(value)
+        because = f"{text} is not the {name} that a launcher gives"
+        edits = number_from_launcher(program, module, value, name)
+        if edits:
+            yield Finding(module, value, because, edits)
+        else:
+            because += f": let {text} be int(os.environ['{name}']) under one"
+            yield Finding(module, value, because, severity=Severity.ERROR)
+
+
+def number_from_launcher(
+    program: Program, module: Module, value: ast.expr, name: str
+) -> tuple[Edit, ...]:
+    """Edits of an option, which other lines read too, or of a number that stands in the call."""
+    if isinstance(value, ast.Attribute):
+        if any(times_set(each, value.attr) for each in program.modules):
+            return ()
+        if len(program.parse_sites) != 1:
+            return ()
+        where, stmt, args = program.parse_sites[0]
+        if where is not program.script:
+            return ()
+        code = READ_NUMBER.format(args=args, option=value.attr, name=name)
+        return (*behind_binding(where, stmt, args, code), Import("os"))
+    if any(everywhere(value, ast.Name)) and not is_count(module, value):
+        return ()
+    return (Rewrite(value, f"int(os.environ.get('{name}', {module.text(value)}))"), Import("os"))
+
+
+def own_address(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """``init_method="tcp://localhost:23456"``, as it is or as an option's default."""
+    method = argument(call, 1, "init_method")
+    if method is None or is_asked_for(module, call):
+        return
+    default: object
+    if isinstance(method, ast.Attribute):
+        if any(times_set(each, method.attr) for each in program.modules):
+            return
+        known = is_option(program, module, method)
+        default = program.options[method.attr].default if known else ""
+    elif isinstance(method, ast.Constant):
+        default = method.value
+    else:
+        return
+    if str(default).startswith("tcp://"):
+        text = f"'env://' if 'MASTER_PORT' in os.environ else {module.text(method)}"
+        because = f"a launcher's store is not at {default}"
+        yield Finding(module, method, because, (Rewrite(method, text), Import("os")))
+
+
+def is_asked_for(module: Module, node: ast.AST) -> bool:
+    """Whether a test around a place asks what is set, as in ``if "RANK" not in os.environ``."""
+    return any(
+        isinstance(up, ast.If | ast.IfExp) and mentions_outside(module, up.test)
+        for up in module.ancestors(node)
+    )
+
+
+def mentions_outside(module: Module, node: ast.AST) -> bool:
+    """Whether an expression reads the environment, or asks another program."""
+    texts = [each.id for each in everywhere(node, ast.Name)]
+    texts += [each.attr for each in everywhere(node, ast.Attribute)]
+    return any(name in FROM_OUTSIDE for name in texts)
+
+
+def is_from_outside(program: Program, module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a value may come from the environment."""
+    if mentions_outside(module, node) or depth == MAX_DEPTH:
+        return True
+    if isinstance(node, ast.Attribute) and is_option(program, module, node):
+        return False
+    parts: list[ast.expr] = [*everywhere(node, ast.Name), *everywhere(node, ast.Attribute)]
+    parts += everywhere(node, ast.Call)
+    return any(
+        is_from_outside(program, where, value, depth + 1)
+        for part in parts
+        for where, value in values_of(program, module, part)
+    )
+
+
+def is_own_text(program: Program, module: Module, value: ast.expr) -> bool:
+    """``str(n)`` or ``"1"``."""
+    if isinstance(value, ast.Call) and module.dotted(value.func) == "str" and value.args:
+        value = value.args[0]
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value.isdigit()
+    return is_own(program, module, value)
+
+
+def is_own(program: Program, module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a number is surely fixed in the script, counted from cards, or an option's."""
+    if depth == MAX_DEPTH:
+        return False
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    if is_count(module, node):
+        return not depth  # of a name: right on one machine, and no edit is known
+    if isinstance(node, ast.BinOp):
+        sides = (node.left, node.right)
+        return all(is_own(program, module, side, depth + 1) for side in sides)
+    if isinstance(node, ast.Attribute):
+        if node.attr == "local_rank":
+            return False  # DF101 and DF104 see to it
+        if not any(times_set(each, node.attr) for each in program.modules):
+            return is_option(program, module, node)
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    values = list(values_of(program, module, node))
+    if isinstance(node, ast.Attribute) and len(values) < sum(
+        times_set(each, node.attr) for each in program.modules
+    ):
+        return False  # one is bound otherwise, as in a tuple
+    return bool(values) and all(is_own(program, *each, depth + 1) for each in values)
+
+
+def is_count(module: Module, node: ast.expr) -> bool:
+    """``torch.cuda.device_count()``."""
+    return isinstance(node, ast.Call) and module.dotted(node.func) == "torch.cuda.device_count"
+
+
+def times_set(module: Module, attribute: str) -> int:
+    """How often a module binds an attribute of this name."""
+    return sum(isinstance(node.ctx, ast.Store) for node in module.attributes(attribute))
+
+
+def is_option(program: Program, module: Module, node: ast.Attribute) -> bool:
+    """Whether an attribute is an option's value."""
+    return node.attr in program.options and are_arguments(program, module, node.value)
+
+
+def are_arguments(program: Program, module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether an expression is what ``parse_args()`` returns, also through functions."""
+    if any(args == module.last_name(node) for _, _, args in program.parse_sites):
+        return True
+    return depth < MAX_DEPTH and any(
+        are_arguments(program, where, value, depth + 1)
+        for where, value in values_of(program, module, node)
+    )

@@ -1,0 +1,107 @@
+"""DF106: The process group is made with an address or with numbers that no launcher gave."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import argparse
+import os
+import torch
+import torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int, default=0)
+parser.add_argument("--world_size", type=int, default=1)
+parser.add_argument("--url", default="tcp://10.0.0.1:9")
+args = parser.parse_args()
+{read}
+{above}
+dist.init_process_group("gloo", {how})
+model = torch.nn.parallel.DistributedDataParallel(net)
+for x in loader:
+    model(x).mean().backward()
+    optimizer.step()
+"""
+
+
+def script(how: str = "init_method='env://'", above: str = "pass", read: str = "") -> str:
+    return SCRIPT.format(how=how, above=above, read=read).replace("\n\n", "\n")
+
+
+def parsed_apart(text: str) -> str:
+    function = "def read():\n    a = parser.parse_args()\n    return a\nargs = read()"
+    return text.replace("args = parser.parse_args()", function)
+
+
+SLURM = "if 'SLURM_PROCID' in os.environ:\n    os.environ['MASTER_PORT'] = '9'"
+SPAWN = """\
+import torch
+import torch.distributed as dist
+def work(rank, n):
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    for x in loader:
+        model(x).backward()
+        optimizer.step()
+torch.multiprocessing.spawn(work, nprocs=2)
+"""
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("all from the environment", script()),
+    ("the launcher's numbers",
+        script("rank=int(os.environ['RANK']), world_size=int(os.environ['WORLD_SIZE'])")),
+    ("options that are read from it", script("rank=args.rank, world_size=args.world_size",
+        "args.rank, args.world_size = map(int, (os.environ['RANK'], os.environ['WORLD_SIZE']))")),
+    ("an address from outside", script(above="os.environ['MASTER_ADDR'] = os.getenv('HOST')")),
+    ("an address that is asked for", script(above=SLURM)),
+    ("another variable", script(above="os.environ['OMP_NUM_THREADS'] = '1'")),
+    ("a number that is not known", script("rank=mpi.rank, world_size=mpi.size")),
+    ("a script that starts its ranks", SPAWN),
+    ("no group", "import os\nos.environ['MASTER_PORT'] = '9'\n"),
+]  # fmt: skip
+
+READ = """\
+if 'LOCAL_RANK' in os.environ and '{name}' in os.environ:  # torchrun, accelerate launch
+    args.{option} = int(os.environ['{name}'])"""
+
+# A sentence, a script that is wrong, and the same one after `patch`.
+FIX: list[tuple[str, str, str]] = [
+    ("a port of its own", script(above="os.environ['MASTER_PORT'] = '12355'"),
+        script(above="os.environ.setdefault('MASTER_PORT', '12355')")),
+    ("an option's port, of arguments that a function parses",
+        parsed_apart(script(above="os.environ['MASTER_PORT'] = args.url")),
+        parsed_apart(script(above="os.environ.setdefault('MASTER_PORT', args.url)"))),
+    ("the only rank", script("rank=0, world_size=1"),
+        script("rank=int(os.environ.get('RANK', 0)), "
+            "world_size=int(os.environ.get('WORLD_SIZE', 1))")),
+    ("as many ranks as cards", script("world_size=torch.cuda.device_count()"),
+        script("world_size=int(os.environ.get('WORLD_SIZE', torch.cuda.device_count()))")),
+    ("numbers of options, which other lines read too",
+        script("rank=args.rank, world_size=int(os.environ['WORLD_SIZE'])"),
+        script("rank=args.rank, world_size=int(os.environ['WORLD_SIZE'])",
+            read=READ.format(name="RANK", option="rank"))),
+    ("an address of its own", script("'tcp://localhost:9'"),
+        script("'env://' if 'MASTER_PORT' in os.environ else 'tcp://localhost:9'")),
+    ("an address of an option", script("init_method=args.url"),
+        script("init_method='env://' if 'MASTER_PORT' in os.environ else args.url")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF106", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [pytest.param(before, after, id=name) for name, before, after in FIX]
+)
+def test_repaired(before: str, after: str) -> None:
+    assert fixed("DF106", before) == after
+    assert found("DF106", after) == []
+
+
+def test_a_number_that_a_name_holds_is_told() -> None:
+    (finding,) = found("DF106", script("rank=rank", "rank = args.rank"))
+    assert not finding.edits
+    assert "let rank be int(os.environ['RANK'])" in finding.because
