@@ -35,7 +35,7 @@ def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
 
 
 def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:
-    """Whether later statements of the block mention the path, or parts of it.
+    """Whether later statements of the block mention the path, or parts of it, but to write files.
 
     Where a name holds the path, the literals of what it holds are parts too; where an object does,
     the same attribute is.
@@ -45,26 +45,20 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     literals = path_literals(path)
     if isinstance(path, ast.Name):
         literals |= path_literals(module.definition(path, path))
-    if isinstance(path, ast.Attribute) and any(
-        isinstance(node.ctx, ast.Load) and same_code(node, path)
-        for node in within(later, ast.Attribute)
-    ):
-        return True
     names = names_within(later, path_names(module, stmt, path))
     parts: list[ast.expr] = [name for name in names if isinstance(name.ctx, ast.Load)]
     parts += [node for node in within(later, ast.Constant) if node.value in literals]
-    others = other_files_written(module, path) if parts else []
-    return any(not any(is_inside(part, other) for other in others) for part in parts)
-
-
-def other_files_written(module: Module, path: ast.expr | None) -> list[ast.expr]:
-    """The paths of the module's files that are written, and not read, other than this one."""
-    return [
-        use.path
-        for use in file_uses(module)
-        if use.what == "write" and use.path is not None
-        if path is None or not same_code(use.path, path)
-    ]
+    if isinstance(path, ast.Attribute):
+        parts += [
+            node
+            for node in within(later, ast.Attribute)
+            if isinstance(node.ctx, ast.Load) and same_code(node, path)
+        ]
+    written = [use.path for use in file_uses(module) if use.what == "write"] if parts else []
+    return any(
+        not any(path is part or (path and is_inside(part, path)) for path in written)
+        for part in parts
+    )
 
 
 def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
