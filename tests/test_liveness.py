@@ -161,3 +161,44 @@ def test_methods_of_a_base_in_another_module_are_the_class_s_own(
     assert [f.module.source.file for f in result.findings_before if f.code == "DF601"] == [
         "base.py"
     ]
+
+
+LOOPS = """
+def {name}(loader, model, optimizer):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+TWO_LOOPS = LOOPS.format(name="train_plain") + LOOPS.format(name="train_guided")
+TRAINS_PLAIN = """
+import torch, loops
+from loops import train_plain as train
+
+model = torch.nn.Linear(8, 3)
+loader = torch.utils.data.DataLoader(torch.zeros(64, 8), batch_size=8, shuffle=True)
+train(loader, model, torch.optim.SGD(model.parameters(), lr=0.1))
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "alone"),
+    [
+        ("", True),
+        ("getattr(loops, 'train_' + kind)(loader, model, optimizer)", False),
+        ("eval('train_' + kind)(loader, model, optimizer)", False),
+        ("run(loops, 'train_guided')", False),
+    ],
+)
+def test_a_loop_beside_the_one_that_is_imported_is_run_by_nobody(
+    tmp_path: Path, more: str, alone: bool
+) -> None:
+    program = program_of(tmp_path, run=TRAINS_PLAIN.format(more=more), loops=TWO_LOOPS)
+    live = {
+        function.name
+        for module in program.modules
+        for function in module.all_functions
+        if program.is_live(module, function.body[0])
+    }
+    assert live == {"train_plain"} | (set() if alone else {"train_guided"})

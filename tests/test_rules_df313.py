@@ -56,3 +56,29 @@ def test_what_a_rank_puts_into_a_buffer_is_noted(keep: str) -> None:
 )
 def test_what_is_alike_on_all_ranks_is_not(text: str) -> None:
     assert found("DF313", text) == []
+
+
+FUNCTION = """\
+class Remember(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, number, {name}):
+        ctx.save_for_backward(x, number, {name})
+        return x @ {name}
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, number, memory = ctx.saved_tensors
+        memory.index_copy_(0, number, x)
+        return gradient, None, None
+"""
+
+
+@pytest.mark.parametrize(("name", "count"), [("memory", 1), ("weight", 0)])
+def test_what_a_function_of_autograd_fills_when_it_goes_back_is_noted(
+    name: str, count: int
+) -> None:
+    keep = "Remember.apply(keys, 0, self.queue)"
+    text = script(keep).replace("class Memory", FUNCTION.format(name=name) + "class Memory")
+    assert [each.because for each in found("DF313", text)] == [
+        "each rank puts its part of the batch into self.queue"
+    ] * count

@@ -193,6 +193,9 @@ SHARED = {
         "def score(model):\n    model.eval()\n    return model(1)",
         step="optimizer.step()\n        score(model)",
     ),
+    "a mode whose result has the model's name": script(
+        forward="model = model.train()\n        model(batch).sum().backward()"
+    ),
     "a look without gradients": script(
         step="optimizer.step()\n        with torch.no_grad():\n            model(batch)"
     ),

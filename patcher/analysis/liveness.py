@@ -36,28 +36,48 @@ def called_functions(graph: CallGraph) -> set[Function]:
 
 
 def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
-    """Those of the script's own functions whose names are nowhere, and looked up by nobody."""
-    script = graph.script
+    """Those of the functions at module level whose names are nowhere, and looked up by nobody."""
     by_text = any(module.spells(name) for module in graph.modules for name in BY_NAME)
     looks_up = any(
         module.dotted(n) == "sys.modules"
         for module in graph.modules
         for n in module.attributes("modules")
     )
-    evaluates = any(isinstance(call.func, ast.Name) for call in script.calls_to("eval", "exec"))
+    evaluates = any(
+        isinstance(call.func, ast.Name)
+        for module in graph.modules
+        for call in module.calls_to("eval", "exec")
+    )
     if by_text or looks_up or evaluates:
         return set()
-    names = {
-        function: function.name
-        for function in functions
-        if script.parents.get(function) is script.tree and not function.decorator_list
+    texts = {
+        node.value
+        for module in graph.modules
+        for node in module.nodes(ast.Constant)
+        if isinstance(node.value, str)
     }
-    texts = {node.value for node in script.nodes(ast.Constant) if isinstance(node.value, str)}
+    own_alone = any(map(_asks_modules, graph.modules))
     return {
         function
-        for function, name in names.items()
-        if name not in texts and not any(module.spells(name) for module in graph.modules)
+        for function in functions
+        for home in [graph.module_of(function)]
+        if home is graph.script or not own_alone
+        if home.parents.get(function) is home.tree and not function.decorator_list
+        if function.name not in texts
+        if not any(module.spells(function.name) for module in graph.modules)
     }
+
+
+def _asks_modules(module: Module) -> bool:
+    """Whether a module gets what it imports by computed names: ``getattr(models, name)``."""
+    return any(
+        isinstance(call.func, ast.Name)
+        and isinstance(call.args[0], ast.Name)
+        and call.args[0].id in module.aliases
+        and not (len(call.args) > 1 and isinstance(call.args[1], ast.Constant))
+        for call in module.calls_to("getattr", "vars", "dir", "getmembers")
+        if call.args
+    )
 
 
 def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> set[Function]:

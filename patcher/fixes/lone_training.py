@@ -51,6 +51,7 @@ READS = frozenset(
     ]
 ).union(SEES_PARAMETERS)
 """Methods of a model that compute nothing whose gradient a step could take."""
+MODES = ("train", "eval")  # they return their model
 TAKES_MODEL = frozenset(["isinstance", "hasattr", "getattr", "type", "id", "len", "print", "save"])
 """Calls that a model can be passed to, for the same reason."""
 
@@ -263,6 +264,19 @@ def is_read_only_alias(module: Module, node: ast.expr) -> bool:
     return True
 
 
+def keeps_model(module: Module, node: ast.expr) -> bool:
+    """Whether ``model = model.train()`` gives the model the name that it has."""
+    stmt = module.statement(node)
+    if not isinstance(stmt, ast.Assign) or stmt.targets != [node]:
+        return False
+    func = stmt.value.func if isinstance(stmt.value, ast.Call) else None
+    return (
+        isinstance(func, ast.Attribute)
+        and func.attr in MODES
+        and module.text(func.value) == module.text(node)
+    )
+
+
 def is_network(module: Module, owner: ast.ClassDef | None) -> bool:
     """Whether a class is a model's own, whose methods run in its forward pass."""
     return owner is not None and any(
@@ -321,6 +335,8 @@ def forward_call(module: Module, node: ast.AST) -> ast.Call | None:
 
 def refuse_other_use(program: Program, module: Module, node: ast.expr) -> None:
     """Raise where a use of the model that is no call may add to the gradients of a step."""
+    if keeps_model(module, node):
+        return
     up = module.parents[node]
     read: ast.AST = node
     while isinstance(up, ast.Attribute):

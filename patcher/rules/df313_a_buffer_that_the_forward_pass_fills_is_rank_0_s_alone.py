@@ -4,7 +4,8 @@ What         A module puts what it computes of a batch into a buffer of its own:
              memory of centres, a moving average.
 At run time  Each rank fills its copy from its part of the batch, and before the next forward pass
              DistributedDataParallel puts rank 0's in the place of all: what the others put in is
-             lost. One process at the global batch has N times as much in it. Nothing crashes.
+             lost; a module that is not wrapped keeps what its own rank put in. One process at the
+             global batch has N times as much in it. Nothing crashes.
 Example      self.queue = torch.cat([self.queue[:, n:], keys.T], dim=1)   # self.queue is a buffer
 Fix          None: gather what goes in from all ranks before (torch.distributed.all_gather), as MoCo
              does; how large a queue is to be is for you to say.
@@ -39,7 +40,9 @@ def findings(program: Program) -> Iterator[Finding]:
                     continue
                 if not program.is_live(module, method) or gathers(module, method):
                     continue
-                for place, name in fills(module, method, buffers):
+                filled = [*fills(module, method, buffers)]
+                filled += filled_by_functions(program, module, method, buffers)
+                for place, name in filled:
                     because = f"each rank puts its part of the batch into {name}"
                     yield Finding(module, place, because)
 
@@ -71,6 +74,34 @@ def fills(module: Module, method: Function, buffers: set[str]) -> Iterator[tuple
             name = buffer_name(call.func.value)
             if name in buffers and any(reads_any(each, passed) for each in argument_values(call)):
                 yield module.statement(call), f"self.{name}"
+
+
+def filled_by_functions(
+    program: Program, module: Module, method: Function, buffers: set[str]
+) -> Iterator[tuple[ast.stmt, str]]:
+    """Statements that pass a buffer to a torch.autograd.Function that fills it, and its name."""
+    for call in within(method.body, ast.Call):
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr != "apply":
+            continue
+        found = program.resolve(module, func.value)
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            continue
+        owner = found[1]
+        changed = {
+            buffer.id
+            for inner in everywhere(owner, ast.Call)
+            if isinstance(inner.func, ast.Attribute) and inner.func.attr in FILLS
+            for buffer in [inner.func.value]
+            if isinstance(buffer, ast.Name)
+        }
+        for forward in owner.body:
+            if not isinstance(forward, Function) or forward.name != "forward":
+                continue
+            names = [each.arg for each in forward.args.args[1:]]  # without ctx
+            for value, name in zip(call.args, names, strict=False):
+                if name in changed and buffer_name(value) in buffers:
+                    yield module.statement(call), f"self.{buffer_name(value)}"
 
 
 def buffer_name(node: ast.expr) -> str:

@@ -1,0 +1,84 @@
+"""The world's size is an option that no launcher passes.
+
+What         init_process_group() gets its world_size, rank or init_method from options of the
+             command line, and nothing reads what torchrun and accelerate launch set.
+At run time  Each rank of a launcher takes the world's size to be the default, 1: there is no group,
+             and each trains a model of its own. With the option given, all of them are rank 0, or
+             wait at an address that no launcher serves. It is right where each process is started
+             by hand, with a rank of its own.
+Example      args.distributed = args.world_size > 1
+Fix          Under a launcher, take size and rank from the environment, right after parsing.
+Fix safety   Safe: without a launcher the variables are absent and nothing changes. It wakes code
+             that never ran, so it is applied together with the other fixes or not at all.
+Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.path_text import options_in
+from ..analysis.program import Program
+from ..analysis.spawning import spawned_ranks
+from ..editing.edits import Edit, Import
+from ..findings import Finding, Safety, Severity
+from ..fixes.behind_binding import behind_binding
+from ..fixes.process_group import READ_RANK
+from ..source.module import Module
+from ..source.tree import argument
+
+CODE, SEVERITY, SAFETY = "DF102", Severity.DEGRADED, Safety.SAFE
+
+# Parameters of init_process_group, with their places and what ranks of a launcher pass for them.
+PARAMETERS = {
+    "world_size": (3, "int(os.environ['WORLD_SIZE'])"),
+    "rank": (4, "int(os.environ['RANK'])"),
+    "init_method": (1, "'env://'"),
+}
+IN_LAUNCH = READ_RANK.partition("\n")[0]
+SET_BY_LAUNCHERS = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if any(reads_environment(module) for module in program.modules) or [*spawned_ranks(program)]:
+        return
+    for module, call in program.calls_to("init_process_group"):
+        options = {
+            name: option
+            for name, (place, _) in PARAMETERS.items()
+            if (option := option_passed(program, module, call, place, name))
+        }
+        if "world_size" in options and program.is_live(module, call):
+            because = f"--{options['world_size']} keeps its default under torchrun"
+            yield Finding(module, call, because, taken_from_launcher(program, options))
+            return
+
+
+def reads_environment(module: Module) -> bool:
+    """Whether a module takes rank or size from a launcher, and not only asks if there is one."""
+    return any(
+        node.value in SET_BY_LAUNCHERS and not isinstance(module.parents[node], ast.Compare)
+        for node in module.nodes(ast.Constant)
+    )
+
+
+def option_passed(program: Program, module: Module, call: ast.Call, place: int, name: str) -> str:
+    """The option of the command line that a call passes as it was given; or ""."""
+    value = argument(call, place, name)
+    if not isinstance(value, ast.Attribute) or options_in(program, module, value) != [value]:
+        return ""
+    is_set = any(
+        isinstance(node.ctx, ast.Store)
+        for where in program.modules
+        for node in where.attributes(value.attr)
+    )
+    return "" if is_set else value.attr
+
+
+def taken_from_launcher(program: Program, options: dict[str, str]) -> tuple[Edit, ...]:
+    """Edits that give options the values of a launcher's rank; none where they are not parsed."""
+    if len(program.parse_sites) != 1:
+        return ()
+    module, parse, args = program.parse_sites[0]
+    lines = [f"    {args}.{option} = {PARAMETERS[name][1]}" for name, option in options.items()]
+    code = "\n".join([IN_LAUNCH, *lines])
+    return (*behind_binding(module, parse, args, code), Import("os"))

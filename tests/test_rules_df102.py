@@ -1,0 +1,77 @@
+"""DF102: The world's size is an option that no launcher passes."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """
+import argparse, os, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--world-size", default=1, type=int)
+parser.add_argument("--rank", default=0, type=int)
+parser.add_argument("--url", default="tcp://10.0.0.1:9999")
+args = parser.parse_args(){behind}
+if args.world_size > 1:
+    torch.distributed.init_process_group({group})
+"""
+GROUP = "'nccl', init_method=args.url, world_size=args.world_size, rank=args.rank"
+FROM_LAUNCHER = """
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    args.world_size = int(os.environ['WORLD_SIZE'])"""
+RANK = """
+    args.rank = int(os.environ['RANK'])"""
+URL = """
+    args.url = 'env://'"""
+
+
+def script(group: str = GROUP, behind: str = "") -> str:
+    return SCRIPT.format(group=group, behind=behind)
+
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("torch asks the environment", script("'nccl', init_method=args.url")),
+    ("so does the script", script(behind="\nargs.size = int(os.environ['WORLD_SIZE'])")),
+    ("it takes its rank from Slurm", script(behind="\nrank = os.environ.get('SLURM_PROCID')")),
+    ("it computes the size", script(behind="\nargs.world_size = 2 * args.world_size")),
+    ("it starts its ranks itself", script().replace("if args.world_size", "def worker(rank):\n  if "
+        "args.world_size") + "torch.multiprocessing.spawn(worker, nprocs=2)\n"),
+    ("an address alone is an option", script("'nccl', args.url, world_size=2, rank=args.rank")),
+]  # fmt: skip
+
+# A sentence, a script that is wrong, and the same one after `patch`.
+FIX: list[tuple[str, str, str]] = [
+    ("all of them are options", script(), script(behind=FROM_LAUNCHER + RANK + URL)),
+    (
+        "by position",
+        script("'nccl', args.url, None, args.world_size, args.rank"),
+        script("'nccl', args.url, None, args.world_size, args.rank", FROM_LAUNCHER + RANK + URL),
+    ),
+    (
+        "the size alone",
+        script("'nccl', world_size=args.world_size"),
+        script("'nccl', world_size=args.world_size", FROM_LAUNCHER),
+    ),
+]
+
+
+def test_both_tables_are_filled() -> None:
+    assert NOOP, "write down a script that DF102 leaves alone"
+    assert FIX, "write down a script that DF102 finds something in, and what patch makes of it"
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF102", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [pytest.param(before, after, id=name) for name, before, after in FIX]
+)
+def test_found_and_repaired(before: str, after: str) -> None:
+    assert found("DF102", before)
+    assert fixed("DF102", before) == textwrap.dedent(after).lstrip("\n")
+    assert found("DF102", after) == []
