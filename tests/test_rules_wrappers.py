@@ -42,6 +42,12 @@ NOOP = [
         training("if not args.a:\n        save(model.head)").replace("local_rank != -1", "a")),
     ("a function's own model of that name",
         training("def show(model):\n        return model.head\n    show(model.module)")),
+    ("the engine of another library, in the other branch",
+        training("model.save_checkpoint(path)").replace(
+            "    if args.local_rank", "    if args.engine:\n        model, *_ = start(model=model)\n"
+            "    elif args.local_rank")),
+    ("the other branch asks the module",
+        training("model.module.encode(x) if args.distributed else model.encode(x)")),
     ("a wrapper of the program's own, which may hand all on",
         "class DistributedDataParallel: pass\n"
         + training("model.head").replace("torch.nn.parallel.", "")),
@@ -119,6 +125,33 @@ def test_a_function_that_computes_the_loss_around_the_wrapper_is_told() -> None:
     for line, edits in [("return model.score(x)", 0), ("return model(x) + model.width", 1)]:
         (finding,) = found("DF305", f"{text}\ndef loss(model, x):\n    {line}\n")
         assert len(finding.edits) == edits
+
+
+ENGINE = """
+import torch
+def step(model, loss):
+    model.backward(loss)
+def train(model, loader):
+    for x in loader:
+        loss = model(x).mean()
+        if scaler is None:
+            step(model, loss)
+        else:
+            loss.backward()
+            optimizer.step()
+def main(model):
+    if args.deepspeed:
+        model, *_ = start(args=args, model=model)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    train(model, torch.utils.data.DataLoader(data))
+"""
+
+
+def test_a_function_of_an_engine_is_left_alone() -> None:
+    assert found("DF305", ENGINE) == []
+    told = found("DF305", ENGINE.replace("model, *_ = start(args=args, model=model)", "pass"))
+    assert [each.because for each in told] == ["model.backward is asked of the wrapper of line 8"]
 
 
 WRITE = "\ndef write(model, x):\n    {first}\n    return model.generate(x)\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, parameters, precedes, same_code
 from .conditions import plain_test
@@ -42,6 +43,7 @@ def is_lacking(module: Module, use: ast.Attribute) -> bool:
         and use.attr not in WRAPPER_HAS
         and not use.attr.startswith("_")
         and not any(isinstance(up, ast.Try) for up in module.ancestors(use))
+        and not other_branch_unwraps(module, use)
         and not any(
             isinstance(other.ctx, ast.Store)
             and isinstance(other.value, ast.Name)
@@ -58,6 +60,47 @@ def is_torch_wrap(module: Module, wrap: ast.stmt) -> bool:
         and module.dotted(call.func).startswith(("torch.", "apex."))
         for call in everywhere(wrap, ast.Call)
     )
+
+
+def may_be_engine(module: Module, scope: Function | None, name: str, wrap: ast.stmt) -> bool:
+    """Whether a name may stand for the engine of another library where ``wrap`` did not wrap it.
+
+    ``engine, *_ = deepspeed.initialize(model=engine)`` in the other branch of a test, or later.
+    """
+    return any(
+        hands_over(module, module.statement(store), name)
+        for store in module.stores.get((scope, name), ())
+        if exclusive(store, wrap) or precedes(wrap, store)
+    )
+
+
+def hands_over(module: Module, stmt: ast.stmt, name: str) -> bool:
+    """Whether a statement binds a name to what a function that is not torch's makes of it."""
+    value = stmt.value if isinstance(stmt, ast.Assign) else None
+    return (
+        isinstance(value, ast.Call)
+        and not module.dotted(value.func).startswith(("torch.", "apex."))
+        and any(
+            isinstance(passed, ast.Name) and passed.id == name
+            for passed in (*value.args, *(word.value for word in value.keywords))
+        )
+    )
+
+
+def other_branch_unwraps(module: Module, use: ast.Attribute) -> bool:
+    """``model.module.f() if distributed else model.f()``: the test tells where the wrapper is."""
+    child: ast.AST = use
+    for up in module.ancestors(use):
+        if isinstance(up, ast.If | ast.IfExp) and child is not up.test:
+            branches = [up.body, up.orelse] if isinstance(up, ast.IfExp) else [*up.body, *up.orelse]
+            if any(
+                each.attr == "module" and same_code(each.value, use.value)
+                for branch in branches
+                for each in everywhere(branch, ast.Attribute)
+            ):
+                return True
+        child = up
+    return False
 
 
 def is_of_scope(module: Module, name: ast.Name, scope: Function | None) -> bool:

@@ -27,6 +27,7 @@ from ..analysis.wrapper_attributes import (
     is_otherwise,
     is_torch_wrap,
     makes_loss,
+    may_be_engine,
 )
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
@@ -104,6 +105,7 @@ def is_of_the_model_alone(module: Module, name: ast.Name, wrap: ast.stmt) -> boo
         and is_torch_wrap(module, wrap)
         and is_of_scope(module, name, module.function(wrap))
         and not is_otherwise(module, use, wrap)
+        and not may_be_engine(module, module.function(wrap), name.id, wrap)
     )
 
 
@@ -129,6 +131,7 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
                 isinstance(passed, ast.Name)
                 and passed.id in wrapped
                 and is_wrapped(program, where, passed)
+                and (use.attr in MODEL_ATTRIBUTES or not is_engine_elsewhere(program, passed.id))
             ):
                 because = f"{module.text(use)} is asked of the wrapper of line {call.lineno}"
                 if use.attr not in MODEL_ATTRIBUTES and makes_loss(program, module, use):
@@ -137,6 +140,16 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
                     rewrite = Rewrite(name, unwrapped_model(name.id))
                     yield Finding(module, use, because, (rewrite,))
                 break
+
+
+def is_engine_elsewhere(program: Program, name: str) -> bool:
+    """Whether a name that is wrapped may stand for another library's engine instead."""
+    return any(
+        may_be_engine(module, scope, wrapped, wrap)
+        for module in program.modules
+        for scope, wrapped, wrap in wrapper_names(module)
+        if wrapped == name
+    )
 
 
 def isinstance_tests(module: Module) -> Iterator[Finding]:
