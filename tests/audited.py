@@ -964,6 +964,40 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "clipping what has been stepped on",
+        """
+        from torch.amp import GradScaler
+        def main(args, model, loader, optimizer):
+            scaler = GradScaler()
+            for batch in loader:
+                optimizer.zero_grad()
+                scaler.scale(model(batch)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        import torch
+        """,
+        "O3",
+        "holds",
+    ),
+    (
+        "clipping between two steps, where gradients are accumulated",
+        """
+        from torch.amp import GradScaler
+        def main(args, model, loader, optimizer):
+            scaler = GradScaler()
+            for i, batch in enumerate(loader):
+                scaler.scale(model(batch)).backward()
+                if (i + 1) % args.accumulation == 0:
+                    scaler.step(optimizer)
+                    scaler.update()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here
+        import torch
+        """,
+        "O3",
+        "violated",
+    ),
+    (
         "an evaluation five times an epoch of one process",
         """
         import torch

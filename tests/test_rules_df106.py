@@ -57,6 +57,8 @@ NOOP: list[tuple[str, str]] = [
     ("an address that is asked for", script(above=SLURM)),
     ("another variable", script(above="os.environ['OMP_NUM_THREADS'] = '1'")),
     ("a number that is not known", script("rank=mpi.rank, world_size=mpi.size")),
+    ("size and rank of options, which DF102 sees to",
+        script("init_method=args.url, rank=args.rank, world_size=args.world_size")),
     ("a script that starts its ranks", SPAWN),
     ("no group", "import os\nos.environ['MASTER_PORT'] = '9'\n"),
 ]  # fmt: skip
@@ -75,6 +77,10 @@ FIX: list[tuple[str, str, str]] = [
     ("the only rank", script("rank=0, world_size=1"),
         script("rank=int(os.environ.get('RANK', 0)), "
             "world_size=int(os.environ.get('WORLD_SIZE', 1))")),
+    ("a number on one machine, in a group of a fixed size",
+        script("rank=args.local_rank, world_size=2"),
+        script("rank=int(os.environ.get('RANK', args.local_rank)), "
+            "world_size=int(os.environ.get('WORLD_SIZE', 2))")),
     ("as many ranks as cards", script("world_size=torch.cuda.device_count()"),
         script("world_size=int(os.environ.get('WORLD_SIZE', torch.cuda.device_count()))")),
     ("numbers of options, which other lines read too",

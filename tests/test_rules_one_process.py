@@ -208,6 +208,9 @@ SHARED = {
         setup='model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))'
     ),
     "no main guard": script(run="examples = 1\nmain()"),
+    "imports below the training": script(
+        run="torch.manual_seed(1)\nmain()\nimport sys\nprint(sys.argv)"
+    ),
 }
 
 

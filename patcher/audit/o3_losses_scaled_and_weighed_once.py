@@ -67,8 +67,19 @@ def scaling(loop: TrainLoop) -> Iterator[AuditVerdict]:
             module.last_name(call.func) in CLIPPING
             and meet(loop, first, call)
             and not any(precedes(each, call) and not exclusive(each, call) for each in unscaled)
+            and not is_spent(loop, call, by_scaler)
         ):
             yield violated(module, call, "gradients are clipped while they are scaled")
+
+
+def is_spent(loop: TrainLoop, clip: ast.Call, steps: list[ast.Call]) -> bool:
+    """Whether the clipped gradients have been stepped on: the next batch begins without them."""
+    return any(
+        precedes(step, clip)
+        and not any(precedes(step, b) and precedes(b, clip) for b in loop.backwards)
+        for step in steps
+        if is_inside(step, loop.steps) and tests_in(loop, step) <= tests_in(loop, clip)
+    )
 
 
 def method(call: ast.Call) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
@@ -111,7 +112,11 @@ def why_no_group(program: Program) -> str:
 
 
 def first_step(module: Module) -> ast.stmt | None:
-    """What a script without a main guard does first, behind its imports; None if one is below."""
+    """What a script without a main guard does first, behind its imports; None if one is below.
+
+    Imports below the first use of torch, such as those of what is only needed at the end, are none
+    of its head.
+    """
     if main_guard(module) is not None:
         return None
     imports: list[ast.AST] = [
@@ -120,16 +125,16 @@ def first_step(module: Module) -> ast.stmt | None:
         for node in module.nodes(kind)
         if module.function(node) is None
     ]
-    last = max((position(node) for node in imports), default=(0, 0))
     steps = [
         stmt
         for stmt in module.tree.body
         if not isinstance(stmt, PREPARES) and not is_text(stmt) and not holds(stmt, imports)
     ]
-    above = [stmt for stmt in steps if position(stmt) < last]
-    if len(above) == len(steps) or any(mentions(stmt, "torch") for stmt in above):
-        return None
-    return steps[len(above)]
+    uses = (position(stmt) for stmt in steps if mentions(stmt, "torch"))
+    torch_from = min(uses, default=(sys.maxsize, 0))
+    head = (position(node) for node in imports if position(node) < torch_from)
+    last = max(head, default=(0, 0))
+    return next((stmt for stmt in steps if position(stmt) >= last), None)
 
 
 def holds(stmt: ast.stmt, imports: list[ast.AST]) -> bool:

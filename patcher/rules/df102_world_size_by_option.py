@@ -46,6 +46,7 @@ def findings(program: Program) -> Iterator[Finding]:
             name: option
             for name, (place, _) in PARAMETERS.items()
             if (option := option_passed(program, module, call, place, name))
+            if option != "local_rank"  # DF101 reads it, and it is the number of a card as well
         }
         if "world_size" in options and program.is_live(module, call):
             because = f"--{options['world_size']} keeps its default under torchrun"

@@ -23,6 +23,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
 from ..source.module import Module
 from ..source.tree import argument, everywhere
+from .df102_world_size_by_option import option_passed, reads_environment
 
 CODE, SEVERITY, SAFETY = "DF106", Severity.DEGRADED, Safety.SAFE
 
@@ -77,19 +78,36 @@ def overwritten(program: Program, module: Module) -> Iterator[Finding]:
 
 
 def own_numbers(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
-    """``init_process_group(rank=0, world_size=args.world_size)``."""
+    """``init_process_group(rank=0, world_size=1)``; what comes from options is DF102's."""
+    in_options = is_by_options(program, module, call)
+    is_own_world = in_options
     for name, place in (("WORLD_SIZE", 3), ("RANK", 4)):
         value = argument(call, place, name.lower())
-        if value is None or not is_own(program, module, value):
+        if value is None:
             continue
         text = module.text(value)
-        because = f"{text} is not the {name} that a launcher gives"
-        edits = number_from_launcher(program, module, value, name)
-        if edits:
-            yield Finding(module, value, because, edits)
-        else:
-            because += f": let {text} be int(os.environ['{name}']) under one"
-            yield Finding(module, value, because, severity=Severity.ERROR)
+        if name == "RANK" and is_own_world and module.last_name(value) == "local_rank":
+            because = f"{text} is the number on one machine, and not the RANK"
+            edit = Rewrite(value, f"int(os.environ.get('RANK', {text}))")
+            yield Finding(module, value, because, (edit, Import("os")))
+        elif is_own(program, module, value) and not (
+            in_options and isinstance(value, ast.Attribute)
+        ):
+            is_own_world = True
+            because = f"{text} is not the {name} that a launcher gives"
+            edits = number_from_launcher(program, module, value, name)
+            if edits:
+                yield Finding(module, value, because, edits)
+            else:
+                because += f": let {text} be int(os.environ['{name}']) under one"
+                yield Finding(module, value, because, severity=Severity.ERROR)
+
+
+def is_by_options(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether DF102 has options read the environment that the call gets its numbers from."""
+    return bool(option_passed(program, module, call, 3, "world_size")) and not any(
+        map(reads_environment, program.modules)
+    )
 
 
 def number_from_launcher(
@@ -118,7 +136,9 @@ def own_address(program: Program, module: Module, call: ast.Call) -> Iterator[Fi
         return
     default: object
     if isinstance(method, ast.Attribute):
-        if any(times_set(each, method.attr) for each in program.modules):
+        if is_by_options(program, module, call) or any(
+            times_set(each, method.attr) for each in program.modules
+        ):
             return
         known = is_option(program, module, method)
         default = program.options[method.attr].default if known else ""
