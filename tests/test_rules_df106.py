@@ -48,6 +48,13 @@ torch.multiprocessing.spawn(work, nprocs=2)
 
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
+    (
+        "a set-up that asks Slurm for all numbers",
+        script(
+            above="rank = int(os.environ['SLURM_PROCID'])\n"
+            "if args.port:\n    os.environ['MASTER_PORT'] = str(args.port)"
+        ),
+    ),
     ("all from the environment", script()),
     ("the launcher's numbers",
         script("rank=int(os.environ['RANK']), world_size=int(os.environ['WORLD_SIZE'])")),

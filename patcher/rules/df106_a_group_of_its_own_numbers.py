@@ -32,6 +32,7 @@ READ_NUMBER = """\
 if 'LOCAL_RANK' in os.environ and '{name}' in os.environ:  # torchrun, accelerate launch
     {args}.{option} = int(os.environ['{name}'])"""
 FROM_OUTSIDE = ("environ", "getenv", "get_rank", "Get_rank", "Get_size", "bcast", "subprocess")
+SCHEDULERS = ("SLURM_", "OMPI_", "PMI_")  # variables of Slurm and of MPI
 MAX_DEPTH = 4  # names between a number and where it is from
 
 
@@ -65,6 +66,8 @@ def overwritten(program: Program, module: Module) -> Iterator[Finding]:
         name = str(target.slice.value)
         if not program.is_live(module, stmt) or is_asked_for(module, stmt):
             continue
+        if reads_scheduler(module, stmt):
+            continue
         if (
             not is_from_outside(program, module, stmt.value)
             if name in ADDRESS
@@ -75,6 +78,15 @@ def overwritten(program: Program, module: Module) -> Iterator[Finding]:
             yield Finding(
                 module, stmt, f"a launcher's {name} is overwritten", (Replace(stmt, code),)
             )
+
+
+def reads_scheduler(module: Module, stmt: ast.stmt) -> bool:
+    """Whether the function of a statement takes its numbers from the scheduler that started it."""
+    return any(
+        isinstance(text.value, str) and text.value.startswith(SCHEDULERS)
+        for each in module.scope_statements(stmt)
+        for text in everywhere(each, ast.Constant)
+    )
 
 
 def own_numbers(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
