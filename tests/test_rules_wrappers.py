@@ -44,8 +44,8 @@ NOOP = [
         training("def show(model):\n        return model.head\n    show(model.module)")),
     ("the engine of another library, in the other branch",
         training("model.save_checkpoint(path)").replace(
-            "    if args.local_rank", "    if args.engine:\n        model, *_ = start(model=model)\n"
-            "    elif args.local_rank")),
+            "    if args.local_rank", "    if args.engine:\n"
+            "        model, *_ = start(model=model)\n    elif args.local_rank")),
     ("the other branch asks the module",
         training("model.module.encode(x) if args.distributed else model.encode(x)")),
     ("a wrapper of the program's own, which may hand all on",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Sequence
 
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
@@ -24,6 +25,7 @@ from .statements import main_guard
 
 PREPARES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """Statements at module level that compute nothing."""
+NEEDED = {"os", "torch", "datetime"}  # by the set-up
 LAUNCHED = "'LOCAL_RANK' in os.environ"
 
 
@@ -115,16 +117,15 @@ def first_step(module: Module) -> ast.stmt | None:
     """What a script without a main guard does first, behind its imports; None if one is below.
 
     Imports below the first use of torch, such as those of what is only needed at the end, are none
-    of its head.
+    of its head, unless the set-up of a group needs them.
     """
     if main_guard(module) is not None:
         return None
-    imports: list[ast.AST] = [
-        node
-        for kind in (ast.Import, ast.ImportFrom)
-        for node in module.nodes(kind)
-        if module.function(node) is None
+    statements: list[ast.Import | ast.ImportFrom] = [
+        *module.nodes(ast.Import),
+        *module.nodes(ast.ImportFrom),
     ]
+    imports = [node for node in statements if module.function(node) is None]
     steps = [
         stmt
         for stmt in module.tree.body
@@ -134,10 +135,15 @@ def first_step(module: Module) -> ast.stmt | None:
     torch_from = min(uses, default=(sys.maxsize, 0))
     head = (position(node) for node in imports if position(node) < torch_from)
     last = max(head, default=(0, 0))
-    return next((stmt for stmt in steps if position(stmt) >= last), None)
+    first = next((stmt for stmt in steps if position(stmt) >= last), None)
+    below = [node for node in imports if first is not None and position(node) > position(first)]
+    bound = {
+        (alias.asname or alias.name).partition(".")[0] for each in below for alias in each.names
+    }
+    return None if bound & NEEDED else first
 
 
-def holds(stmt: ast.stmt, imports: list[ast.AST]) -> bool:
+def holds(stmt: ast.stmt, imports: Sequence[ast.stmt]) -> bool:
     """Whether one of the imports stands in a statement, such as a ``try``."""
     return any(is_inside(node, stmt) for node in imports)
 
