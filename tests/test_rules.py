@@ -145,6 +145,15 @@ NOOP = [
             if args.do_eval:
                 evaluate(args, model, data)
         """)),
+    ("DF501", "rank 0 alone scores all examples, by a function of another", evaluation(
+        sampler="SequentialSampler(data)") + textwrap.dedent("""
+        def all_sets(args, m, sets):
+            for d in sets:
+                evaluate(args, m, d)
+        def main(args, model, sets):
+            if args.local_rank in [-1, 0]:
+                all_sets(args, model, sets)
+        """)),
     ("DF501", "an evaluation that no process comes to", evaluation() + textwrap.dedent("""
         def main(args, model, data, scores=False):
             if not scores:
@@ -943,6 +952,17 @@ FIX = [
         -    if args.local_rank in [-1, 0]:
         -        evaluate(args, m, d)
         +    evaluate(args, m, d)
+        """),
+    ("DF501", "a gate around the caller's caller, where the examples are dealt",
+        evaluation() + "def all_sets(args, m, sets):\n    for d in sets:\n"
+        "        evaluate(args, m, d)\n"
+        "def main(args, m, sets):\n    if args.do_eval and args.local_rank in [-1, 0]:\n"
+        "        all_sets(args, m, sets)\n", """
+        @@ -20,3 +20,3 @@
+         def main(args, m, sets):
+        -    if args.do_eval and args.local_rank in [-1, 0]:
+        +    if args.do_eval:
+                 all_sets(args, m, sets)
         """),
     ("DF501", "the rank part of a test goes",
         evaluation() + "def main(args, m, d):\n    if args.do_eval and args.local_rank == -1:\n"

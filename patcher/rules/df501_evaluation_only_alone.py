@@ -22,7 +22,7 @@ from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role
 from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import is_elif
+from ..source.tree import Function, is_elif
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 
@@ -33,19 +33,40 @@ def findings(program: Program) -> Iterator[Finding]:
     seen: set[ast.If] = set()
     for evaluation in program.evaluations:
         for module, entry in program.entries(evaluation):
-            for gate in rank_gates(module, entry):
+            for where, gate in gates_on_the_way(program, evaluation, module, entry):
                 if gate in seen:
                     continue
                 seen.add(gate)
                 who = (
                     "no rank"
-                    if value_for_role(module, gate.test, Role.MAIN) is False
+                    if value_for_role(where, gate.test, Role.MAIN) is False
                     else MAIN_ALONE
                 )
                 because = f"{who} reaches {evaluation.name}{entry_line(entry, evaluation)}"
                 bare = who == MAIN_ALONE and may_be_bare(program, module, entry, evaluation)
                 severity = Severity.DEGRADED if bare else None
-                yield Finding(module, gate, because, open_gate(module, gate), severity=severity)
+                yield Finding(where, gate, because, open_gate(where, gate), severity=severity)
+
+
+def gates_on_the_way(
+    program: Program, evaluation: Evaluation, module: Module, entry: ast.AST
+) -> Iterator[tuple[Module, ast.If]]:
+    """The tests that keep ranks from an evaluation: around its call, and around those above.
+
+    Those above only where its examples are dealt, so that rank 0 alone scores its part; and only up
+    to the function that trains: who comes to that is not the evaluation's matter.
+    """
+    training = {loop.module.function(loop.steps) for loop in program.train_loops}
+    places: list[tuple[Module, ast.AST]] = [(module, entry)]
+    seen: set[Function] = set()
+    while places:
+        where, place = places.pop(0)
+        for gate in rank_gates(where, place):
+            yield where, gate
+        function = where.function(place) if evaluation.loader.distributed_samplers else None
+        if function is not None and function not in seen and function not in training:
+            seen.add(function)
+            places += program.callers(function)
 
 
 def entry_line(entry: ast.AST, evaluation: Evaluation) -> str:
