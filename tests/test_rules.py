@@ -635,6 +635,41 @@ FIX = [
         +        if step + 2 == len(loader) or steps % args.every == 0 and last_micro_step:
                      save(model)
         """),
+    ("DF301", "apex's wrapper, imported twice, with options of its speed", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        def main(args, model, test):
+            model.to(args.device)
+            try:
+                from apex.parallel import DistributedDataParallel as DDP
+            except ImportError:
+                raise
+            model = DDP(model, delay_allreduce=True)
+            for batch in loader:
+                model(batch).backward()
+            if test:
+                from apex.parallel import DistributedDataParallel as DDP
+                model = Net().to(args.device)
+                model = DDP(model)
+        """, """
+        @@ -4,7 +4,4 @@
+             model.to(args.device)
+        -    try:
+        -        from apex.parallel import DistributedDataParallel as DDP
+        -    except ImportError:
+        -        raise
+        -    model = DDP(model, delay_allreduce=True)
+        +    from torch.nn.parallel import DistributedDataParallel as DDP
+        +    model = DDP(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for batch in loader:
+        @@ -12,4 +9,4 @@
+             if test:
+        -        from apex.parallel import DistributedDataParallel as DDP
+        +        from torch.nn.parallel import DistributedDataParallel as DDP
+                 model = Net().to(args.device)
+        -        model = DDP(model)
+        +        model = DDP(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+        """),  # noqa: E501
     ("DF301", "an object's model, on this rank's card", """
         import torch
         torch.distributed.init_process_group('gloo')
@@ -1327,10 +1362,14 @@ REPORTED = [
     ("DF201", "DataParallel and no group", training(head="model = torch.nn.DataParallel(model)")),
     ("DF301", "a group and no wrapper",
         "import torch\ntorch.distributed.init_process_group('gloo')\n" + training(head="pass")),
-    ("DF301", "apex's wrapper only", "import torch\n"
+    ("DF301", "apex's wrapper only, which adds up", "import torch\n"
         "from apex.parallel import DistributedDataParallel as DDP\n"
         "torch.distributed.init_process_group('gloo')\n"
-        + training(head="model = DDP(model, delay_allreduce=True)")),
+        + training(head="model = DDP(model, gradient_average=False)")),
+    ("DF301", "apex's wrapper around a model that is moved later", "import torch\n"
+        "from apex.parallel import DistributedDataParallel as DDP\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        + training(head="model = Net()\n    model = DDP(model)\n    model.to(args.device)")),
     ("DF101", "a rank of which nothing shows where it comes from", """
         def main(args):
             if args.local_rank in [-1, 0]:

@@ -40,6 +40,9 @@ NOOP = [
         training("try:\n        model.head\n    except AttributeError:\n        model.module")),
     ("asked where nothing is wrapped",
         training("if not args.a:\n        save(model.head)").replace("local_rank != -1", "a")),
+    ("asked where there is one card, of cards that are wrapped", training(
+        "if args.n_gpu == 1:\n        print(model.head)").replace(
+            "local_rank != -1", "n_gpu > 1").replace("nn.parallel.Distributed", "nn.")),
     ("a function's own model of that name",
         training("def show(model):\n        return model.head\n    show(model.module)")),
     ("the engine of another library, in the other branch",
@@ -79,6 +82,8 @@ FIX = [
         "print(getattr(model, 'module', model).config.hidden_size)"),
     ("a part of the model", "torch.save(model.head.state_dict(), path)",
         "torch.save(getattr(model, 'module', model).head.state_dict(), path)"),
+    ("what a rank's one card does not tell", "if args.n_gpu == 1:\n        print(model.width)",
+        "if args.n_gpu == 1:\n        print(getattr(model, 'module', model).width)"),
     ("a method of the model", "model.report(path)",
         "getattr(model, 'module', model).report(path)"),
     ("a checkpoint made of the module", "model.load_state_dict(torch.load(path))",

@@ -56,12 +56,20 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     bound_names,
+    everywhere,
+    is_inside,
     only_argument,
     parameters,
     position,
     precedes,
     within,
 )
+
+APEX_OPTIONS = {  # when apex sends what, and in how many parts; the average stays the same
+    *("message_size", "delay_allreduce", "shared_param", "allreduce_trigger_params", "prof"),
+    *("retain_allreduce_buffers", "allreduce_always_fp32", "num_allreduce_streams"),
+    *("allreduce_communicators", "gradient_predivide_factor", "gradient_average_split_factor"),
+}
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
@@ -83,7 +91,10 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in dict.fromkeys(module for module, _ in wraps):
         calls = [call for where, call in wraps if where is module]
         torchs = replace_apex_ddp(program, module, calls)
-        yield Finding(module, calls[0], "the only wrapper is apex's", torchs)
+        because = "the only wrapper is apex's"
+        if not torchs:
+            because += ": import it from torch.nn.parallel, and wrap a model that is on its card"
+        yield Finding(module, calls[0], because, torchs)
     if not wraps:
         places = data_parallel_calls(program)
         targets = [wrap.target for _, wrap in places]
@@ -308,29 +319,70 @@ def is_created_on_device(module: Module, node: ast.AST, model: str) -> bool:
 
 
 def replace_apex_ddp(program: Program, module: Module, calls: list[ast.Call]) -> tuple[Edit, ...]:
-    """Edits that replace apex's class by torch's, in its import and in all of its calls."""
+    """Edits that replace apex's class by torch's, in its imports and in all of its calls."""
     local = module.text(calls[0].func)
     imports = [
         stmt
         for stmt in module.nodes(ast.ImportFrom)
         if stmt.module == "apex.parallel" and bound_names(stmt) == {local}
     ]
-    if len(imports) != 1:
-        return ()
-    target: ast.stmt = imports[0]
-    attempt = module.parents[target]
-    if isinstance(attempt, ast.Try):
-        if attempt.body != [target] or attempt.orelse or attempt.finalbody:
-            return ()
-        target = attempt
+    targets = [alone_in_try(module, stmt) for stmt in imports]
     name = "DistributedDataParallel"
     line = f"from torch.nn.parallel import {name}" + (f" as {local}" if local != name else "")
-    edits: list[Edit] = [Replace(target, line)]
+    edits: list[Edit] = [Replace(target, line) for target in targets if target is not None]
+    if not imports or len(edits) < len(imports):
+        return ()
     for call in calls:
-        model = only_argument(call, "module")
-        if model is None or module.text(call.func) != local:
+        model = only_argument(call, "module") or model_with_apex_options(call)
+        if model is None or module.text(call.func) != local or not is_moved(module, call, model):
             return ()
         card, _ = card_and_group_test(program, module, call)
         options = f", {ddp_options(program, card, module.text(model))}"
-        edits.append(Rewrite(model, options, after=True))
+        last = call.keywords[-1] if call.args and call.keywords else None
+        edits.append(Rewrite(model, options, last, after=True))
     return tuple(edits)
+
+
+def is_moved(module: Module, wrap: ast.Call, model: ast.expr) -> bool:
+    """Whether a model may be on its card when it is wrapped: apex does not ask for that.
+
+    A name that is bound to a new model has to be moved between that line and the wrapper.
+    """
+    if not isinstance(model, ast.Name):
+        return True
+    made = [
+        store
+        for store in module.stores.get((module.function(wrap), model.id), [])
+        if precedes(store, wrap)
+        and not any(
+            name.id == model.id and isinstance(name.ctx, ast.Load)  # of amp.initialize(model, …)
+            for name in everywhere(module.statement(store), ast.Name)
+        )
+    ]
+    last = made[-1] if made else None
+    stmt = None if last is None else module.statement(last)
+    return last is None or any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("to", "cuda")
+        and (is_inside(call, stmt) or module.text(call.func.value) == model.id)
+        and (is_inside(call, stmt) or precedes(last, call))
+        and precedes(call, wrap)
+        for call in within(module.scope_statements(wrap), ast.Call)
+        if stmt is not None
+    )
+
+
+def alone_in_try(module: Module, stmt: ast.ImportFrom) -> ast.stmt | None:
+    """An import, or the ``try`` around it alone; None where that tries something else as well."""
+    attempt = module.parents[stmt]
+    if not isinstance(attempt, ast.Try):
+        return stmt
+    is_alone = attempt.body == [stmt] and not attempt.orelse and not attempt.finalbody
+    return attempt if is_alone else None
+
+
+def model_with_apex_options(call: ast.Call) -> ast.expr | None:
+    """The model of ``DDP(model, delay_allreduce=True)``: options of apex's speed alone."""
+    if len(call.args) != 1 or isinstance(call.args[0], ast.Starred):
+        return None
+    return call.args[0] if all(word.arg in APEX_OPTIONS for word in call.keywords) else None

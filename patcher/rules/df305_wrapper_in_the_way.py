@@ -39,6 +39,7 @@ from ..source.tree import (
     Function,
     below,
     everywhere,
+    is_inside,
     mentions,
     names_within,
     parameters,
@@ -275,17 +276,36 @@ def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
             if not isinstance(use, ast.Attribute) or base in seen:
                 continue
             is_wrapper = precedes(wrap, use) and not any(precedes(s, use) for s in rebindings)
-            if is_wrapper and not is_tested(module, use):
+            if is_wrapper and not is_tested(module, use, wrap):
                 seen.add(base)
                 yield base, wrap
 
 
-def is_tested(module: Module, use: ast.Attribute) -> bool:
+def is_tested(module: Module, use: ast.Attribute, wrap: ast.stmt | None = None) -> bool:
     """Whether a test around ``use`` looks at the wrapper."""
+    is_lone = wrap is not None and wraps_cards_alone(module, wrap)
     return any(
-        isinstance(up, (ast.If, ast.IfExp)) and tests_for_wrapper(module, up.test)
+        isinstance(up, (ast.If, ast.IfExp))
+        and tests_for_wrapper(module, up.test)
+        and (is_lone or not is_passed_by_ranks(module, up, use))
         for up in module.ancestors(use)
     )
+
+
+def wraps_cards_alone(module: Module, wrap: ast.stmt) -> bool:
+    """Whether a statement wraps in DataParallel only, which ranks have no more of."""
+    names = {module.last_name(call.func) for call in everywhere(wrap, ast.Call)}
+    return "DistributedDataParallel" not in names
+
+
+def is_passed_by_ranks(module: Module, stmt: ast.If | ast.IfExp, use: ast.AST) -> bool:
+    """``if n_gpu == 1:`` around what all ranks come to with a wrapper, as their n_gpu is 1."""
+    if any(mentions(stmt.test, name) for name in ("hasattr", "isinstance", "local_rank")):
+        return False
+    body = stmt.body if isinstance(stmt.body, list) else [stmt.body]
+    holds = any(use is part or is_inside(use, part) for part in body)
+    answers = [value_for_role(module, stmt.test, role) for role in RANKS]
+    return UNKNOWN not in answers and all(bool(answer) is holds for answer in answers)
 
 
 def tests_for_wrapper(module: Module, test: ast.expr) -> bool:
