@@ -114,13 +114,16 @@ def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
     )
 
 
+NextLoader = tuple[ast.Call, Loader]  # next(loader), and the loader
+
+
 def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
     """The loader that a loop iterates over."""
     return trace_loader(graph, module, loop.iter)
 
 
-def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loader | None:
-    """The loader in the first ``next(loader)`` among the statements, or in ``batches.next()``."""
+def next_loaders(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Iterator[NextLoader]:
+    """The loaders of each ``next(loader)`` among the statements, and of ``batches.next()``."""
     for call in within(body, ast.Call):
         iterator: ast.expr | None = None
         match call:
@@ -130,8 +133,7 @@ def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loade
                 pass
         loader = None if iterator is None else trace_loader(graph, module, iterator)
         if loader is not None:
-            return loader
-    return None
+            yield call, loader
 
 
 def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:

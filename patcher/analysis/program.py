@@ -288,8 +288,8 @@ class Program(CallGraph):
     @cached_property
     def training_loaders(self) -> list[Loader]:
         """The loaders that training loops may go over."""
-        loaders = [loop.loader for loop in self.train_loops if loop.loader is not None]
-        return [each for loader in loaders for each in (loader, *loader.others)]
+        loaders = [each for loop in self.train_loops for each in (loop.loader, *loop.beside)]
+        return [each for loader in loaders if loader for each in (loader, *loader.others)]
 
     @cached_property
     def live_functions(self) -> set[Function]:
