@@ -189,7 +189,30 @@ def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
     where, own = found
     return isinstance(own, ast.ClassDef) and (
         any(where.last_name(base) == "DataLoader" for base in own.bases)
-        and not any(isinstance(each, Function) and each.name == "__init__" for each in own.body)
+        and all(
+            hands_options_on(each)
+            for each in own.body
+            if isinstance(each, Function) and each.name == "__init__"
+        )
+    )
+
+
+def hands_options_on(constructor: Function) -> bool:
+    """Whether a loader's constructor begins as torch's, and hands further options on to that."""
+    names = [each.arg for each in constructor.args.args[1:4]]
+    rest = constructor.args.kwarg
+    return (
+        rest is not None
+        and names == ["dataset", "batch_size", "shuffle"][: len(names)]
+        and any(
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "__init__"
+            and any(
+                word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest.arg
+                for word in call.keywords
+            )
+            for call in within(constructor.body, ast.Call)
+        )
     )
 
 
