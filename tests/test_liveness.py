@@ -202,3 +202,31 @@ def test_a_loop_beside_the_one_that_is_imported_is_run_by_nobody(
         if program.is_live(module, function.body[0])
     }
     assert live == {"train_plain"} | (set() if alone else {"train_guided"})
+
+
+CLASSES = """
+class Plain:
+    def train(self, loader, model, optimizer):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+
+class Guided:
+    def train(self, loader, model, optimizer):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "lines"), [("", [4]), ("Other = loops.Guided", [4, 10]), ("make('Guided')", [4, 10])]
+)
+def test_methods_of_a_class_that_nobody_names_are_run_by_nobody(
+    tmp_path: Path, more: str, lines: list[int]
+) -> None:
+    script = TRAINS_PLAIN.format(more=more).replace("import train_plain as train", "import Plain")
+    run = script.replace("train(loader", "Plain().train(loader")
+    program = program_of(tmp_path, run=run, loops=CLASSES)
+    loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
+    assert [loop.steps.lineno for loop in loops] == lines

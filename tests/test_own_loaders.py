@@ -1,4 +1,4 @@
-"""A class of the program that is called DataLoader is torch's only if it adds no constructor."""
+"""A class of the program called DataLoader is torch's if its constructor leaves torch's options."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ OWN = {
     "plain": "class DataLoader:\n    def __init__(self, path, tokenizer, args, batch_size): pass",
     "derived": "class DataLoader(torch.utils.data.DataLoader):\n"
     "    def __init__(self, path, tokenizer, args, batch_size): pass",
+    "options kept": "class DataLoader(torch.utils.data.DataLoader):\n"
+    "    def __init__(self, dataset, batch_size, **options): super().__init__(dataset, batch_size)",
+    "another order": "class DataLoader(torch.utils.data.DataLoader):\n"
+    "    def __init__(self, path, dataset, **rest): super().__init__(dataset, **rest)",
     "function": "def DataLoader(path, tokenizer, args, batch_size): pass",
 }
 TORCHS = {
@@ -27,6 +31,9 @@ TORCHS = {
     "star": "from torch.utils.data import *",
     "no constructor": "class DataLoader(torch.utils.data.DataLoader):\n"
     "    def describe(self): pass",
+    "options handed on": "class DataLoader(torch.utils.data.DataLoader):\n"
+    "    def __init__(self, dataset, batch_size=1, shuffle=False, size=2, **rest):\n"
+    "        super().__init__(dataset, batch_size, shuffle, collate_fn=Collate(size), **rest)",
 }
 
 

@@ -190,3 +190,30 @@ def test_a_model_that_wraps_one_of_its_parts_is_to_be_wrapped_whole(
 ) -> None:
     (finding,) = found("DF301", ENCODER.format(parts=parts, more=more))
     assert ("only a part of Encoder is wrapped" in finding.because) == is_part
+
+
+HEADS = """\
+import torch
+torch.distributed.init_process_group("gloo")
+body, head = torch.nn.DataParallel(torch.nn.Linear(4, 4)), torch.nn.Linear(4, 1)
+body = torch.nn.DataParallel(body)
+norms, weights = split(body)
+{more}
+loss = torch.nn.MSELoss()
+optimizer = torch.optim.SGD([{{"params": norms + weights}}, {{"params": others}}], 0.1)
+for x, y in torch.utils.data.DataLoader(data):
+    loss(head(body(x)), y).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "is_bare"),
+    [("_, others = split(head)", True), ("others = split(loss)", False), ("others = []", False)],
+)
+def test_a_model_whose_parameters_a_function_lists_is_not_left_out(
+    more: str, is_bare: bool
+) -> None:
+    text = HEADS.format(more=more)
+    because = [each.because for each in found("DF301", text) if "nothing wraps it" in each.because]
+    assert because == ["head is trained, and nothing wraps it: wrap head as well"] * is_bare

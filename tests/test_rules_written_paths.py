@@ -160,6 +160,36 @@ FIX = [
         +        torch.distributed.barrier()  # rank 0 may still be writing
              return scorer.load(path)
         """),
+    ("DF602", "what a model says is written, and the path returned from behind the block", """
+        import torch
+        torch.distributed.init_process_group("gloo")
+        def label(model, loader, folder):
+            path = folder + "/labels.txt"
+            with torch.no_grad():
+                with open(path, "w") as file:
+                    for number in range(len(loader)):
+                        file.write(str(model(number)))
+            return path
+        label(model, [1], "out")
+        """, """
+        @@ -1,3 +1,9 @@
+         import torch
+        +import os
+         torch.distributed.init_process_group("gloo")
+        +
+        +
+        +def is_main_process(): ...
+         def label(model, loader, folder):
+        @@ -5,5 +11,7 @@
+             with torch.no_grad():
+        -        with open(path, "w") as file:
+        +        with open(path if is_main_process() else os.devnull, "w") as file:
+                     for number in range(len(loader)):
+                         file.write(str(model(number)))
+        +        if torch.distributed.is_initialized():
+        +            torch.distributed.barrier()  # rank 0 may still be writing
+             return path
+        """),
     ("DF602", "files of one folder that are only written", """
         import json
         import torch

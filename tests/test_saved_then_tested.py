@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from audited import audited
+from cases import found
 from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
@@ -238,3 +239,32 @@ def test_one_file_has_many_spellings(tmp_path: Path, path: str, waits: bool) -> 
     )
     early = {said for code, said, _ in audited(unguarded) if code == "O7"}
     assert early == ({"violated"} if waits else set())
+
+
+THROUGH_FUNCTIONS = """\
+import os, shutil, torch
+
+def keep(state, path):
+    torch.save(state, path)
+    shutil.copy(path, os.path.join(os.path.dirname(path), "best.pt"))
+
+def restore(path):
+    if os.path.isfile(path):
+        return torch.load(path, map_location="cpu")
+
+def main(model, args):
+    torch.distributed.init_process_group("gloo")
+    {before}
+    for epoch in range(2):
+        keep(model.state_dict(), args.out + "/last.pt")
+    {behind}
+
+main(torch.nn.Linear(2, 1), args)
+"""
+
+
+def test_a_function_that_reads_a_path_waits_behind_one_that_saves() -> None:
+    read = "model.load_state_dict(restore(args.out + '/best.pt'))"
+    (finding,) = found("DF604", THROUGH_FUNCTIONS.format(before="", behind=read))
+    assert "rank 0 may still be writing" in finding.because
+    assert found("DF604", THROUGH_FUNCTIONS.format(before=read, behind="pass")) == []

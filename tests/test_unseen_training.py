@@ -400,3 +400,44 @@ def test_methods_of_a_librarys_copy_count_where_they_are_called(
         if each.code == "DF602" and each.module.source.file == "models.py"
     ]
     assert len(found_in_copy) == files
+
+
+HANDED_ON = """
+    import torch
+    from solver.build import make
+    from engines import Engine
+
+    def train(loader, net):
+        model = torch.nn.DataParallel(net)
+        optimizer = make(net, "SGD")
+
+        def update(engine, batch):
+            model(batch).mean().backward()
+            optimizer.step()
+
+        Engine(update).run(loader, 9)
+
+    if __name__ == "__main__":
+        train([], torch.nn.Linear(2, 2))
+    """
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["getattr(torch.optim, name)(parameters)", "torch.optim.SGD(parameters, 0.1)"]
+)
+def test_a_step_that_is_handed_to_a_library_is_told(tmp_path: Path, optimizer: str) -> None:
+    path = written(
+        tmp_path,
+        tools__in__train=HANDED_ON,
+        tools__in__solver__in____init__="",
+        tools__in__solver__in__build=f"""
+            import torch
+
+            def make(net, name):
+                parameters = [*net.parameters()]
+                return {optimizer}
+            """,
+    )
+    (finding,) = check(read_program(str(path)), all_rules())
+    assert finding.code == "DF201"
+    assert "no loop around this backward pass can be seen" in finding.because

@@ -36,7 +36,10 @@ def called_functions(graph: CallGraph) -> set[Function]:
 
 
 def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
-    """Those of the functions at module level whose names are nowhere, and looked up by nobody."""
+    """Those of the functions whose names are nowhere, and looked up by nobody.
+
+    Of functions and classes at module level: of a method, that of its class.
+    """
     by_text = any(module.spells(name) for module in graph.modules for name in BY_NAME)
     looks_up = any(
         module.dotted(n) == "sys.modules"
@@ -62,10 +65,18 @@ def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
         for function in functions
         for home in [graph.module_of(function)]
         if home is graph.script or not own_alone
-        if home.parents.get(function) is home.tree and not function.decorator_list
-        if function.name not in texts
-        if not any(module.spells(function.name) for module in graph.modules)
+        for named in [_named_at_top(home, function)]
+        if named is not None and not named.decorator_list
+        if named.name not in texts
+        if not any(module.spells(named.name) for module in graph.modules)
     }
+
+
+def _named_at_top(module: Module, function: Function) -> Function | ast.ClassDef | None:
+    """The definition at module level by which a function is found, itself or its class."""
+    owner = module.parents[function]
+    named = owner if isinstance(owner, ast.ClassDef) and not function.decorator_list else function
+    return named if module.parents[named] is module.tree else None
 
 
 def _asks_modules(module: Module) -> bool:

@@ -31,6 +31,7 @@ ABOUT_TRAINING = (
     r"|\]\.view\(-1\)"  # of hits that are sliced
     r"|\bdata_?loader\b"  # which it may hand on
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
+    r"|torch\.optim\b|\boptim\."  # what steps the model
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
 )
 

@@ -114,13 +114,16 @@ def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
     )
 
 
+NextLoader = tuple[ast.Call, Loader]  # next(loader), and the loader
+
+
 def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
     """The loader that a loop iterates over."""
     return trace_loader(graph, module, loop.iter)
 
 
-def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loader | None:
-    """The loader in the first ``next(loader)`` among the statements, or in ``batches.next()``."""
+def next_loaders(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Iterator[NextLoader]:
+    """The loaders of each ``next(loader)`` among the statements, and of ``batches.next()``."""
     for call in within(body, ast.Call):
         iterator: ast.expr | None = None
         match call:
@@ -130,8 +133,7 @@ def next_loader(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Loade
                 pass
         loader = None if iterator is None else trace_loader(graph, module, iterator)
         if loader is not None:
-            return loader
-    return None
+            yield call, loader
 
 
 def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
@@ -187,7 +189,30 @@ def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
     where, own = found
     return isinstance(own, ast.ClassDef) and (
         any(where.last_name(base) == "DataLoader" for base in own.bases)
-        and not any(isinstance(each, Function) and each.name == "__init__" for each in own.body)
+        and all(
+            hands_options_on(each)
+            for each in own.body
+            if isinstance(each, Function) and each.name == "__init__"
+        )
+    )
+
+
+def hands_options_on(constructor: Function) -> bool:
+    """Whether a loader's constructor begins as torch's, and hands further options on to that."""
+    names = [each.arg for each in constructor.args.args[1:4]]
+    rest = constructor.args.kwarg
+    return (
+        rest is not None
+        and names == ["dataset", "batch_size", "shuffle"][: len(names)]
+        and any(
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "__init__"
+            and any(
+                word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest.arg
+                for word in call.keywords
+            )
+            for call in within(constructor.body, ast.Call)
+        )
     )
 
 

@@ -266,7 +266,7 @@ class Program(CallGraph):
         for module in self.modules:
             calls = module.calls_to(*sorted(OPTIMIZERS))
             if not calls and module.spells("optim"):
-                calls = [c for c in module.nodes(ast.Call) if _is_of_optim(module.dotted(c.func))]
+                calls = [c for c in module.nodes(ast.Call) if _makes_optimizer(module, c)]
             found += [(module, call) for call in calls]
         return found
 
@@ -288,8 +288,8 @@ class Program(CallGraph):
     @cached_property
     def training_loaders(self) -> list[Loader]:
         """The loaders that training loops may go over."""
-        loaders = [loop.loader for loop in self.train_loops if loop.loader is not None]
-        return [each for loader in loaders for each in (loader, *loader.others)]
+        loaders = [each for loop in self.train_loops for each in (loop.loader, *loop.beside)]
+        return [each for loader in loaders if loader for each in (loader, *loader.others)]
 
     @cached_property
     def live_functions(self) -> set[Function]:
@@ -365,6 +365,14 @@ class Program(CallGraph):
         """The last parts of the names that modules import from transformers."""
         names = {name for module in self.modules for name in module.aliases.values()}
         return {name.rpartition(".")[2] for name in names if name.startswith("transformers.")}
+
+
+def _makes_optimizer(module: Module, call: ast.Call) -> bool:
+    """``torch.optim.Any(…)``, and ``getattr(torch.optim, name)(…)``."""
+    match call.func:
+        case ast.Call(func=ast.Name(id="getattr"), args=[package, *_]):
+            return module.dotted(package) == "torch.optim"
+    return _is_of_optim(module.dotted(call.func))
 
 
 def _is_of_optim(dotted: str) -> bool:

@@ -12,7 +12,7 @@ from ..source.module import Module
 from ..source.tree import Function, argument, below, bound_names, everywhere, is_inside, within
 from .call_graph import CallGraph
 from .conditions import plain_test
-from .loaders import SOURCE_NAMES, Loader, loader_of, next_loader
+from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
 from .objects import class_of
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
@@ -40,6 +40,7 @@ class TrainLoop:
     step_name: str  # the name of the micro-batch's number, from enumerate or range; or empty
     step_start: int = 0  # the first micro-batch's number
     steps_in_else: bool = False  # the accumulation test holds for all but the last micro-batch
+    beside: tuple[Loader, ...] = ()  # of which each step takes a batch as well, by next()
 
     @property
     def scope(self) -> list[ast.stmt]:
@@ -225,12 +226,15 @@ def _train_loop(
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
     loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    drawn = [*zipped_loaders(graph, module, loop), *next_loaders(graph, module, loop.body)]
+    if loader is None and drawn:
+        loader = drawn[0][1]
     name, start = _step_number(module, loop)
     return TrainLoop(
         module,
         loop,
         outer if isinstance(outer, ast.For) else None,
-        loader or next_loader(graph, module, loop.body),
+        loader,
         tuple(backwards),
         tuple(
             module.statement(call)
@@ -242,7 +246,35 @@ def _train_loop(
         name,
         start,
         in_else,
+        tuple(drawn_beside(module, loop, loader, drawn)),
     )
+
+
+def zipped_loaders(
+    graph: CallGraph, module: Module, loop: ast.For | ast.While
+) -> Iterator[NextLoader]:
+    """The loaders of ``for x, y in zip(first, second):``, also in ``enumerate``."""
+    for call in everywhere(loop.iter, ast.Call) if isinstance(loop, ast.For) else ():
+        for value in call.args if module.dotted(call.func) == "zip" else ():
+            loader = trace_loader(graph, module, value)
+            if loader is not None:
+                yield call, loader
+
+
+def drawn_beside(
+    module: Module,
+    loop: ast.For | ast.While,
+    loader: Loader | None,
+    drawn: list[NextLoader],
+) -> Iterator[Loader]:
+    """The other loaders of which each step takes a batch, and not only some to look at."""
+    seen = {each.call for each in (loader, *loader.others)} if loader else set()
+    for call, other in drawn:
+        around = module.ancestors(call)
+        inside = around[: around.index(loop)]
+        if other.call not in seen and not any(isinstance(up, ast.If | ast.With) for up in inside):
+            seen.add(other.call)
+            yield other
 
 
 def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 
 from ..source.module import Module
@@ -12,13 +13,17 @@ from ..source.tree import (
     argument_values,
     everywhere,
     parameters,
+    precedes,
     within,
 )
 from .frameworks import OPTIMIZERS
+from .objects import RETURN_SELF
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
 from .wrapped_parts import is_model
+
+LOSS = re.compile("loss|criteri", re.IGNORECASE)
 
 
 def trained_without(program: Program, wrapped: Collection[str]) -> str:
@@ -28,7 +33,7 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
     each function may call them by another one.
     """
     names = {last_part(target) for target in wrapped}
-    trained = trained_models(program)
+    trained = [*trained_models(program), *models_handed_over(program)]
     for loop in program.train_loops:
         if not program.is_live(loop.module, loop.steps):
             continue
@@ -121,6 +126,33 @@ def trained_models(program: Program) -> list[str]:
         for call in parameter_calls(where, value)
         for model in names_given(program, where, call.value)
     ]
+
+
+def models_handed_over(program: Program) -> list[str]:
+    """What goes to functions whose results an optimizer gets: ``weights, _ = split(head)``.
+
+    A model among it is one that is trained, most likely; what else it is, no step calls.
+    """
+    return [
+        where.text(value)
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if program.is_live(where, optimizer)
+        for argument in argument_values(optimizer)
+        for name in everywhere(argument, ast.Name)
+        for store in where.stores.get((where.function(name), name.id), ())
+        for stmt in [where.statement(store)]
+        if isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Call)
+        if precedes(stmt, optimizer) and not is_move_of(where, stmt)
+        for value in argument_values(stmt.value)
+        if isinstance(value, ast.Name | ast.Attribute)
+        and not LOSS.search(last_part(where.text(value)))
+    ]
+
+
+def is_move_of(module: Module, stmt: ast.Assign) -> bool:
+    """``model = DataParallel(net)``, ``model = model.to(device)``: no list of parameters."""
+    name = module.last_name(stmt.value.func) if isinstance(stmt.value, ast.Call) else ""
+    return name in RETURN_SELF or name[:1].isupper()
 
 
 def parameter_calls(

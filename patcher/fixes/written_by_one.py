@@ -22,7 +22,9 @@ from ..source.tree import (
 
 
 def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether a statement trains or evaluates, itself or in a function that it calls."""
+    """Whether a statement trains, evaluates or calls a model, itself or in what it calls."""
+    if calls_what_it_is_passed(module, stmt):
+        return True
     loops = [
         *((loop.module, loop.steps) for loop in program.train_loops),
         *((each.module, each.loop) for each in program.evaluations),
@@ -34,14 +36,37 @@ def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
     return bool(reachable_functions(program, names) & functions)
 
 
+def calls_what_it_is_passed(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement calls a parameter of its function, or an attribute that is no method.
+
+    It may be a model: the forward pass of a wrapper is for all ranks.
+    """
+    function, owner = module.function(stmt), module.enclosing_class(stmt)
+    if function is None:
+        return False
+    methods = {each.name for each in (owner.body if owner else ()) if isinstance(each, Function)}
+    for call in within(stmt, ast.Call):
+        func = call.func
+        if isinstance(func, ast.Name) and func.id in parameters(function):
+            return True
+        if owner is not None and is_own(func) and getattr(func, "attr", "") not in methods:
+            return True
+    return False
+
+
+def is_own(node: ast.expr) -> bool:
+    """``self.model``."""
+    base = node.value if isinstance(node, ast.Attribute) else None
+    return isinstance(base, ast.Name) and base.id == "self"
+
+
 def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:
     """Whether later statements of the block mention the path, or parts of it.
 
     Where a name holds the path, the literals of what it holds are parts too; where an object does,
     the same attribute is.
     """
-    body = module.body(stmt)
-    later = body[body.index(stmt) + 1 :]
+    later = statements_behind(module, stmt)
     literals = path_literals(path)
     if isinstance(path, ast.Name):
         literals |= path_literals(module.definition(path, path))
@@ -56,6 +81,18 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
         not any(target and (part is target or is_inside(part, target)) for target in written)
         for part in parts
     )
+
+
+def statements_behind(module: Module, stmt: ast.stmt) -> list[ast.stmt]:
+    """What follows a statement in its block, and the blocks of ``with`` around it."""
+    found: list[ast.stmt] = []
+    for node in (stmt, *module.ancestors(stmt)):
+        if node is not stmt and not isinstance(node, ast.With):
+            break
+        assert isinstance(node, ast.stmt)
+        body = module.body(node)
+        found += body[body.index(node) + 1 :]
+    return found
 
 
 def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:

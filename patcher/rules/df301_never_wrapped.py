@@ -32,6 +32,7 @@ from ..analysis.rank_reach import (
 from ..analysis.trained_models import (
     last_part,
     left_bare,
+    models_handed_over,
     trained_beside_wrapped,
     trained_models,
     trained_without,
@@ -103,7 +104,8 @@ def findings(program: Program) -> Iterator[Finding]:
             because = "DataParallel is for one process, and nothing wraps the model for ranks"
             edits: tuple[Edit, ...] = ()
             if alone and alone != wrap.target.rpartition(".")[0]:
-                is_trained = last_part(wrap.target) in map(last_part, trained_models(program))
+                trained = [*trained_models(program), *models_handed_over(program)]
+                is_trained = last_part(wrap.target) in map(last_part, trained)
                 because = f"{alone} is trained, and nothing wraps it: wrap {alone} " + (
                     "as well" if is_trained else f"instead of {wrap.target}"
                 )

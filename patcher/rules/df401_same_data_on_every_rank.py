@@ -25,6 +25,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ...record import replace
 from ..analysis.batch_samplers import deals_by_rank
 from ..analysis.batch_taint import NotDealtError
 from ..analysis.dealing import (
@@ -90,10 +91,13 @@ def findings(program: Program) -> Iterator[Finding]:
             if not is_dealt and not tells_library_of_ranks(program):
                 yield from without_loader(program, loop)
             continue
-        for loader in (loop.loader, *loop.loader.others):
+        for loader in (loop.loader, *loop.loader.others, *loop.beside):
             if loader.call not in seen:
                 seen.add(loader.call)
-                yield from undealt(program, loader, told)
+                for each in undealt(program, loader, told):
+                    # It may be meant that a step takes the same batch of a second one everywhere.
+                    is_second = loader in loop.beside
+                    yield replace(each, severity=Severity.DEGRADED) if is_second else each
 
 
 def tells_library_of_ranks(program: Program) -> bool:

@@ -11,6 +11,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ...record import replace
 from ..analysis.frameworks import RANK_SAMPLERS
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
@@ -26,7 +27,13 @@ CountingLoop = tuple[ast.For, str]  # and the name it counts in
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    for loop in program.train_loops:
+    beside = [loader for each in program.train_loops for loader in each.beside]
+    loops = [
+        each if loader is each.loader else replace(each, loader=loader)
+        for each in program.train_loops
+        for loader in (each.loader, *each.beside)
+    ]
+    for loop in loops:
         if calls_set_epoch(loop.module, loop.scope):
             continue
         if loop.loader is not None and loop.loader.cycle is not None:
@@ -41,7 +48,9 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
                 continue  # of this loader, as far as can be told
-            if (loader and loader.distributed_samplers) or loop.module.calls_to(*RANK_SAMPLERS):
+            is_dealt = loader is not None and bool(loader.distributed_samplers)
+            is_first = loader not in beside
+            if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
             continue
         module, (epochs, number), name = place

@@ -37,6 +37,7 @@ from ..source.tree import (
     everywhere,
     is_elif,
     last_argument,
+    parameters,
     position,
     precedes,
     within,
@@ -134,10 +135,14 @@ def reads_behind_saves(
     program: Program, module: Module, saves: list[ast.Call], folders: set[str]
 ) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Calls that load a checkpoint below a call that saves one, each with that."""
-    for call in [*module.calls_to("load"), *module.calls_to("from_pretrained")]:
+    readers = {each.name: each for each in reading_functions(program)}
+    for call in module.calls_to("load", "from_pretrained", *readers):
         stmt = module.statement(call)
         saved = last_call_above(module, stmt, saves)
-        if saved is None or not reads_checkpoint(module, call, folders):
+        by_function = readers.get(module.last_name(call.func)) in [
+            function for _, function in program.callees(module, call)
+        ]
+        if saved is None or not (by_function or reads_checkpoint(module, call, folders)):
             continue
         if roles_reaching(program, module, call) >= RANKS and not waits_between(
             program, module, saved, stmt
@@ -170,6 +175,16 @@ def reads_checkpoint(module: Module, call: ast.Call, folders: set[str]) -> bool:
         for up in module.ancestors(call)
     )
     return is_loop_variable or module.text(path) in folders
+
+
+def reading_functions(program: Program) -> Iterator[Function]:
+    """Functions that read the checkpoint whose path they are passed."""
+    for module, call in program.calls_to("load"):
+        path, function = argument(call, 0, "f"), module.function(call)
+        if module.dotted(call.func) != "torch.load" or function is None:
+            continue
+        if isinstance(path, ast.Name) and path.id in parameters(function):
+            yield function
 
 
 def saved_folders(program: Program) -> set[str]:
