@@ -113,6 +113,15 @@ def test_names_that_libraries_still_have_are_left_alone(code: str, text: str) ->
 
 
 FIX = [
+    ("DF901", "a name that nothing uses, among others", """
+        from transformers import GlueDataset, AutoModel
+        AutoModel.from_pretrained(x)
+        """, """
+        @@ -1,2 +1,2 @@
+        -from transformers import GlueDataset, AutoModel
+        +from transformers import AutoModel
+         AutoModel.from_pretrained(x)
+        """),
     ("DF902", "past= under its name of today, where a cache is passed on", """
         import transformers
         out = model(ids, past=cache)
@@ -258,6 +267,14 @@ def test_each_name_of_a_library_is_replaced_exactly_like_this(
 
 
 REPORTED = [
+    ("DF901", "a name that has no equal, and is used", "E", """
+        from transformers import GlueDataset
+        data = GlueDataset(args)
+        """),
+    ("DF901", "a name that the module's list of names has", "E", """
+        from transformers import GlueDataset
+        __all__ = ["GlueDataset"]
+        """),
     ("DF902", "a mask of four dimensions that is no bias", "N", """
         import transformers
         mask = ids.ne(1)[:, None, None, :].float()
@@ -273,7 +290,7 @@ REPORTED = [
     ("DF905", "a library of grammars", "N",
         "from tree_sitter import Language\nLanguage.build_library('my-languages.so', ['java'])"),
     ("DF901", "a choice by the checkpoint", "E",
-        "from transformers import AutoModelWithLMHead, AdamW"),
+        "from transformers import AutoModelWithLMHead, AdamW\nAutoModelWithLMHead(x)"),
     ("DF901", "an entry of a list of names on the hub", "E",
         "from transformers.modeling_bert import BERT_PRETRAINED_MODEL_ARCHIVE_LIST as A\nA[0]"),
     ("DF901", "a schedule's class that is chosen by name", "E",
@@ -281,6 +298,7 @@ REPORTED = [
     ("DF901", "only where a function is called", "W", """
         def glue():
             from transformers import glue_processors
+            return glue_processors
         """),
 ]  # fmt: skip
 
@@ -328,6 +346,8 @@ OF_FAMILIES = [
     "transformers.TFBertModel",
     "transformers.FlaxBertModel",
     "transformers.TransfoXLTokenizer",
+    "transformers.TF_MODEL_MAPPING",
+    "transformers.load_tf_weights_in_bert",
 ]
 
 

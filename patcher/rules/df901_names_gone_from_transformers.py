@@ -10,7 +10,7 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              (torch has 0.01 and 1e-8). What has no equal (AutoModelWithLMHead chose by the
              checkpoint) is reported with the way out. DataProcessor, InputExample, InputFeatures,
              whitespace_tokenize, is_tf_available and, for correct_bias=False, the old AdamW are
-             carried along; tables of checkpoints become empty ones.
+             carried along; tables of checkpoints become empty ones, and what nothing uses goes.
              WarmupLinearSchedule and its kin are made by the functions of today, where all uses are
              calls.
              A local copy of transformers, and the older pytorch_transformers, are left alone.
@@ -31,6 +31,7 @@ from ..editing.edits import Define, Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import Function, everywhere, keyword, last_argument, position
+from .transformers_gone import OLD_NAMES_BY_ADVICE, RENAMED
 from .transformers_modules import MODEL_CLASSES, MODELS, PREFIXES, moved_class, split_model_module
 
 __all__ = ["MODELS", "MODEL_CLASSES", "PREFIXES"]
@@ -93,6 +94,7 @@ MOVED = {  # old name, and today's name of the same thing
         }.items()
         for name in names.split()
     },
+    **RENAMED,
     **{
         f"transformers.deepspeed.{name}": f"transformers.integrations.deepspeed.{name}"
         for name in ("HfDeepSpeedConfig", "is_deepspeed_zero3_enabled")
@@ -134,43 +136,6 @@ HELPERS = {  # old name, and its replacement in helper_code.py
     f"transformers.pytorch_utils.{PRUNEABLE}": "heads_to_prune",
     f"transformers.modeling_utils.{PRUNEABLE}": "heads_to_prune",
 }
-OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that it is for
-    "AutoModelForCausalLM, AutoModelForMaskedLM or AutoModelForSeq2SeqLM, by the checkpoint": (
-        "transformers.AutoModelWithLMHead"
-    ),
-    "MODEL_FOR_CAUSAL_LM_MAPPING and its like": "transformers.MODEL_WITH_LM_HEAD_MAPPING",
-    "any name on the hub is taken today": "transformers.ALL_PRETRAINED_MODEL_ARCHIVE_MAP",
-    "read the lines and call the tokenizer on them": (
-        "transformers.LineByLineTextDataset transformers.TextDataset"
-    ),
-    "generate(top_k=…, top_p=…)": "transformers.top_k_top_p_filtering",
-    "generate(num_beams=…)": (
-        "transformers.BeamScorer transformers.BeamSearchScorer transformers.DisjunctiveConstraint "
-        "transformers.PhrasalConstraint"
-    ),
-    "huggingface_hub.hf_hub_download": (
-        "transformers.cached_path transformers.file_utils.cached_path "
-        "transformers.utils.cached_path"
-    ),
-    "huggingface_hub.constants.HF_HUB_CACHE": (
-        "transformers.TRANSFORMERS_CACHE transformers.file_utils.TRANSFORMERS_CACHE "
-        "transformers.file_utils.PYTORCH_PRETRAINED_BERT_CACHE"
-    ),
-    "transformers.utils.is_torch_xla_available": (
-        "transformers.is_torch_tpu_available transformers.file_utils.is_torch_tpu_available"
-    ),
-    "RobertaEmbeddings.create_position_ids_from_input_ids": (
-        "transformers.models.roberta.modeling_roberta.create_position_ids_from_input_ids"
-    ),
-    "torch.utils.data.distributed.DistributedSampler": (
-        "transformers.trainer_pt_utils.SequentialDistributedSampler"
-    ),
-    "copy it from transformers 4 into the script": (
-        "transformers.glue_compute_metrics transformers.glue_convert_examples_to_features "
-        "transformers.glue_output_modes transformers.glue_processors transformers.xnli_processors "
-        "transformers.squad_convert_examples_to_features"
-    ),
-}
 ADVICE = {name: way for way, names in OLD_NAMES_BY_ADVICE.items() for name in names.split()}
 TENSORFLOW = tuple(f"transformers.TF{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 TABLES = ("_ARCHIVE_LIST", "_ARCHIVE_MAP", "_FILES_LIST", "_FILES_MAP")
@@ -182,7 +147,7 @@ FAMILIES = (  # prefixes of dotted names, a part of them, suffixes, and advice
         "any name on the hub is taken today",
     ),
     (
-        ("transformers.data.processors.", "transformers.data.metrics."),
+        tuple(f"transformers.data.{part}." for part in ("processors", "metrics", "datasets")),
         "",
         ("",),
         "copy it from transformers 4 into the script",
@@ -194,6 +159,12 @@ FAMILIES = (  # prefixes of dotted names, a part of them, suffixes, and advice
         "take the decorator out",
     ),
     ((*TENSORFLOW, "transformers.Flax"), "", ("",), "the class without TF or Flax"),
+    (
+        ("transformers.TF_", "transformers.FLAX_", "transformers.load_tf"),
+        "",
+        ("",),
+        "load the checkpoint as PyTorch's, which transformers 4 converts",
+    ),
     (
         ("transformers.TransfoXL", "transformers.RetriBert"),
         "",
@@ -215,7 +186,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for stmt in module.nodes(ast.ImportFrom):
             is_old = stmt.module and stmt.module.startswith("transformers") and not stmt.level
             if is_old and not is_conditional(module, stmt):
-                yield from import_findings(module, stmt, explicit)
+                yield from import_findings(program, module, stmt, explicit)
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:
                 because = f"{module.dotted(call.func)} is gone"
@@ -245,7 +216,7 @@ def is_conditional(module: Module, stmt: ast.stmt) -> bool:
 
 
 def import_findings(
-    module: Module, stmt: ast.ImportFrom, explicit: set[ast.Call]
+    program: Program, module: Module, stmt: ast.ImportFrom, explicit: set[ast.Call]
 ) -> Iterator[Finding]:
     """One finding for all names of an import statement that are gone: its edits belong together."""
     full_names = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
@@ -279,6 +250,8 @@ def import_findings(
             if not renamed:
                 obstacles.append(f"; the way out of {alias.name}: {name}, with its own arguments")
             continue
+        if not replacement and is_unused(program, module, local):
+            continue
         if not replacement:
             obstacles.append(f"; the way out of {alias.name}: {advice_for(full_names[alias])}")
         elif home:
@@ -294,6 +267,20 @@ def import_findings(
     because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
     because += "".join(obstacles)
     yield Finding(module, stmt, because, () if obstacles else tuple(edits), severity=severity)
+
+
+def is_unused(program: Program, module: Module, name: str) -> bool:
+    """Whether nothing in the program has a name but the import that binds it."""
+    listed = any(node.value == name for node in module.nodes(ast.Constant))
+    handed_on = any(
+        alias.name == name
+        for other in program.modules
+        if other is not module
+        for stmt in other.nodes(ast.ImportFrom)
+        for alias in stmt.names
+    )
+    used = any(each.occurrences(name) for each in program.modules)
+    return not (listed or handed_on or used)
 
 
 def renamed_schedules(module: Module, local: str, name: str) -> list[Edit]:
