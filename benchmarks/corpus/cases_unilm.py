@@ -134,5 +134,5 @@ CASES = (
             ),
         ),
     ),
-    Case("unilm/markuplm/examples/fine_tuning/run_websrc/run.py", nothing),
+    Case(f"{MARKUPLM}/examples/fine_tuning/run_websrc/run.py", nothing, root=MARKUPLM),
 )
