@@ -49,6 +49,8 @@ def script(line: str, then: str = "pass") -> str:
         'frame.to_csv("scores.csv")',
         'numpy.save("scores.npy", frame)',
         'frame.plot().get_figure().savefig("loss.png")',
+        'model.config.to_json_file("config.json")',
+        'tokenizer.save_vocabulary("out")',
         'os.remove("old.pt")',
         'shutil.rmtree("old")',
     ],
