@@ -64,6 +64,12 @@ def test_rank_0_alone_runs_the_statement(line: str) -> None:
     assert found("DF607", new) == []
 
 
+def test_a_method_of_the_program_is_read_where_it_is() -> None:
+    text = script('tokenizer.save_vocabulary("out")')
+    own = "\n\nclass Words:\n    def save_vocabulary(self, folder):\n        pass\n"
+    assert found("DF607", text + own) == []
+
+
 def test_ranks_wait_for_what_they_read_behind_it() -> None:
     text = script('shutil.copyfile("last.pt", "best.pt")', 'model.load(torch.load("best.pt"))')
     lines = fixed("DF607", text).splitlines()

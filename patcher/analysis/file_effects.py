@@ -58,6 +58,7 @@ WRITING_METHODS = {
     "TimedRotatingFileHandler": (0, "filename"),
     "SummaryWriter": (0, "log_dir"),
 }
+SAVED_PARTS = {"save_vocabulary", "to_json_file"}  # of a model, by classes of transformers
 READERS = {
     "torch.load": (0, "f"),
     "numpy.load": (0, "file"),
