@@ -136,6 +136,9 @@ NOOP = [
     ("DF401", "one branch deals by rank", "import torch\n"
         "torch.distributed.init_process_group('gloo')\n" + training()),
     ("DF402", "set_epoch is called", training()),
+    ("DF402", "a sampler that does not shuffle has one order in any case",
+        training(inside="pass").replace("DistributedSampler(data)",
+            "DistributedSampler(data, shuffle=False)")),
     ("DF405", "workers are shared out", """
         import multiprocessing, os
         pool = multiprocessing.Pool(16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))

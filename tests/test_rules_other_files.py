@@ -49,6 +49,8 @@ def script(line: str, then: str = "pass") -> str:
         'frame.to_csv("scores.csv")',
         'numpy.save("scores.npy", frame)',
         'frame.plot().get_figure().savefig("loss.png")',
+        'model.config.to_json_file("config.json")',
+        'tokenizer.save_vocabulary("out")',
         'os.remove("old.pt")',
         'shutil.rmtree("old")',
     ],
@@ -60,6 +62,12 @@ def test_rank_0_alone_runs_the_statement(line: str) -> None:
     wanted = text.replace(f"        {line}\n", guarded)
     assert new.split("def main(")[1] == wanted.split("def main(")[1]
     assert found("DF607", new) == []
+
+
+def test_a_method_of_the_program_is_read_where_it_is() -> None:
+    text = script('tokenizer.save_vocabulary("out")')
+    own = "\n\nclass Words:\n    def save_vocabulary(self, folder):\n        pass\n"
+    assert found("DF607", text + own) == []
 
 
 def test_ranks_wait_for_what_they_read_behind_it() -> None:

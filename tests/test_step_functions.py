@@ -70,7 +70,7 @@ def test_a_script_with_a_step_of_its_own_is_patched(tmp_path: Path) -> None:
     assert "+    train_dataset = torch.randn(8, 2)" in result.diff()  # read once, by all ranks
     assert "DistributedSampler(train_dataset, shuffle=False)" in result.diff()
     assert "+        model = torch.nn.parallel.DistributedDataParallel(" in result.diff()
-    assert "loader.sampler.set_epoch(epoch)" in result.diff()
+    assert "set_epoch" not in result.diff()  # it has one order
 
 
 def test_exact_is_refused_where_the_backward_pass_is_elsewhere(tmp_path: Path) -> None:

@@ -245,3 +245,46 @@ def test_ranks_go_over_all_examples_also_where_they_have_drawn_apart(
     first, second = written(forge, tmp_path, "apart", apart, 2)
     weights = 5
     assert sorted(first[weights:] + second[weights:]) == sorted([*range(32)] * 3)
+
+
+EITHER = """\
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def run(model, x, optimizer=None, train=False):
+    {mode}
+    seen = []
+    for i in range(0, len(x), 4):
+        loss = model(x[i : i + 4]).mean()
+        seen.append(loss.item())
+        {go}
+    return sum(seen) / len(seen)
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    run(model, torch.randn(8, 4), optimizer, True)
+    print(run(model, torch.randn(8, 4)))
+"""
+STEP = "loss.backward()\n        optimizer.step()"
+MAY_STEP = "if {test}:\n            loss.backward()\n            optimizer.step()"
+MODES = "if train:\n        model.train()\n    else:\n        model.eval()"
+
+
+@pytest.mark.parametrize(
+    ("mode", "go", "line"),
+    [
+        ("pass", MAY_STEP.format(test="train"), 10),
+        ("pass", MAY_STEP.format(test="optimizer is not None"), 10),
+        (MODES, STEP, 6),
+    ],
+)
+def test_a_loop_that_evaluates_as_well_is_not_shared(mode: str, go: str, line: int) -> None:
+    (finding,) = found("DF401", EITHER.format(mode=mode, go=go))
+    assert f"as line {line} says, the same loop evaluates on all" in finding.because
+    assert not finding.edits
+
+
+def test_a_teacher_in_eval_mode_is_no_evaluation() -> None:
+    (finding,) = found("DF401", EITHER.format(mode="model.train(); teacher.eval()", go=STEP))
+    assert finding.edits

@@ -30,7 +30,7 @@ from enum import Enum
 from ...record import record, replace
 from ..source.module import Module
 from ..source.tree import Function, everywhere, locate, within
-from .file_effects import FileUse, PathKind, file_uses, path_kind
+from .file_effects import SAVED_PARTS, FileUse, PathKind, file_uses, path_kind
 from .frameworks import COLLECTIVE_METHODS, COLLECTIVES
 from .objects import class_of, method_of
 from .passed_arguments import argument_for_parameter
@@ -158,10 +158,13 @@ def _written_in(program: Program, module: Module) -> Iterator[tuple[Effect, File
     for call in module.calls_to("backward"):
         if isinstance(call.func, ast.Attribute):
             yield Effect(Kind.BACKWARD, module, call), None
+    own_parts = SAVED_PARTS & program.functions_by_name.keys()
     for use in file_uses(module):
         found = program.resolve(module, use.call.func)
         if found is not None and isinstance(found[1], Function):
             continue  # the program's own save_model: what it does is read there
+        if module.last_name(use.call.func) in own_parts:
+            continue  # of a library's copy beside the script
         yield Effect(Kind(use.what), module, use.call), use
     for call in module.calls_to("exit", "_exit", "quit"):
         if module.dotted(call.func) in ("exit", "quit", "sys.exit", "os._exit"):

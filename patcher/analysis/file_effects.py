@@ -50,12 +50,15 @@ WRITING_METHODS = {
     "write_text": (-1, ""),
     "write_bytes": (-1, ""),
     "save_model": (0, "output_dir"),
+    "save_vocabulary": (0, "save_directory"),
+    "to_json_file": (0, "json_file_path"),
     "save_file": (1, "filename"),
     "FileHandler": (0, "filename"),
     "RotatingFileHandler": (0, "filename"),
     "TimedRotatingFileHandler": (0, "filename"),
     "SummaryWriter": (0, "log_dir"),
 }
+SAVED_PARTS = {"save_vocabulary", "to_json_file"}  # of a model, by classes of transformers
 READERS = {
     "torch.load": (0, "f"),
     "numpy.load": (0, "file"),

@@ -15,7 +15,9 @@ from ..analysis.random_draws import draws_of, is_seeded
 from ..analysis.summed_losses import refuse_summed_losses
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
+from ..source.branches import exclusive
 from ..source.module import Module
+from ..source.tree import everywhere, is_inside, parameters, precedes, within
 
 ALIKE = "draw_alike"
 
@@ -26,6 +28,7 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     source = batch_source(program, loop)
     assert isinstance(steps, ast.For)
     refuse_order_of_sets(program)
+    refuse_evaluations(loop)
     taint = spread(module, steps.body, {*source.numbers, *source.items})
     refuse_horizons(program, loop, taint)
     refuse_summed_losses(program, loop, even_if_divided=True)
@@ -51,6 +54,44 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
         lines = "\n".join(f"{name} = gathered({name})" for name in sums)
         edits += [(module, Insert(steps, lines, "after")), (module, Define("gathered"))]
     return edits
+
+
+def refuse_evaluations(loop: TrainLoop) -> None:
+    """Refuse a loop that evaluates as well, on all batches: what its caller passes says which."""
+    module, function = loop.module, loop.module.function(loop.steps)
+    if function is None:
+        return
+    modes = [
+        call.func
+        for call in within(function.body, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("train", "eval")
+        and precedes(call, loop.steps)
+    ]
+    either = [
+        mode
+        for mode in modes
+        for other in modes
+        if mode.attr != other.attr
+        and module.text(mode.value) == module.text(other.value)
+        and exclusive(mode, other)
+    ]
+    passed = set(parameters(function))
+    flags = [
+        up
+        for backward in loop.backwards
+        for up in module.ancestors(backward)
+        if isinstance(up, ast.If) and is_inside(up, loop.steps) and up is not loop.step_test
+        if any(name.id in passed for name in everywhere(up.test, ast.Name))
+        if not any(isinstance(each.op, ast.Mod) for each in everywhere(up.test, ast.BinOp))
+        if not all(
+            any(is_inside(each, stmt) for each in loop.backwards for stmt in branch)
+            for branch in (up.body, up.orelse)
+        )
+    ]
+    places: list[ast.stmt | ast.expr] = [*flags, *either]
+    if places:
+        raise NotDealtError(f"as line {places[0].lineno} says, the same loop evaluates on all")
 
 
 def start_alike(module: Module, group: ast.Call) -> list[tuple[Module, Edit]]:

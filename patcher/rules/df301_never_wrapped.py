@@ -29,6 +29,7 @@ from ..analysis.rank_reach import (
     roles_reaching_in_function,
     value_for_role,
 )
+from ..analysis.teachers import only_teaches
 from ..analysis.trained_models import (
     last_part,
     left_bare,
@@ -227,7 +228,9 @@ def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:
         if program.evaluation_of(module, call) is None and program.is_live(module, call)
         if module is program.script or main_guard(module) not in module.ancestors(call)
         for wrap in [wrap_in(module, call)]
-        if wrap is not None and serves_training(program, module, wrap)
+        if wrap is not None
+        and serves_training(program, module, wrap)
+        and not only_teaches(program, module, wrap.stmt)
     ]
 
 

@@ -19,7 +19,7 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, is_within
+from ..source.tree import Function, argument, bound_names, is_within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -34,7 +34,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for loader in (each.loader, *each.beside)
     ]
     for loop in loops:
-        if calls_set_epoch(loop.module, loop.scope):
+        if calls_set_epoch(loop.module, loop.scope) or deals_in_order(loop):
             continue
         if loop.loader is not None and loop.loader.cycle is not None:
             yield Finding(
@@ -81,6 +81,21 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name} is shuffled by a {kind} that never learns the epoch",
             (insert, *imports),
         )
+
+
+def deals_in_order(loop: TrainLoop) -> bool:
+    """Whether no sampler of ranks shuffles: each has one order, whatever the epoch."""
+    loader = loop.loader
+    return (
+        loader is not None
+        and bool(loader.distributed_samplers)
+        and all(
+            loader.module.last_name(call.func) == "DistributedSampler"
+            and isinstance(shuffle := argument(call, 3, "shuffle"), ast.Constant)
+            and not shuffle.value
+            for call in loader.distributed_samplers
+        )
+    )
 
 
 def name_loader(loop: TrainLoop, kind: str, number: str) -> tuple[Edit, ...]:

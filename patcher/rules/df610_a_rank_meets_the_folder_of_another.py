@@ -1,0 +1,109 @@
+"""A rank meets the folder that another has just made, and refuses to go on.
+
+What         The script raises where its output folder or file exists, so as to overwrite nothing,
+             and makes it in the lines below.
+At run time  The first rank makes the folder; another, some milliseconds later, finds it, raises,
+             and ends the job: on an empty disk, now and then.
+Example      if os.path.exists(folder): raise FileExistsError(folder)
+             os.makedirs(folder)
+Fix          A barrier in between: all ranks have looked before one makes it. Only reported where
+             that is before the process group.
+Fix safety   Safe: a lone process meets no barrier.
+Source       torch.distributed.barrier
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.before_group import runs_before_group
+from ..analysis.path_text import text_of_path
+from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, roles_reaching
+from ..editing.edits import Import, Insert
+from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import argument, everywhere, precedes, same_code, within
+
+CODE, SEVERITY, SAFETY = "DF610", Severity.DEGRADED, Safety.SAFE
+
+ASKS = ("exists", "isdir", "isfile", "is_dir", "is_file")
+MAKES = ("makedirs", "mkdir", "open", "save")
+LOOKED = """\
+if torch.distributed.is_initialized():
+    torch.distributed.barrier()  # all ranks have looked"""
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not program.calls_to("init_process_group") or not program.train_loops:
+        return
+    for module in program.modules:
+        for stmt in module.nodes(ast.If):
+            path = refused_path(module, stmt)
+            if path is None or not program.is_live(module, stmt):
+                continue
+            made = made_below(program, module, stmt, path)
+            if made is None or not roles_reaching(program, module, stmt) >= RANKS:
+                continue
+            because = f"{module.text(path)} is made in line {made.lineno}, by a rank that is ahead"
+            if not runs_before_group(program, module, stmt):
+                edits = (Insert(stmt, LOOKED, "after"), Import("torch"))
+                yield Finding(module, stmt, because, edits)
+            elif runs_before_group(program, module, made):
+                because += ": do both behind init_process_group"
+                yield Finding(module, stmt, because)
+
+
+def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
+    """The path of ``if os.path.exists(path): raise``, with whatever else is asked beside it.
+
+    Not one that is asked to be empty: what is made there is an empty folder at first.
+    """
+    last = stmt.body[-1]
+    ends = isinstance(last, ast.Raise) or (
+        isinstance(last, ast.Expr)
+        and isinstance(last.value, ast.Call)
+        and module.dotted(last.value.func) in ("sys.exit", "exit", "quit")
+    )
+    parts = (
+        stmt.test.values
+        if isinstance(stmt.test, ast.BoolOp) and isinstance(stmt.test.op, ast.And)
+        else [stmt.test]
+    )
+    names = [module.last_name(call.func) for call in everywhere(stmt.test, ast.Call)]
+    if not ends or "listdir" in names or "iterdir" in names:
+        return None
+    for part in parts:
+        if isinstance(part, ast.Call) and module.last_name(part.func) in ASKS:
+            if module.dotted(part.func).startswith("os.path."):
+                return argument(part, 0, "path")
+            return part.func.value if isinstance(part.func, ast.Attribute) else None
+    return None
+
+
+def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -> ast.Call | None:
+    """The first call below a test that makes what it asked for, with no barrier in between."""
+    text = text_of_path(program, module, path)
+    for call in within(module.scope_statements(stmt), ast.Call):
+        if not precedes(stmt, call):
+            continue
+        name = module.last_name(call.func)
+        if name == "barrier":
+            return None
+        if name not in MAKES:
+            continue
+        target = argument(call, 1 if name == "save" else 0, "name", "path", "file", "f")
+        if target is None or (name == "mkdir" and module.dotted(call.func) != "os.mkdir"):
+            target = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if target is None or only_reads(name, call):
+            continue
+        if same_code(target, path) or (text and text_of_path(program, module, target) == text):
+            return call
+    return None
+
+
+def only_reads(name: str, call: ast.Call) -> bool:
+    """Whether ``open`` is told no mode that writes."""
+    mode = argument(call, 1, "mode")
+    return name == "open" and not (
+        isinstance(mode, ast.Constant) and any(letter in str(mode.value) for letter in "wax")
+    )

@@ -1,0 +1,79 @@
+"""DF610: A rank meets the folder that another has just made, and refuses to go on."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import os
+import sys
+import torch
+from pathlib import Path
+{above}
+torch.distributed.init_process_group("gloo")
+def main(args):
+    folder = os.path.join(args.out, "x")
+    {look}
+    {make}
+    for batch in loader:
+        model(batch).backward()
+main(args)
+"""
+LOOK = "if os.path.exists(folder):\n        raise FileExistsError(folder)"
+MAKE = "os.makedirs(folder)"
+WAIT = """
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()  # all ranks have looked"""
+
+
+def script(look: str = LOOK, make: str = MAKE, above: str = "pass") -> str:
+    return SCRIPT.format(look=look, make=make, above=above)
+
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("all have looked", script(make="torch.distributed.barrier()\n    os.makedirs(folder)")),
+    ("nothing is made", script(make="pass")),
+    ("another folder is made", script(make="os.makedirs(args.out)")),
+    ("nobody refuses", script("if os.path.exists(folder):\n        print(folder)")),
+    ("what is missing", script(LOOK.replace("if os", "if not os"))),
+    ("a folder with something in it",
+        script(LOOK.replace("(folder):", "(folder) and os.listdir(folder):"))),
+    ("looked for before the group, made behind it", script("pass", above="""\
+if os.path.exists("o"):
+    sys.exit()""", make="os.makedirs('o')").replace("    os.makedirs('o')", "    pass")
+        + "os.makedirs('o')\n"),
+    ("no ranks", script().replace("torch.distributed.init_process_group", "print")),
+]  # fmt: skip
+
+# A sentence, the test, and the line that makes what it asked for.
+FIX: list[tuple[str, str, str]] = [
+    ("a folder", LOOK, MAKE),
+    ("among other tests", LOOK.replace("(folder):", "(folder) and not args.force:"), MAKE),
+    ("by another spelling", LOOK.replace("(folder):", "(f'{args.out}/x'):"), MAKE),
+    ("a file", LOOK.replace("exists", "isfile"), "open(folder, 'w').write('x')"),
+    ("pathlib's way", "path = Path(args.out)\n    if path.exists():\n        sys.exit('there')",
+        "path.mkdir()"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF610", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("look", "make"), [pytest.param(look, make, id=name) for name, look, make in FIX]
+)
+def test_repaired(look: str, make: str) -> None:
+    new = script(look + WAIT, make)
+    assert fixed("DF610", script(look, make)) == new
+    assert found("DF610", new) == []
+
+
+def test_what_is_before_the_group_is_told() -> None:
+    early = "if os.path.exists('o'):\n    sys.exit()\nos.makedirs('o')"
+    (finding,) = found("DF610", script("pass", "pass", early))
+    assert not finding.edits
+    assert finding.because.endswith("do both behind init_process_group")
