@@ -182,9 +182,17 @@ def test_a_module_far_from_training_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['os.environ["CUDA_VISIBLE_DEVICES"] = gpu', 'device = torch.device("cuda:%d" % gpu)']
+    "line",
+    [
+        'os.environ["CUDA_VISIBLE_DEVICES"] = gpu',
+        'device = torch.device("cuda:%d" % gpu)',
+        "labelled = numpy.random.choice(range(gpu))",
+        "return torch.optim.SGD(gpu, 0.1)",
+    ],
 )
-def test_a_module_that_chooses_a_card_is_of_the_program(tmp_path: Path, line: str) -> None:
+def test_a_module_that_chooses_cards_examples_or_an_optimizer_is_of_the_program(
+    tmp_path: Path, line: str
+) -> None:
     files = {
         "run.py": "import torch\nfrom pkg.base import Base\n" + GUARD,
         "pkg/__init__.py": "",
