@@ -116,7 +116,8 @@ def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]
     stmt = wrap.stmt
     if wrap.inner != wrap.target or wrap.moves:
         model = f"{wrap.target} = {wrap.inner}{wrap.moves}"
-        code = f"{model}\nif {NO_GROUP}:\n    {wrap.target} = {wrap.wrapper}"
+        wrapper = wrap.wrapper.replace("\n", "\n    ")
+        code = f"{model}\nif {NO_GROUP}:\n    {wrap.target} = {wrapper}"
         return (Replace(stmt, code), Import("torch"))
     gate = module.parents[stmt]
     if not isinstance(gate, ast.If) or gate.body != [stmt] or gate.orelse:
