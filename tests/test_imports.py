@@ -61,6 +61,10 @@ IMPORTS = [
     ("sys.path.insert of a folder beside the script's own",
         "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))\n"
         "import helpers", "helpers.is_main", {"../lib/helpers.py": FUNCTION}),
+    ("the folder of a split path",
+        "import os, sys\nhere = os.path.split(os.path.realpath(__file__))[0]\n"
+        "sys.path.append(here + '/lib')\nimport helpers", "helpers.is_main",
+        {"lib/helpers.py": FUNCTION}),
     ("a path in a name", "import os, sys\nroot = os.path.dirname(os.path.abspath(__file__))\n"
         "sys.path.append(root + '/lib')\nimport helpers", "helpers.is_main",
         {"lib/helpers.py": FUNCTION}),
