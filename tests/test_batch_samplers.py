@@ -38,6 +38,26 @@ class Endless(BatchSampler):
         self.batches = batches
 batches = in_batches(samplers(data, args.shared), 8)
 """
+NAMED = """
+def samplers(data, shared):
+    sampler = None
+    if shared:
+        sampler = DistributedSampler(data)
+    else:
+        sampler = RandomSampler(data)
+    return sampler
+def in_batches(sampler, size):
+    plain = BatchSampler(sampler, size, drop_last=True)
+    endless = Endless(plain)
+    return endless
+class Endless(BatchSampler):
+    def __init__(self, batches):
+        self.batches = batches
+first = samplers(data, args.shared)
+sampler = first
+made = in_batches(sampler, 8)
+batches = made
+"""
 OWN = """
 class OfClasses:
     def __init__(self, data):
@@ -57,6 +77,7 @@ def severities(made: str) -> list[Severity]:
     [
         pytest.param(BRANCHES + "batches = BatchSampler(sampler, 8, False)", id="two branches"),
         pytest.param(FUNCTIONS, id="by functions, in a class around it"),
+        pytest.param(NAMED, id="by many names"),
         pytest.param(OWN.format(first="self.rank = get_rank()"), id="by a class that knows ranks"),
     ],
 )

@@ -191,3 +191,21 @@ def test_a_class_is_known_by_another_name_too() -> None:
     functions = {function.name: function for function in program.script.all_functions}
     assert [len(program.callers(functions[name])) for name in ("__init__", "store")] == [2, 2]
     assert [each.effect.kind for each in effects_of(program, functions["main"])] == [Kind.WRITE]
+
+
+def test_a_table_of_functions_is_known_in_a_module_that_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text(
+        "import torch\n"
+        "def first(path):\n    torch.save(1, path)\n"
+        "def second(path):\n    pass\n"
+        "GETTERS = {'first': first, 'second': second}\n"
+    )
+    (tmp_path / "run.py").write_text(
+        "import torch\nfrom data import GETTERS\n"
+        "def main(name):\n    GETTERS[name]('a.pt')\n"
+        "if __name__ == '__main__':\n    main('first')\n"
+    )
+    program = read_program(str(tmp_path / "run.py"))
+    functions = {each.name: each for module in program.modules for each in module.all_functions}
+    assert [len(program.callers(functions[name])) for name in ("first", "second")] == [1, 1]
+    assert [each.effect.kind for each in effects_of(program, functions["main"])] == [Kind.WRITE]

@@ -61,6 +61,10 @@ IMPORTS = [
     ("sys.path.insert of a folder beside the script's own",
         "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))\n"
         "import helpers", "helpers.is_main", {"../lib/helpers.py": FUNCTION}),
+    ("the folder of a split path",
+        "import os, sys\nhere = os.path.split(os.path.realpath(__file__))[0]\n"
+        "sys.path.append(here + '/lib')\nimport helpers", "helpers.is_main",
+        {"lib/helpers.py": FUNCTION}),
     ("a path in a name", "import os, sys\nroot = os.path.dirname(os.path.abspath(__file__))\n"
         "sys.path.append(root + '/lib')\nimport helpers", "helpers.is_main",
         {"lib/helpers.py": FUNCTION}),
@@ -182,9 +186,17 @@ def test_a_module_far_from_training_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['os.environ["CUDA_VISIBLE_DEVICES"] = gpu', 'device = torch.device("cuda:%d" % gpu)']
+    "line",
+    [
+        'os.environ["CUDA_VISIBLE_DEVICES"] = gpu',
+        'device = torch.device("cuda:%d" % gpu)',
+        "labelled = numpy.random.choice(range(gpu))",
+        "return torch.optim.SGD(gpu, 0.1)",
+    ],
 )
-def test_a_module_that_chooses_a_card_is_of_the_program(tmp_path: Path, line: str) -> None:
+def test_a_module_that_chooses_cards_examples_or_an_optimizer_is_of_the_program(
+    tmp_path: Path, line: str
+) -> None:
     files = {
         "run.py": "import torch\nfrom pkg.base import Base\n" + GUARD,
         "pkg/__init__.py": "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import fixed
+from cases import fixed, found
 
 SCRIPT = """
 import torch
@@ -53,3 +53,37 @@ def test_each_loader_that_every_step_takes_from_is_dealt(text: str, dealt: int) 
     assert after.count("else DistributedSampler(") == dealt
     after = fixed("DF402", after)
     assert after.count(".set_epoch(epoch)") == dealt
+
+
+KIND = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+{group}
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+kind = RandomSampler if args.local_rank == -1 else {kind}
+loader = DataLoader(data, sampler=kind(data))
+for epoch in range(3):
+    {set_epoch}
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "set_epoch", "codes"),
+    [
+        ("DistributedSampler", "loader.sampler.set_epoch(epoch)", []),
+        ("DistributedSampler", "pass", ["DF402"]),
+        ("SequentialSampler", "pass", ["DF401"]),
+    ],
+)
+def test_the_kind_of_sampler_may_be_chosen_first(
+    kind: str, set_epoch: str, codes: list[str]
+) -> None:
+    text = KIND.format(
+        group="torch.distributed.init_process_group('gloo')", kind=kind, set_epoch=set_epoch
+    )
+    assert [code for code in ("DF401", "DF402") if found(code, text)] == codes
+    if codes == ["DF402"]:
+        assert "if isinstance(loader.sampler, DistributedSampler):" in fixed("DF402", text)

@@ -157,3 +157,16 @@ def test_several_cards_to_choose_from_are_no_obstacle(tmp_path: Path) -> None:
     (change,) = result.changes
     assert READ in change.text
     assert "over_ranks(model)(batch)" in change.text
+
+
+COUNTED = (
+    "os.environ['CUDA_VISIBLE_DEVICES'] = args.gpu\n",
+    "count = len(os.environ['CUDA_VISIBLE_DEVICES'].split(','))\n",
+)
+
+
+def test_cards_that_are_counted_by_the_variable_are_counted_without_it() -> None:
+    after = fixed("DF206", GROUP + "".join(COUNTED))
+    assert "count = len(os.environ.get('CUDA_VISIBLE_DEVICES', '0').split(','))" in after
+    assert found("DF206", after) == []
+    assert found("DF206", GROUP + COUNTED[1]) == []  # whoever starts it has to set it

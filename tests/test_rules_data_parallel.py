@@ -174,6 +174,26 @@ FIX = [
         +        if not torch.distributed.is_initialized():
         +            self.net = torch.nn.DataParallel(module=self.net, dim=0)
         """),
+    ("DF303", "a wrapper over several lines, which is indented with its test", """
+        import torch
+        class Trainer:
+            def __init__(self, net):
+                torch.distributed.init_process_group('gloo')
+                self.net = torch.nn.DataParallel(
+                    net,
+                    dim=0).cuda()
+        """, """
+        @@ -4,4 +4,6 @@
+                 torch.distributed.init_process_group('gloo')
+        -        self.net = torch.nn.DataParallel(
+        -            net,
+        -            dim=0).cuda()
+        +        self.net = net.cuda()
+        +        if not torch.distributed.is_initialized():
+        +            self.net = torch.nn.DataParallel(
+        +                self.net,
+        +                dim=0)
+        """),
     ("DF301", "behind the last of the moves", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

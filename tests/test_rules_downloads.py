@@ -26,6 +26,11 @@ NOOP = [
     ("in turn already", GROUP + "if torch.distributed.get_rank() != 0:\n"
         "    torch.distributed.barrier()\n" + MADE
         + "if torch.distributed.get_rank() == 0:\n    torch.distributed.barrier()\n"),
+    ("in turn around a call from a table", GROUP + "def get(root):\n    "
+        + MADE + "    return train_set\nGETTERS = {'mnist': get}\n"
+        "if torch.distributed.get_rank() != 0:\n    torch.distributed.barrier()\n"
+        "train_set = GETTERS[name]('data')\n"
+        "if torch.distributed.get_rank() == 0:\n    torch.distributed.barrier()\n"),
 ]  # fmt: skip
 
 

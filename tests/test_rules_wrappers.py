@@ -284,3 +284,38 @@ def test_the_old_line_fails_in_a_group_and_the_new_one_works(
     assert old.statuses != (0,)
     assert error in old.log
     assert new.statuses == (0,), new.log
+
+
+CARDS = """
+import torch
+
+def main(model, cards):
+    if cards > 1 and not torch.distributed.is_initialized():
+        model = torch.nn.DataParallel(model)
+    if torch.distributed.is_initialized():
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in loader:
+        model(batch).backward()
+    {bare}
+    torch.save(bare.state_dict(), "model.pt")
+"""
+IN_LINES = "if {test}:\n        bare = {first}\n    else:\n        bare = {second}"
+
+
+@pytest.mark.parametrize(
+    ("test", "first", "second", "is_wrong"),
+    [
+        ("cards > 1", "model.module", "model", True),
+        ("cards > 1", "model.module", "copy", False),
+        ("others > 1", "model.module", "model", False),
+        ("hasattr(model, 'module')", "model.module", "model", False),
+    ],
+)
+def test_the_test_that_wraps_a_lone_process_is_no_test_of_the_wrapper(
+    test: str, first: str, second: str, is_wrong: bool
+) -> None:
+    lines = IN_LINES.format(test=test, first=first, second=second)
+    for bare in (lines, f"bare = {first} if {test} else {second}"):
+        text = CARDS.format(bare=bare).lstrip()
+        right = text.replace(bare, bare.replace(test, "hasattr(model, 'module')"))
+        assert fixed("DF305", text) == (right if is_wrong else text)

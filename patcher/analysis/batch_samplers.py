@@ -13,7 +13,7 @@ from .program import Program
 
 PLAIN = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
 OF_RANKS = ("get_rank", "num_replicas", "world_size")  # in a class that deals by itself
-MAX_STEPS = 8
+MAX_STEPS = 16
 
 
 def deals_by_rank(program: Program, module: Module, batch_sampler: ast.expr) -> bool | None:
@@ -25,7 +25,7 @@ def deals_by_rank(program: Program, module: Module, batch_sampler: ast.expr) -> 
         answer = is_dealt(program, where, node)
         found = list(sources(program, where, node)) if steps < MAX_STEPS else []
         is_own = answer is not None or in_class  # what a class of the program draws from is data
-        if answer is not None or not (found or is_own):
+        if answer is not None or steps == MAX_STEPS or not (found or is_own):
             answers.add(answer)
         pending += [(*place, steps + 1, is_own) for place in found]
     if True in answers:

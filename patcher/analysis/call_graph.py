@@ -206,29 +206,35 @@ class CallGraph(ModuleSet):
         target = stmt.targets[0]
         name = target.id if isinstance(target, ast.Name) else ""
         return [
-            (module, call)
-            for call in module.nodes(ast.Call)
-            if name and name in self._table_bases(call.func)
+            (where, call)
+            for where in self.modules
+            if name and where.spells(name)
+            for call in where.nodes(ast.Call)
+            for base in self._table_bases(call.func)
+            if base.id == name and (where is module or self._table(where, base) is table)
         ]
 
-    def _table_bases(self, func: ast.expr) -> set[str]:
-        if isinstance(func, ast.Subscript) and isinstance(func.value, ast.Name):
-            return {func.value.id}
-        if (
-            isinstance(func, ast.Call)
-            and isinstance(func.func, ast.Attribute)
-            and func.func.attr == "get"
-            and isinstance(func.func.value, ast.Name)
-        ):
-            return {func.func.value.id}
-        return set()
+    def _table_bases(self, func: ast.expr) -> list[ast.Name]:
+        """``TABLE`` of ``TABLE[key](…)`` and ``TABLE.get(key)(…)``."""
+        match func:
+            case ast.Subscript(value=ast.Name() as base):
+                return [base]
+            case ast.Call(func=ast.Attribute(value=ast.Name() as base, attr="get")):
+                return [base]
+        return []
+
+    def _table(self, module: Module, base: ast.Name) -> ast.AST | None:
+        """What a table's name stands for: of the function, of the module, or of another module."""
+        value = module.single_assignment(module.function(base), base.id)
+        value = value or module.single_assignment(None, base.id)
+        found = None if value is not None else self.resolve(module, base)
+        return value if found is None else found[1]
 
     def _table_names(self, module: Module, func: ast.expr) -> list[str]:
         """The names in the dict or list that ``TABLE[key](…)`` picks a function from."""
         names: list[str] = []
         for base in self._table_bases(func):
-            value = module.single_assignment(module.function(func), base)
-            value = value or module.single_assignment(None, base)
+            value = self._table(module, base)
             items: list[ast.expr] = []
             if isinstance(value, ast.Dict):
                 items = value.values

@@ -89,6 +89,9 @@ def path_text(module: Module, node: ast.expr, path: str, depth: int = 0) -> str 
             for _ in range(count + 1 if isinstance(count, int) and 0 <= count < MAX_DEPTH else 0):
                 folder = None if folder is None else os.path.dirname(folder)
             return folder if isinstance(count, int) else None
+        case ast.Subscript(value=ast.Call(args=[whole]) as call, slice=ast.Constant(value=0)):
+            folder = part(whole) if module.dotted(call.func) == "os.path.split" else None
+            return None if folder is None else os.path.dirname(folder)
         case ast.BinOp(op=ast.Div() | ast.Add()):
             return _joined([part(node.left), part(node.right)], isinstance(node.op, ast.Div))
         case ast.Call():
@@ -110,7 +113,9 @@ def _called(module: Module, call: ast.Call, part: Callable[[ast.expr], str | Non
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         base = [part(owner)] if name == "joinpath" and owner is not None else []
         return _joined([*base, *arguments], by_separator=True)
-    if name in ("abspath", "realpath", "normpath", "expanduser", "str", "fspath") and arguments:
+    if name in ("abspath", "realpath") and arguments and arguments[0] is not None:
+        return os.path.abspath(arguments[0])
+    if name in ("normpath", "expanduser", "str", "fspath") and arguments:
         return arguments[0]
     if name == "dirname" and arguments and arguments[0] is not None:
         return os.path.dirname(arguments[0])

@@ -32,6 +32,7 @@ ABOUT_TRAINING = (
     r"|\bdata_?loader\b"  # which it may hand on
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
     r"|torch\.optim\b|\boptim\."  # what steps the model
+    r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
 )
 

@@ -82,7 +82,7 @@ class Loader:
             node
             for sampler in self.samplers
             for node in everywhere(sampler, ast.Call)
-            if self.module.last_name(node.func) in RANK_SAMPLERS and self._is_meant(node)
+            if makes_rank_sampler(self.module, node) and self._is_meant(node)
         ]
 
     def _is_meant(self, sampler: ast.Call) -> bool:
@@ -91,6 +91,17 @@ class Loader:
         tests = [up.test for up in self.module.ancestors(sampler) if isinstance(up, ast.IfExp)]
         meant = not key or not tests or any(key in self.module.text(test) for test in tests)
         return meant and self.may_come_to(sampler)
+
+
+def makes_rank_sampler(module: Module, call: ast.Call) -> bool:
+    """Whether a call makes a sampler for ranks, also by ``kind = Random if alone else Ranked``."""
+    values = module.alternatives(call.func, call.func) or [call.func]
+    kinds = [
+        kind
+        for value in values
+        for kind in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    return any(module.last_name(kind) in RANK_SAMPLERS for kind in kinds)
 
 
 def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:

@@ -19,8 +19,7 @@ Source            torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..analysis.frameworks import RANK_SAMPLERS
-from ..analysis.loaders import Loader
+from ..analysis.loaders import Loader, makes_rank_sampler
 from ..analysis.manual_sharding import manual_shards
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, Role, value_for_role
@@ -107,7 +106,7 @@ def sampler_leaves(program: Program, loader: Loader) -> list[Leaf]:
 
 def is_distributed(module: Module, node: ast.expr) -> bool:
     """Whether a sampler is a DistributedSampler, or one around it."""
-    return any(module.last_name(call.func) in RANK_SAMPLERS for call in everywhere(node, ast.Call))
+    return any(makes_rank_sampler(module, call) for call in everywhere(node, ast.Call))
 
 
 def is_undealt(program: Program, loop: TrainLoop, loader: Loader, leaves: list[Leaf]) -> bool:

@@ -24,6 +24,7 @@ from ..source.tree import (
     within,
 )
 
+NO_GROUP = "not torch.distributed.is_initialized()"
 MOVES = ("to", "cuda", "float", "double", "half", "train")  # methods that return their model
 
 

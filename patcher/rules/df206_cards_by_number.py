@@ -43,6 +43,7 @@ def findings(program: Program) -> Iterator[Finding]:
     yield from options_of_cards(program)
     for module in program.modules:
         yield from choices(program, module)
+        yield from reads_of_visible_cards(program, module)
         seen: set[ast.expr] = set()
         for value, code in [*moves(module), *device_texts(module)]:
             if is_of_card_option(program, module, value):
@@ -96,6 +97,29 @@ def choices(program: Program, module: Module) -> Iterator[Finding]:
         is_ranks = "rank" in module.text(stmt).lower()
         if program.is_live(module, stmt) and not is_ranks and not knows(module, stmt):
             yield Finding(module, stmt, f"{what} is for one process", edits)
+
+
+def reads_of_visible_cards(program: Program, module: Module) -> Iterator[Finding]:
+    """``os.environ["CUDA_VISIBLE_DEVICES"]`` where the program sets it, but for no rank."""
+    names = [
+        (where, node)
+        for where in program.modules
+        for node in where.nodes(ast.Constant)
+        if node.value == "CUDA_VISIBLE_DEVICES"
+    ]
+    if not any(sets_visible_cards(where, node) for where, node in names):
+        return
+    for where, node in names:
+        read = where.parents[node]
+        if (
+            where is module
+            and isinstance(read, ast.Subscript)
+            and isinstance(read.ctx, ast.Load)
+            and module.dotted(read.value) == "os.environ"
+        ):
+            because = "the launcher need not set CUDA_VISIBLE_DEVICES: KeyError on ranks"
+            code = f"{module.text(read.value)}.get({module.text(node)}, '0')"
+            yield Finding(module, read, because, (Rewrite(read, code),))
 
 
 def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:

@@ -23,7 +23,7 @@ from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import end, serves_training, wrap_in
+from ..fixes.data_parallel import NO_GROUP, end, serves_training, wrap_in
 from ..fixes.statements import with_gate
 from ..source.module import Module
 from ..source.tree import argument, last_argument, mentions, precedes, within
@@ -34,7 +34,6 @@ OWN_CARD = (
     "[torch.cuda.current_device()] "
     "if torch.distributed.is_initialized() and torch.cuda.is_available() else "
 )
-NO_GROUP = "not torch.distributed.is_initialized()"
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -116,7 +115,8 @@ def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]
     stmt = wrap.stmt
     if wrap.inner != wrap.target or wrap.moves:
         model = f"{wrap.target} = {wrap.inner}{wrap.moves}"
-        code = f"{model}\nif {NO_GROUP}:\n    {wrap.target} = {wrap.wrapper}"
+        wrapper = wrap.wrapper.replace("\n", "\n    ")
+        code = f"{model}\nif {NO_GROUP}:\n    {wrap.target} = {wrapper}"
         return (Replace(stmt, code), Import("torch"))
     gate = module.parents[stmt]
     if not isinstance(gate, ast.If) or gate.body != [stmt] or gate.orelse:

@@ -32,7 +32,7 @@ from ..analysis.wrapper_attributes import (
 from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import is_move, wrap_in
+from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
 from ..source.tree import (
@@ -66,6 +66,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from isinstance_tests(module)
         if not defines_module_attribute(program):
             yield from n_gpu_tests(module)
+            yield from tests_of_the_wrapper(module)
         for name, wrap in wrapper_uses(module):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
@@ -217,6 +218,37 @@ def n_gpu_tests(module: Module) -> Iterator[Finding]:
                 f"{model}.module is used only where {module.text(test)}",
                 (Rewrite(test, f"hasattr({model}, 'module')"),),
             )
+
+
+def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:
+    """``model.module if cards > 1 else model``, where that test wraps a lone process's model.
+
+    A rank's model is wrapped whatever the test says.
+    """
+    of_ranks = {module.statement(call) for call in module.calls_to("DistributedDataParallel")}
+    wrapped = {name for _, name, stmt in wrapper_names(module) if stmt in of_ranks}
+    gates = {
+        (target.id, module.text(up.test).partition(f" and {NO_GROUP}")[0])
+        for call in module.calls_to("DataParallel")
+        for stmt in [module.statement(call)]
+        for up in module.ancestors(stmt)
+        if isinstance(up, ast.If) and isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+        if isinstance(target, ast.Name)
+    }
+    choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
+    for choice in choices:
+        first, second = whole_text(module, choice.body), whole_text(module, choice.orelse)
+        for name in sorted(wrapped):
+            is_unwrapped = first != second and first.replace(f"{name}.module", name) == second
+            if is_unwrapped and (name, module.text(choice.test)) in gates:
+                because = f"{name}.module is used only where {module.text(choice.test)}"
+                edit = Rewrite(choice.test, f"hasattr({name}, 'module')")
+                yield Finding(module, choice.test, because, (edit,))
+
+
+def whole_text(module: Module, part: ast.expr | list[ast.stmt]) -> str:
+    return "\n".join(map(module.text, part if isinstance(part, list) else [part]))
 
 
 def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, ast.stmt]]:

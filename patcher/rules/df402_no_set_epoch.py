@@ -57,7 +57,8 @@ def findings(program: Program) -> Iterator[Finding]:
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
             continue
         kind = loader.module.text(loader.distributed_samplers[0].func)
-        kind = "DistributedSampler" if kind == "DealtSampler" else kind
+        if kind == "DealtSampler" or kind.rpartition(".")[2] not in RANK_SAMPLERS:
+            kind = "DistributedSampler"
         if not name:
             yield Finding(
                 module,

@@ -38,7 +38,7 @@ def findings(program: Program) -> Iterator[Finding]:
             call = module.parents[word]
             if word.arg != "download" or not isinstance(call, ast.Call) or is_false(word.value):
                 continue
-            if not home(module, call.func).startswith(LIBRARIES) or waits(module, call):
+            if not home(module, call.func).startswith(LIBRARIES) or waits(program, module, call):
                 continue
             if roles_reaching(program, module, call) >= RANKS:
                 name = module.text(call.func)
@@ -81,14 +81,23 @@ def home(module: Module, func: ast.expr) -> str:
     return module.dotted(func)
 
 
-def waits(module: Module, call: ast.Call) -> bool:
-    """Whether a rank waits for another one around a call: under a helper, or by a barrier."""
+def waits(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a rank waits for another one around a call: under a helper, or by a barrier.
+
+    The barrier may be around the calls of its function.
+    """
     if any(
         isinstance(up, ast.Call) and module.last_name(up.func) == IN_TURN
         for up in module.ancestors(call)
     ):
         return True
     function = module.function(call)
+    callers = [] if function is None else program.callers(function)
+    around = [(where, where.function(caller)) for where, caller in callers]
+    return has_barrier(module, function) or (bool(around) and all(has_barrier(*p) for p in around))
+
+
+def has_barrier(module: Module, function: Function | None) -> bool:
     return any(module.function(each) is function for each in module.calls_to("barrier"))
 
 
