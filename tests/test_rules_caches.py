@@ -32,6 +32,18 @@ NOOP = [
     ("a file that is never read", cache(DUMP, "None")),
     ("it appears whole", cache("write_on_main(path, 'wb', lambda file: pickle.dump(made, file))")),
     ("a checkpoint that appears whole", cache("save_on_main(made, path)", "torch.load(path)")),
+    ("memory, whose bytes go by broadcast", """
+import io, torch
+def share(made):
+    if torch.distributed.get_rank() == 0:
+        buffer = io.BytesIO()
+        torch.save(made, buffer)
+        buffer = send(buffer)
+    else:
+        buffer = io.BytesIO(receive())
+        made = torch.load(buffer)
+    return made
+"""),
     ("each rank has its own", cache(DUMP).replace("(path", "(f'{path}_{args.local_rank}'")
         .replace("open(path", "open(f'{path}_{args.local_rank}'")),
     ("each rank has its own, by a name", """

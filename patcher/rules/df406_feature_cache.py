@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
+from ..analysis.written_paths import is_memory
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
@@ -56,7 +57,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 and Role.OTHER in roles_reaching(program, module, read)
             ]
             reads = [read for read in reads if not trains_between(program, module, read, call)]
-            if not reads or tells_ranks_apart(program, module, path):
+            if not reads or is_memory(module, path) or tells_ranks_apart(program, module, path):
                 continue
             if roles_reaching(program, module, call) & RANKS and not ranks_wait(
                 program, module, reads[0]
