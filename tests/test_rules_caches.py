@@ -7,7 +7,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import changes, fixed, found
+from cases import RULES, changes, fixed, found
+from ddpfix.patcher.api import Severity, read_program
 from forked import Forge, Job
 
 CACHE = """\
@@ -28,6 +29,18 @@ def cache(write: str, read: str = "pickle.load(open(path, 'rb'))") -> str:
 
 
 DUMP = "pickle.dump(made, open(path, 'wb'))"
+
+
+def test_a_function_of_another_module_that_nobody_calls_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "caches.py").write_text(cache(DUMP))
+    for line, severity in [("features(args, 'x')", Severity.ERROR), ("pass", Severity.DEGRADED)]:
+        script = tmp_path / "run.py"
+        text = f"from caches import features\nif __name__ == '__main__':\n    {line}\n"
+        script.write_text(text)
+        (told,) = RULES["DF406"].findings(read_program(script))
+        assert told.severity is severity
+
+
 NOOP = [
     ("a file that is never read", cache(DUMP, "None")),
     ("it appears whole", cache("write_on_main(path, 'wb', lambda file: pickle.dump(made, file))")),

@@ -64,6 +64,8 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
+                if is_called_by_nobody(program, module, function):
+                    severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
                     severity = Severity.DEGRADED
@@ -86,6 +88,16 @@ def trains_between(program: Program, module: Module, read: ast.Call, write: ast.
     return bool(program.calls_to("DistributedDataParallel")) and any(
         precedes(read, step) and precedes(step, write) and not is_inside(read, step)
         for step in steps
+    )
+
+
+def is_called_by_nobody(program: Program, module: Module, function: Function | None) -> bool:
+    """Whether a function of another module than the script is one that nobody is seen to call."""
+    return (
+        function is not None
+        and module is not program.script
+        and not program.callers(function)
+        and not program.possible_callers(function)
     )
 
 
