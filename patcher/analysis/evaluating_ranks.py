@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 
 from ..editing.helpers import helper_names
 from ..source.module import Module
@@ -43,7 +42,7 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
     )
 
 
-def combines(program: Program, module: Module, body: Sequence[ast.AST]) -> bool:
+def combines(program: Program, module: Module, body: list[ast.stmt]) -> bool:
     """Whether statements bring together what the ranks have, themselves or in a callee."""
     names = {module.last_name(call.func) for call in within(body, ast.Call)}
     bodies = [(module, body)]
