@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher.api import patch
+from cases import RULES
+from ddpfix.patcher.api import patch, read_program
 
 SCRIPT = """\
 import torch
@@ -104,3 +105,14 @@ def test_so_does_a_count_at_the_top_of_a_module(tmp_path: Path, place: str) -> N
         "if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:\n"
         "    CARDS = 1\n"
     ) in texts[place]
+
+
+def test_an_engine_may_count_the_cards_of_all_machines(tmp_path: Path) -> None:
+    engine = "    import deepspeed\n    model, *_ = deepspeed.initialize(model=model)\n"
+    trainer = TRAINER.format(count=COUNT.format("cards"), cards="cards")
+    trainer = trainer.replace("    model = torch.nn.DataParallel(model.cuda())\n", engine)
+    (tmp_path / "run.py").write_text(SCRIPT)
+    (tmp_path / "options.py").write_text(OPTIONS.format(count="args.seed = 3"))
+    (tmp_path / "trainer.py").write_text(trainer)
+    program = read_program(tmp_path / "run.py")
+    assert [each.because for each in RULES["DF201"].findings(program)] == []

@@ -7,7 +7,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import changes, fixed, found
+from cases import RULES, changes, fixed, found
+from ddpfix.patcher.api import Severity, read_program
 from forked import Forge, Job
 
 CACHE = """\
@@ -28,10 +29,34 @@ def cache(write: str, read: str = "pickle.load(open(path, 'rb'))") -> str:
 
 
 DUMP = "pickle.dump(made, open(path, 'wb'))"
+
+
+def test_a_function_of_another_module_that_nobody_calls_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "caches.py").write_text(cache(DUMP))
+    for line, severity in [("features(args, 'x')", Severity.ERROR), ("pass", Severity.DEGRADED)]:
+        script = tmp_path / "run.py"
+        text = f"from caches import features\nif __name__ == '__main__':\n    {line}\n"
+        script.write_text(text)
+        (told,) = RULES["DF406"].findings(read_program(script))
+        assert told.severity is severity
+
+
 NOOP = [
     ("a file that is never read", cache(DUMP, "None")),
     ("it appears whole", cache("write_on_main(path, 'wb', lambda file: pickle.dump(made, file))")),
     ("a checkpoint that appears whole", cache("save_on_main(made, path)", "torch.load(path)")),
+    ("memory, whose bytes go by broadcast", """
+import io, torch
+def share(made):
+    if torch.distributed.get_rank() == 0:
+        buffer = io.BytesIO()
+        torch.save(made, buffer)
+        buffer = send(buffer)
+    else:
+        buffer = io.BytesIO(receive())
+        made = torch.load(buffer)
+    return made
+"""),
     ("each rank has its own", cache(DUMP).replace("(path", "(f'{path}_{args.local_rank}'")
         .replace("open(path", "open(f'{path}_{args.local_rank}'")),
     ("each rank has its own, by a name", """

@@ -58,6 +58,14 @@ def stopping(before: str = "pass") -> str:
 
 
 NOOP = [
+    (
+        "training that rank 0 has other processes run, by remote calls",
+        "from torch.distributed import rpc\n"
+        + loop()
+        + "def main(rank, args):\n    if rank == 0:\n"
+        "        for name in args.names:\n            rpc.rpc_async(name, train)\n"
+        "        train(args, args.data, args.model)\n",
+    ),
     ("all ranks count the same steps", loop(behind="if global_step > args.max_steps: break")),
     ("a list's length tells nothing", loop(behind="if len(losses) > args.max_steps: break")),
     ("what one rank prints changes no decision",

@@ -55,6 +55,10 @@ NOOP: list[tuple[str, str]] = [
             "if args.port:\n    os.environ['MASTER_PORT'] = str(args.port)"
         ),
     ),
+    (
+        "numbers that a function returns together, over those of a lone process",
+        script("rank=rank, world_size=size", "rank, size = ask_launcher()", "rank = 0\nsize = 1"),
+    ),
     ("all from the environment", script()),
     ("the launcher's numbers",
         script("rank=int(os.environ['RANK']), world_size=int(os.environ['WORLD_SIZE'])")),

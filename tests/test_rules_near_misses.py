@@ -100,13 +100,34 @@ def test_a_wrapper_in_an_evaluation_is_an_error_where_ranks_may_part(
         ("torch.distributed.all_reduce(loss := model(batch))", "combines the ranks' parts"),
         ("torch.distributed.barrier(); loss = model(batch)", "what it keeps cannot be added up"),
         ("print(mean_over_ranks(model(batch)))", "combines the ranks' parts"),
+        ("hvd.allreduce(loss := model(batch))", "combines the ranks' parts"),
     ],
 )
 def test_parts_that_an_evaluation_puts_together_are_left_to_it(line: str, because: str) -> None:
     mean = "def mean_over_ranks(x):\n    return torch.distributed.reduce(x)\n"
     text = EVALUATED.replace("        model(batch)", f"        {line}")
-    text = text.replace("def evaluate", f"{mean}def evaluate")
+    text = text.replace("def evaluate", f"import horovod.torch as hvd\n{mean}def evaluate")
     text = text.format(sampler="DistributedSampler(data)", test=1, model="net")
     (finding,) = found("DF503", text)
     assert because in finding.because
     assert bool(finding.edits) is ("cannot" in because)
+
+
+@pytest.mark.parametrize(
+    ("behind", "because"),
+    [
+        ("return mean(total), mean(right)", "combines the ranks' parts"),
+        ("return mean(total), right", "gathers nothing"),
+        ("return total, right", "gathers nothing"),
+    ],
+)
+def test_sums_that_an_evaluation_puts_together_are_left_to_it(behind: str, because: str) -> None:
+    mean = "import horovod.torch as hvd\ndef mean(x):\n    return hvd.allreduce(x)\n"
+    loop = "    total, right = 0.0, 0\n    for batch in loader:\n        y = model(batch)\n"
+    loop += f"        total += y.sum()\n        right += y.max()\n    {behind}"
+    text = EVALUATED.replace("    for batch in loader:\n        model(batch)", loop, 1)
+    text = text.replace("def evaluate", f"{mean}def evaluate")
+    (finding,) = found(
+        "DF503", text.format(sampler="DistributedSampler(data)", test=1, model="net")
+    )
+    assert because in finding.because

@@ -6,7 +6,7 @@ import ast
 
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import everywhere, within
+from ..source.tree import everywhere, mentions, precedes, within
 from .call_graph import reachable_functions
 from .evaluations import Evaluation
 from .frameworks import RANK_SAMPLERS
@@ -18,13 +18,32 @@ from .rank_reach import RANKS, roles_reaching
 COMBINING = {
     *("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce"),
     *("gather", "gather_object", "gather_for_metrics", "reduce_scatter"),
+    *("allreduce", "allgather", "allgather_object"),  # of Horovod
 }
+LIBRARIES = ("torch.distributed.", "dist.", "horovod.")
 
 
 def combines_parts(program: Program, evaluation: Evaluation) -> bool:
-    """Whether the evaluating function brings together what the ranks have, here or in a callee."""
-    module, function = evaluation.module, evaluation.function
-    body = module.scope_statements(evaluation.loop) if function is None else function.body
+    """Whether the evaluating function brings together what the ranks have, here or in a callee.
+
+    Of what its loop adds up, all has to be passed to something that does.
+    """
+    module, sums = evaluation.module, evaluation.accumulators
+    body = module.scope_statements(evaluation.loop)
+    if not sums:
+        return combines(program, module, body)
+    calls = [call for call in within(body, ast.Call) if precedes(evaluation.loop, call)]
+    return all(
+        any(
+            mentions(call, name) and combines(program, module, [module.statement(call)])
+            for call in calls
+        )
+        for name in sums
+    )
+
+
+def combines(program: Program, module: Module, body: list[ast.stmt]) -> bool:
+    """Whether statements bring together what the ranks have, themselves or in a callee."""
     names = {module.last_name(call.func) for call in within(body, ast.Call)}
     bodies = [(module, body)]
     bodies += [
@@ -33,8 +52,7 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
         if each.name not in helper_names()
     ]
     return any(
-        where.last_name(call.func) in COMBINING
-        and where.dotted(call.func).startswith(("torch.distributed.", "dist."))
+        where.last_name(call.func) in COMBINING and where.dotted(call.func).startswith(LIBRARIES)
         for where, stmts in bodies
         for call in within(stmts, ast.Call)
     )

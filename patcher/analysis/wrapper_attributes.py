@@ -33,6 +33,20 @@ WRAPPER_HAS = {  # what torch.nn.Module, DataParallel and DistributedDataParalle
     *("bucket_bytes_cap", "find_unused_parameters", "gradient_as_bucket_view", "allreduce_params"),
 }
 
+ENGINE_HAS = {  # what DeepSpeed's engine has, and no torch.nn.Module
+    *("backward", "step", "save_checkpoint", "load_checkpoint", "save_16bit_model", "global_steps"),
+    *("gradient_accumulation_steps", "is_gradient_accumulation_boundary", "get_global_grad_norm"),
+}
+
+
+def is_of_engine(program: Program, use: ast.Attribute) -> bool:
+    """Whether an attribute is one of DeepSpeed's engine, and of no class of the program."""
+    return use.attr in ENGINE_HAS and not any(
+        function.name == use.attr and isinstance(module.parents[function], ast.ClassDef)
+        for module in program.modules
+        for function in module.nodes(ast.FunctionDef)
+    )
+
 
 def is_lacking(module: Module, use: ast.Attribute) -> bool:
     """Whether an attribute of a name is read that no wrapper has, and nobody sets."""

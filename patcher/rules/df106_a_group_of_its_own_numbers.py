@@ -21,8 +21,9 @@ from ..analysis.spawning import spawned_ranks
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
+from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import argument, everywhere
+from ..source.tree import argument, everywhere, precedes
 from .df102_world_size_by_option import option_passed, reads_environment
 
 CODE, SEVERITY, SAFETY = "DF106", Severity.DEGRADED, Safety.SAFE
@@ -226,7 +227,20 @@ def is_own(program: Program, module: Module, node: ast.expr, depth: int = 0) -> 
         times_set(each, node.attr) for each in program.modules
     ):
         return False  # one is bound otherwise, as in a tuple
+    if isinstance(node, ast.Name) and any(unpacked_above(module, node)):
+        return False
     return bool(values) and all(is_own(program, *each, depth + 1) for each in values)
+
+
+def unpacked_above(module: Module, name: ast.Name) -> Iterator[ast.Name]:
+    """Where a name above may get what nobody reads here: ``rank, size = ask()``."""
+    for store in module.stores.get((module.function(name), name.id), ()):
+        if precedes(store, name) and not exclusive(store, name):
+            stmt = module.statement(store)
+            if isinstance(module.parents[store], ast.Tuple | ast.List) and not (
+                isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Tuple | ast.List)
+            ):
+                yield store
 
 
 def is_count(module: Module, node: ast.expr) -> bool:

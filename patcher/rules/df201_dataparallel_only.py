@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from ..analysis.program import Program
 from ..analysis.train_loops import is_backward
+from ..analysis.wrapping import averages_otherwise
 from ..findings import Finding, Safety, Severity
 from ..fixes.counted_cards import one_card_each
 from ..fixes.group_setup import group_setup, why_no_group
@@ -36,7 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for module, call in program.calls_to("DataParallel"):
         yield Finding(module, call, because, edits)
         edits = ()  # one finding carries them
-    if group:
+    if group and not averages_otherwise(program):
         yield from cards_counted_elsewhere(program)
 
 

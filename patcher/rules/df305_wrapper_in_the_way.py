@@ -23,6 +23,7 @@ from ..analysis.saved_wrappers import is_wrapped
 from ..analysis.wrapper_attributes import (
     WRAPPERS,
     is_lacking,
+    is_of_engine,
     is_of_scope,
     is_otherwise,
     is_torch_wrap,
@@ -86,7 +87,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
             elif (
                 module.function(use) not in evaluating  # DF303 and DF504 unwrap it
-                and is_of_the_model_alone(module, name, wrap)
+                and is_of_the_model_alone(program, module, name, wrap)
             ):
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
                 if makes_loss(program, module, use):
@@ -98,12 +99,13 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from passed_wrappers(program, module)
 
 
-def is_of_the_model_alone(module: Module, name: ast.Name, wrap: ast.stmt) -> bool:
+def is_of_the_model_alone(program: Program, module: Module, name: ast.Name, wrap: ast.stmt) -> bool:
     """Whether the model has the attribute that is read, and its wrapper has not."""
     use = module.parents[name]
     return (
         isinstance(use, ast.Attribute)
         and is_lacking(module, use)
+        and not is_of_engine(program, use)
         and is_torch_wrap(module, wrap)
         and is_of_scope(module, name, module.function(wrap))
         and not is_otherwise(module, use, wrap)
@@ -124,6 +126,7 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
             or name.id not in parameters(function)
             or (function, name.id) in module.stores
             or not (use.attr in MODEL_ATTRIBUTES or is_lacking(module, use))
+            or is_of_engine(program, use)
             or is_tested(module, use)
         ):
             continue

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
+from ..analysis.written_paths import is_memory
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
@@ -56,13 +57,15 @@ def findings(program: Program) -> Iterator[Finding]:
                 and Role.OTHER in roles_reaching(program, module, read)
             ]
             reads = [read for read in reads if not trains_between(program, module, read, call)]
-            if not reads or tells_ranks_apart(program, module, path):
+            if not reads or is_memory(module, path) or tells_ranks_apart(program, module, path):
                 continue
             if roles_reaching(program, module, call) & RANKS and not ranks_wait(
                 program, module, reads[0]
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
+                if is_called_by_nobody(program, module, function):
+                    severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
                     severity = Severity.DEGRADED
@@ -85,6 +88,16 @@ def trains_between(program: Program, module: Module, read: ast.Call, write: ast.
     return bool(program.calls_to("DistributedDataParallel")) and any(
         precedes(read, step) and precedes(step, write) and not is_inside(read, step)
         for step in steps
+    )
+
+
+def is_called_by_nobody(program: Program, module: Module, function: Function | None) -> bool:
+    """Whether a function of another module than the script is one that nobody is seen to call."""
+    return (
+        function is not None
+        and module is not program.script
+        and not program.callers(function)
+        and not program.possible_callers(function)
     )
 
 

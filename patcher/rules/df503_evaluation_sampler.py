@@ -37,7 +37,7 @@ def findings(program: Program) -> Iterator[Finding]:
         trained = [each for each in program.training_loaders if each.shares_with(loader)]
         if any(each.is_same(loader) for each in trained):
             continue
-        if not evaluation.accumulators and combines_parts(program, evaluation):
+        if combines_parts(program, evaluation):
             because = (
                 f"{evaluation.name} combines the ranks' parts, of which padding repeats examples"
             )

@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..analysis.certain_reach import needs_option
+from ..analysis.frameworks import DIVIDES_WORK, calls_one_of
 from ..analysis.left_early import meets_those_who_stay
 from ..analysis.program import Program
 from ..analysis.rank_divergence import (
@@ -66,8 +67,10 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         yield from one_sided_calls(program, module, wrappers)
     if program.calls_to("init_process_group", "DistributedDataParallel"):
+        hands_on = calls_one_of(program, DIVIDES_WORK)  # other processes run what rank 0 calls
         for loop in program.train_loops:
-            yield from one_sided_training(program, loop)
+            if not hands_on:
+                yield from one_sided_training(program, loop)
             yield from one_sided_exits(program, loop)
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)

@@ -16,23 +16,25 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
+from ..analysis.certain_reach import OF_A_RANK
 from ..analysis.early_reads import LOOKING, early_reads
 from ..analysis.effects import effects_of_call, is_collective
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.loaded_models import holds_used_model
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.rank_reach import RANKS, UNKNOWN, Role, roles_reaching, value_for_role
 from ..analysis.written_paths import is_memory
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.rank_0_first import EXISTS
-from ..source.branches import heads
+from ..source.branches import exclusive, heads
 from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
+    below,
     bound_names,
     everywhere,
     is_elif,
@@ -144,10 +146,28 @@ def reads_behind_saves(
         ]
         if saved is None or not (by_function or reads_checkpoint(module, call, folders)):
             continue
+        if is_of_its_writers(module, saved, stmt):
+            continue
         if roles_reaching(program, module, call) >= RANKS and not waits_between(
             program, module, saved, stmt
         ):
             yield call, saved
+
+
+def is_of_its_writers(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
+    """Whether one test, perhaps of the rank, lets a rank come to both the save and a read."""
+    return any(
+        isinstance(up, ast.If)
+        and up in module.ancestors(saved)
+        and not exclusive(saved, stmt)
+        and value_for_role(module, up.test, Role.OTHER) is UNKNOWN
+        and any(
+            OF_A_RANK.search(part.attr if isinstance(part, ast.Attribute) else part.id)
+            for part in below(up.test)
+            if isinstance(part, ast.Attribute | ast.Name)
+        )
+        for up in module.ancestors(stmt)
+    )
 
 
 def read_through_calls(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.Call]]:

@@ -160,6 +160,13 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             if args.local_rank in [-1, 0]:
                 torch.load(path, map_location='cpu')
         """),
+    ("DF604", "read by those who have saved it, whoever they are", """
+        import torch
+        def main(args, model, path):
+            if not args.spawned or args.rank % args.cards == 0:
+                torch.save(model, path)
+                torch.load(path, map_location='cpu')
+        """),
     ("DF604", "another folder than the one that a method saves", """
         import argparse
         import torch
