@@ -34,6 +34,11 @@ def script(look: str = LOOK, make: str = MAKE, above: str = "pass") -> str:
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("all have looked", script(make="torch.distributed.barrier()\n    os.makedirs(folder)")),
+    ("all have looked, as a library says it",
+        script(make="accelerator.wait_for_everyone()\n    os.makedirs(folder)")),
+    ("all have looked, in a function of the program", script(
+        above="def together():\n    torch.distributed.barrier()",
+        make="together()\n    os.makedirs(folder)")),
     ("nothing is made", script(make="pass")),
     ("another folder is made", script(make="os.makedirs(args.out)")),
     ("nobody refuses", script("if os.path.exists(folder):\n        print(folder)")),

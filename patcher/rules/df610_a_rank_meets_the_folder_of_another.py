@@ -28,6 +28,7 @@ CODE, SEVERITY, SAFETY = "DF610", Severity.DEGRADED, Safety.SAFE
 
 ASKS = ("exists", "isdir", "isfile", "is_dir", "is_file")
 MAKES = ("makedirs", "mkdir", "open", "save")
+BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
 LOOKED = """\
 if torch.distributed.is_initialized():
     torch.distributed.barrier()  # all ranks have looked"""
@@ -87,7 +88,7 @@ def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -
         if not precedes(stmt, call):
             continue
         name = module.last_name(call.func)
-        if name == "barrier":
+        if waits(program, module, call):
             return None
         if name not in MAKES:
             continue
@@ -99,6 +100,15 @@ def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -
         if same_code(target, path) or (text and text_of_path(program, module, target) == text):
             return call
     return None
+
+
+def waits(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call is a barrier, of torch or of accelerate, or of a function that has one."""
+    return module.last_name(call.func) in BARRIERS or any(
+        where.last_name(inner.func) in BARRIERS
+        for where, function in program.callees(module, call)
+        for inner in within(function.body, ast.Call)
+    )
 
 
 def only_reads(name: str, call: ast.Call) -> bool:
