@@ -37,6 +37,10 @@ SCRIPTS = [
         "error",
         id="passed on to be called",
     ),
+    pytest.param(f"if not os.path.exists(cache):\n    {SAVE}\n",
+        "warning", id="if there is no file, which another rank may have left by then"),
+    pytest.param(f"if not os.path.exists(data):\n    raise OSError(data)\n{SAVE}\n",
+        "error", id="behind a test for the input"),
     pytest.param(f"def save(model):\n    {SAVE}\n", "warning", id="called by nothing that is read"),
     pytest.param(
         f"class Saver:\n    def save(self):\n        {SAVE}\n\n\nmade_elsewhere().save()\n",

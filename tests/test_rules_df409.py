@@ -32,6 +32,16 @@ NOOP = [
 ]  # fmt: skip
 
 
+def test_values_that_are_made_of_each_other_take_no_time() -> None:
+    names = [f"self.{letter}" for letter in "abcdefghij"]
+    lines = [f"    {one} = {other}" for one in names for other in names]
+    text = "import torch\ntorch.distributed.init_process_group('gloo')\nwords = set()\n"
+    text += (
+        "def mix(self):\n" + "\n".join(lines) + "\n    for i, x in enumerate(self.a): d[x] = i\n"
+    )
+    assert found("DF409", text) == []
+
+
 @pytest.mark.parametrize("text", [pytest.param(head + body, id=name) for name, head, body in NOOP])
 def test_what_has_one_order_or_no_numbers_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF409", text)] == []

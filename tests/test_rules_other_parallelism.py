@@ -26,6 +26,10 @@ for batch in loader:
 SHARED = {
     "a wrapper that is handed on": "model.wrap_parts(functools.partial(DistributedDataParallel))",
     "a model that is split over the ranks": "model = load(name, tp_plan='auto')",
+    "gradients that a hook flattens": (
+        "def meet():\n    grads = [p.grad for p in model.parameters()]\n    flat = flatten(grads)\n"
+        "    torch.distributed.all_reduce(flat)\nmodel.register_hook(meet)"
+    ),
     "a model on a mesh": "model = load(name, device_mesh=mesh)",
 }
 TEST = "isinstance(model, DistributedDataParallel)"

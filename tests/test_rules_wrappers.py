@@ -161,6 +161,12 @@ def test_a_function_of_an_engine_is_left_alone() -> None:
     assert [each.because for each in told] == ["model.backward is asked of the wrapper of line 8"]
 
 
+def test_a_function_asks_the_wrapper_for_what_its_caller_has_given_it() -> None:
+    for given, told in [("model.width = 3\n    ", 0), ("", 1)]:
+        text = training(f"{given}look(model)") + "\ndef look(model):\n    return model.width\n"
+        assert len(found("DF305", text)) == told
+
+
 WRITE = "\ndef write(model, x):\n    {first}\n    return model.generate(x)\n"
 CARDS = "\n    elif cards > 1:\n        model = torch.nn.DataParallel(model)\n    for"
 

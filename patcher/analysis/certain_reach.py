@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, argument, mentions, parameters, within
+from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, parameters, within
 from .conditions import tests_at
 from .passed_arguments import argument_for_parameter
 from .program import Program
@@ -68,6 +68,8 @@ def bars(program: Program, module: Module, child: ast.AST, up: ast.AST, with_opt
         return True
     if not isinstance(up, ast.If) or child is up.test:
         return False
+    if asks_for_file(module, up.test):
+        return True
     if [stmt for stmt in up.body if stmt is child]:
         return does_not_hold(program, module, up.test, with_options)
     return not with_options and holds_by_default(program, module, up.test)
@@ -86,6 +88,14 @@ def may_keep_ranks_away(program: Program, module: Module, test: ast.expr) -> boo
     """
     is_unknown = value_for_role(module, test, Role.OTHER) is UNKNOWN
     return is_unknown and asks_for_rank(program, module, test)
+
+
+def asks_for_file(module: Module, test: ast.expr) -> bool:
+    """Whether a test asks for a file, which the rank that comes first may have left by then."""
+    return any(
+        module.last_name(call.func) in ("exists", "is_file", "isfile")
+        for call in everywhere(test, ast.Call)
+    )
 
 
 def asks_for_rank(program: Program, module: Module, test: ast.expr, depth: int = 0) -> bool:

@@ -55,6 +55,8 @@ def reduces_gradients(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether an all-reduce is of gradients: by its words, or by what its function gets."""
     if mentions(call, "grad") or mentions(module.statement(call), "gradients"):
         return True
+    if any(are_gradients(module, value) for value in argument_values(call)):
+        return True
     around = {up for up in module.ancestors(call) if isinstance(up, FUNCTIONS)}
     return any(
         are_gradients(where, value)

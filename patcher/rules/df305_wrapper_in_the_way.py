@@ -137,6 +137,7 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
                 and passed.id in wrapped
                 and is_wrapped(program, where, passed)
                 and (use.attr in MODEL_ATTRIBUTES or not is_engine_elsewhere(program, passed.id))
+                and not sets(where, passed.id, use.attr)
             ):
                 because = f"{module.text(use)} is asked of the wrapper of line {call.lineno}"
                 if use.attr not in MODEL_ATTRIBUTES and makes_loss(program, module, use):
@@ -145,6 +146,16 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
                     rewrite = Rewrite(name, unwrapped_model(name.id))
                     yield Finding(module, use, because, (rewrite,))
                 break
+
+
+def sets(module: Module, name: str, attribute: str) -> bool:
+    """Whether a module gives what a name stands for an attribute, as it gives the wrapper."""
+    return any(
+        isinstance(each.ctx, ast.Store)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == name
+        for each in module.attributes(attribute)
+    )
 
 
 def is_engine_elsewhere(program: Program, name: str) -> bool:
