@@ -53,6 +53,8 @@ def findings(program: Program) -> Iterator[Finding]:
         name.endswith("TrainingArguments") for m in program.modules for name in m.aliases.values()
     ):
         return  # the class of transformers, or one below it, reads the environment itself
+    if option is None and is_made_here(program):
+        return  # by mp.spawn's index, by horovod: no option, and no default
     for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(
@@ -75,6 +77,15 @@ def is_read(program: Program) -> bool:
         node.value == "local_rank"
         for module in program.modules
         for node in module.nodes(ast.Constant)
+    )
+
+
+def is_made_here(program: Program) -> bool:
+    """Whether the program sets the attribute to something else than a constant."""
+    return any(
+        not isinstance(value, ast.Constant | ast.UnaryOp)
+        for module in program.modules
+        for value in module.attribute_values.get("local_rank", ())
     )
 
 
