@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -39,7 +40,12 @@ def findings(program: Program) -> Iterator[Finding]:
         if not isinstance(cards, ast.Name):
             continue
         every = lengths(module, cards)
-        scaled = [each for call in every for each in [scaling(module, call)] if each is not None]
+        scaled = [
+            each
+            for call in every
+            for each in [scaling(module, call)]
+            if each is not None and roles_reaching(program, module, each) & RANKS
+        ]
         if not scaled or is_cut(module, cards):
             continue
         made = definition_of(module, cards)
