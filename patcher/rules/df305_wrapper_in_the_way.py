@@ -192,15 +192,22 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
 
 
 def asks_for_ddp_too(module: Module, call: ast.Call) -> bool:
-    """``isinstance(model, DataParallel) or isinstance(model, DistributedDataParallel)``."""
+    """``isinstance(model, DataParallel) or isinstance(model, DistributedDataParallel)``.
+
+    Or an ``elif`` that asks the latter.
+    """
     around = module.parents[call]
-    return isinstance(around, ast.BoolOp) and any(
+    others: list[ast.expr] = around.values if isinstance(around, ast.BoolOp) else []
+    if isinstance(around, ast.If) and around.test is call and len(around.orelse) == 1:
+        (behind,) = around.orelse
+        others = [behind.test] if isinstance(behind, ast.If) else []
+    return any(
         same_code(other.args[0], call.args[0])
         and any(
             isinstance(part, ast.expr) and module.last_name(part) == WRAPPERS[1]
             for part in below(other.args[1])
         )
-        for other in around.values
+        for other in others
         if isinstance(other, ast.Call)
         and module.last_name(other.func) == "isinstance"
         and len(other.args) == 2
@@ -284,9 +291,20 @@ def is_loaded_bare(program: Program, model: str) -> bool:
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == model
         and not is_downloaded(module, call)
+        and not takes_keys_of_wrappers(module, call)
     ]
     wrapped = {name for module in program.modules for name, _ in wrapper_uses(module)}
     return bool(loads) and not any(owner in wrapped for _, owner in loads)
+
+
+def takes_keys_of_wrappers(module: Module, load: ast.Call) -> bool:
+    """Whether a load takes "module." out of the keys: it takes those of the wrapper, too."""
+    values = [load.args[0], *module.alternatives(load.args[0], load)] if load.args else []
+    return any(
+        isinstance(part.value, str) and part.value.startswith("module.")
+        for value in values
+        for part in everywhere(value, ast.Constant)
+    )
 
 
 def is_downloaded(module: Module, load: ast.Call) -> bool:
