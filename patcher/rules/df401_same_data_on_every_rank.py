@@ -55,11 +55,13 @@ from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
 from ..source.tree import (
     argument,
+    everywhere,
     is_false,
     keyword,
     last_argument,
     only_argument,
     same_code,
+    within,
 )
 
 CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
@@ -133,12 +135,30 @@ def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         yield Finding(module, at, because, tuple(own))
 
 
+def is_dealt_by_function(program: Program, loader: Loader) -> bool:
+    """Whether a function of the program makes the sampler, and may return one that deals."""
+    return any(
+        where.last_name(part.func) in RANK_SAMPLERS
+        for sampler in loader.samplers
+        for call in everywhere(sampler, ast.Call)
+        for where, function in program.callees(loader.module, call)
+        for result in within(function.body, ast.Return)
+        if result.value is not None
+        for value in (result.value, *where.alternatives(result.value, result.value))
+        for part in everywhere(value, ast.Call)
+    )
+
+
 def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Finding]:
     """The finding for one loader that a loop may go over; ``told`` collects edits of functions."""
     if is_iterable_dataset(program, loader.module, loader.dataset):
         because = "its data set only iterates and takes no sampler, and nothing deals by rank"
         yield Finding(loader.module, loader.call, because)
-    elif not loader.distributed_samplers and not shares_batches(loader):
+    elif (
+        not loader.distributed_samplers
+        and not shares_batches(loader)
+        and not is_dealt_by_function(program, loader)
+    ):
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
         severity = None
         word = keyword(loader.call, "batch_sampler")
