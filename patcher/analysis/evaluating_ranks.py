@@ -68,12 +68,27 @@ def ranks_keep_pace(program: Program, evaluation: Evaluation) -> bool:
     return (
         bool(entries)
         and all(roles_reaching(program, *entry) >= RANKS for entry in entries)
-        and all(is_even(loader.module, sampler) for sampler in loader.samplers)
+        and all(is_even(program, loader.module, sampler) for sampler in loader.samplers)
     )
 
 
-def is_even(module: Module, sampler: ast.expr) -> bool:
-    """Whether a sampler has equally many examples on each rank."""
+def is_even(program: Program, module: Module, sampler: ast.expr) -> bool:
+    """Whether a sampler has equally many examples on each rank, also one that a function makes."""
+    made = program.callees(module, sampler) if isinstance(sampler, ast.Call) else []
+    results = [
+        (where, result.value)
+        for where, function in made
+        for result in within(function.body, ast.Return)
+    ]
+    if not made:
+        return is_none_or_even(module, sampler)
+    return bool(results) and all(
+        value is None or is_none_or_even(where, value) for where, value in results
+    )
+
+
+def is_none_or_even(module: Module, sampler: ast.expr) -> bool:
+    """None, or a sampler of torch's that has equally many examples on each rank."""
     if isinstance(sampler, ast.Constant):
         return sampler.value is None
     calls = list(everywhere(sampler, ast.Call))
