@@ -41,12 +41,24 @@ def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
             yield node
 
 
+def calls_a_method_of_the_module(evaluation: Evaluation) -> bool:
+    """``losses = model.module.get_losses if … else model.get_losses``, and the loop calls that."""
+    module, loop = evaluation.module, evaluation.loop
+    return not any(model_uses(evaluation)) and any(
+        f"{evaluation.model}.module." in module.text(value)
+        for call in within(loop.body, ast.Call)
+        for value in module.alternatives(call.func, call)
+    )
+
+
 def is_unwrapped(evaluation: Evaluation) -> bool:
     """Whether the function takes ``.module`` out of its model before the loop."""
     assert evaluation.function is not None
     module = evaluation.module
     names = names_within(evaluation.function.body, {evaluation.model})
     stores = [name for name in names if isinstance(name.ctx, ast.Store)]
+    if calls_a_method_of_the_module(evaluation):
+        return True
     return any(
         isinstance(stmt, ast.Assign)
         and (mentions(stmt.value, "module") or "'module'" in module.text(stmt.value))
