@@ -23,6 +23,7 @@ from ..source.tree import (
 from .dealing import takes_turns
 from .loaders import loader_of
 from .program import Program
+from .rank_reach import RANKS, value_for_role
 from .train_loops import TrainLoop
 
 # Calls that return the same on every rank, or depend only on the size or type of their argument.
@@ -163,7 +164,11 @@ class _DivergenceWalk:
             case ast.If():
                 inner = gate or (stmt if self.depends_on(stmt.test, tainted) else None)
                 after = self.block(stmt.body, tainted, inner)
-                return after | self.block(stmt.orelse, tainted, inner)
+                otherwise = self.block(stmt.orelse, tainted, inner)
+                taken = {value_for_role(self.module, stmt.test, role) for role in RANKS}
+                if taken == {True}:
+                    return after
+                return otherwise if taken == {False} else after | otherwise
             case ast.For() | ast.AsyncFor() | ast.While():
                 return self.loop_statement(stmt, tainted, gate)
             case ast.With() | ast.AsyncWith():
