@@ -66,6 +66,8 @@ def bars(program: Program, module: Module, child: ast.AST, up: ast.AST, with_opt
     """Whether what is directly around a node may keep a rank away: see `surely_on_every_rank`."""
     if any(may_keep_ranks_away(program, module, test) for test in tests_at(child, up)):
         return True
+    if isinstance(up, ast.With | ast.AsyncWith) and lets_ranks_in_turn(program, module, up):
+        return True
     if not isinstance(up, ast.If) or child is up.test:
         return False
     if asks_for_file(module, up.test):
@@ -73,6 +75,23 @@ def bars(program: Program, module: Module, child: ast.AST, up: ast.AST, with_opt
     if [stmt for stmt in up.body if stmt is child]:
         return does_not_hold(program, module, up.test, with_options)
     return not with_options and holds_by_default(program, module, up.test)
+
+
+def lets_ranks_in_turn(program: Program, module: Module, block: ast.With | ast.AsyncWith) -> bool:
+    """``with rank_0_first(rank):``, where others may find done what the first one does."""
+    return any(
+        is_barred_barrier(where, call)
+        for item in block.items
+        if isinstance(item.context_expr, ast.Call)
+        for where, function in program.callees(module, item.context_expr)
+        for call in within(function.body, ast.Call)
+        if where.last_name(call.func) == "barrier"
+    )
+
+
+def is_barred_barrier(module: Module, call: ast.Call) -> bool:
+    """Whether a barrier stands under a test."""
+    return any(isinstance(up, ast.If) for up in module.ancestors(call))
 
 
 def does_not_hold(program: Program, module: Module, test: ast.expr, with_options: bool) -> bool:
