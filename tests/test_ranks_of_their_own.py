@@ -1,0 +1,241 @@
+"""What programs do that know their ranks already: rules written for others stay silent."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+from ddpfix.patcher.findings import Severity
+
+EVALUATION = """
+import torch
+import torch.distributed as dist
+import horovod.torch as hvd
+
+def make_sampler(data):
+    if dist.is_initialized():
+        return torch.utils.data.distributed.DistributedSampler(data)
+    return None
+
+def mean(value):
+    value = value.clone()
+    {mean}
+    return value
+
+def validate(loader, model):
+    model.eval()
+    meter = Meter()
+    for batch in loader:
+        loss = model(batch)
+        meter.update(mean(loss))
+    return meter.mean
+
+def main(args, data, others, model):
+    dist.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    sampler = {sampler}
+    held_out = torch.utils.data.DataLoader(others, sampler={held_out})
+    loader = torch.utils.data.DataLoader(data, sampler=sampler)
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+        validate(held_out, model)
+"""
+DEALT = "torch.utils.data.distributed.DistributedSampler({data})"
+
+
+def evaluation(**words: str) -> str:
+    own = {"sampler": DEALT.format(data="data"), "held_out": DEALT.format(data="others")}
+    return EVALUATION.format(**{**own, "mean": "dist.all_reduce(value)", **words})
+
+
+EXIT = """
+import os, torch
+import torch.distributed as dist
+
+def mean(value):
+    value = value.clone()
+    dist.all_reduce(value)
+    return value
+
+dist.init_process_group("nccl")
+several = int(os.environ.get("WORLD_SIZE", 1)) > 1
+loader = torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedSampler(data))
+model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in loader:
+    loss = model(batch)
+    if {test}:
+        whole = mean(loss)
+    else:
+        whole = loss
+    if torch.isnan(whole).any():
+        continue
+    loss.backward()
+    optimizer.step()
+"""
+
+METHOD = """
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def validate(model, loader):
+    model.eval()
+    losses_of = {choice}
+    total = 0
+    with torch.no_grad():
+        for batch in loader:
+            total += losses_of(batch).item()
+    return total
+
+torch.distributed.init_process_group("nccl")
+model = DDP(model)
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+    optimizer.step()
+validate(model, torch.utils.data.DataLoader(others))
+"""
+UNWRAPPED = "model.module.losses_of if isinstance(model, DDP) else model.losses_of"
+
+KEYS = """
+import torch
+model = Net()
+state = torch.load("pretrained.pt")
+state = {{{key}: v for k, v in state.items()}}
+model.load_state_dict(state, strict=False)
+model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+    optimizer.step()
+torch.save(model.state_dict(), "last.pt")
+"""
+
+ASKS = """
+import torch
+def save(model):
+    if isinstance(model, torch.nn.DataParallel):
+        state = model.module.state_dict()
+    {other}
+    else:
+        state = model.state_dict()
+    torch.save(state, "last.pt")
+model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+    optimizer.step()
+save(model)
+"""
+
+CARDS = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+gpus = list(config.GPUS)
+alone = args.local_rank == -1
+if not alone:
+    torch.distributed.init_process_group("nccl")
+if {test}:
+    size = 8
+else:
+    size = 8 * len(gpus)
+if alone:
+    model = torch.nn.DataParallel(model, device_ids=gpus)
+else:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in torch.utils.data.DataLoader(data, size):
+    model(batch).backward()
+    optimizer.step()
+"""
+
+MADE = """
+import argparse, torch
+args = argparse.ArgumentParser().parse_args()
+def work(index, args):
+    args.local_rank = {value}
+    torch.cuda.set_device(args.local_rank)
+torch.multiprocessing.spawn(work, args=(args,), nprocs=torch.cuda.device_count())
+"""
+
+SILENT = [
+    ("DF101", "the index of a spawned process", MADE.format(value="index"),
+     MADE.format(value="-1")),
+    ("DF205", "a lone process drives all cards", CARDS.format(test="not alone"),
+     CARDS.format(test="args.fast")),
+    ("DF305", "an elif asks for the other wrapper", ASKS.format(
+        other="elif isinstance(model, torch.nn.parallel.DistributedDataParallel):\n"
+              "        state = model.module.state_dict()"),
+     ASKS.format(other="elif model is None:\n        state = {}")),
+    ("DF305", "the load takes module. out of the keys",
+     KEYS.format(key="k.replace('module.', '')"), KEYS.format(key="k.lower()")),
+    ("DF401", "a function makes the sampler", evaluation(sampler="make_sampler(data)"),
+     evaluation(sampler="make_nothing(data)")),
+    ("DF504", "the loop calls a method of the module", METHOD.format(choice=UNWRAPPED),
+     METHOD.format(choice="model")),
+    ("DF506", "all ranks take the branch that reduces", EXIT.format(test="several"),
+     EXIT.format(test="fast")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "right", "wrong"), [pytest.param(c, r, w, id=f"{c} {n}") for c, n, r, w in SILENT]
+)
+def test_what_is_right_stays_silent(code: str, right: str, wrong: str) -> None:
+    assert [finding.because for finding in found(code, right)] == []
+    assert found(code, wrong)
+
+
+CACHE = """
+import os, torch
+def features(path):
+    if os.path.exists(path):
+        return torch.load(path)
+    made = make()
+    torch.save(made, path)
+    return made
+{call}
+"""
+
+IN_TURN = """
+import torch
+from contextlib import contextmanager
+
+@contextmanager
+def in_turn(rank):
+    if rank not in (-1, 0):
+        torch.distributed.barrier()
+    yield
+    if rank == 0:
+        torch.distributed.barrier()
+
+def write(path):
+    torch.save(made, path)
+
+{block}:
+    write("features.pt")
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+    optimizer.step()
+"""
+
+DOUBTFUL = [
+    ("DF406", "nobody calls it", CACHE.format(call=""), CACHE.format(call="features('f.pt')")),
+    ("DF503", "horovod brings the parts together",
+     evaluation(mean="value = hvd.allreduce(value)"), evaluation(mean="value = value / 2")),
+    ("DF504", "a function makes the sampler, and all go equally far",
+     evaluation(held_out="make_sampler(others)"), evaluation(held_out="Own(others)")),
+    ("DF601", "ranks come in turn", IN_TURN.format(block="with in_turn(rank)"),
+     IN_TURN.format(block="with torch.no_grad()")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "right", "wrong"), [pytest.param(c, r, w, id=f"{c} {n}") for c, n, r, w in DOUBTFUL]
+)
+def test_what_may_be_right_is_no_error(code: str, right: str, wrong: str) -> None:
+    def severities(text: str) -> set[Severity]:
+        return {finding.severity or Severity.ERROR for finding in found(code, text)}
+
+    assert severities(right) == {Severity.DEGRADED}
+    assert Severity.ERROR in severities(wrong)
