@@ -111,6 +111,8 @@ def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
             parts = list(children(path))
         case ast.Starred() | ast.NamedExpr() | ast.IfExp():
             parts = list(children(path))
+        case ast.Attribute(value=ast.Call() as made):  # uuid.uuid4().hex
+            parts = (made,)
     for part in parts:
         if isinstance(part, ast.expr):
             yield from parts_of_text(module, part)

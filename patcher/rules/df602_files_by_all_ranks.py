@@ -26,7 +26,7 @@ from ..analysis.rank_reach import (
     roles_reaching,
     roles_reaching_in_function,
 )
-from ..analysis.written_paths import is_memory, names_rank
+from ..analysis.written_paths import is_memory, names_rank, parts_of_text
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
@@ -89,6 +89,10 @@ def findings(program: Program) -> Iterator[Finding]:
             if path is None or is_memory(module, path) or names_rank(program, module, path):
                 continue
             if is_fetched_in_turn(program, module, call):
+                continue
+            if is_of_one_result(module, call, path):
+                because = "every rank writes it, unless each has results of its own"
+                yield Finding(module, call, because)
                 continue
             if everyone_writes(program, module, call):
                 yield from single_writer(program, module, call)
@@ -164,6 +168,25 @@ def is_for_writing(module: Module, call: ast.Call) -> bool:
         and isinstance(mode, ast.Constant)
         and isinstance(mode.value, str)
         and any(letter in mode.value for letter in "wax+")
+    )
+
+
+def is_of_one_result(module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a method names the file by one of the results that it is given.
+
+    ``for each in predictions: open(each["file_name"], "wb")``: ranks may have other results each.
+    """
+    function = module.function(call)
+    if function is None or module.enclosing_class(function) is None:
+        return False
+    given = parameters(function)
+    return any(
+        any(names_within(part, bound_names(loop.target)) for part in parts_of_text(module, path))
+        for loop in module.ancestors(call)
+        if isinstance(loop, ast.For)
+        and isinstance(loop.iter, ast.Name)
+        and loop.iter.id in given
+        and module.function(loop) is function
     )
 
 
