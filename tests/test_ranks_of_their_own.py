@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import found
+from cases import fixed, found
 from ddpfix.patcher.findings import Severity
 
 EVALUATION = """
@@ -127,6 +127,18 @@ for batch in torch.utils.data.DataLoader(data):
 save(model)
 """
 
+SET = """
+import torch
+def scale(net):
+    return net.ratio
+model = torch.nn.parallel.DistributedDataParallel(model)
+{name}.ratio = 0.5
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+    optimizer.step()
+scale(model)
+"""
+
 CARDS = """
 import argparse, torch
 parser = argparse.ArgumentParser()
@@ -169,6 +181,8 @@ SILENT = [
      ASKS.format(other="elif model is None:\n        state = {}")),
     ("DF305", "the load takes module. out of the keys",
      KEYS.format(key="k.replace('module.', '')"), KEYS.format(key="k.lower()")),
+    ("DF305", "the wrapper was given the attribute", SET.format(name="model"),
+     SET.format(name="other")),
     ("DF401", "a function makes the sampler", evaluation(sampler="make_sampler(data)"),
      evaluation(sampler="make_nothing(data)")),
     ("DF504", "the loop calls a method of the module", METHOD.format(choice=UNWRAPPED),
@@ -185,17 +199,6 @@ def test_what_is_right_stays_silent(code: str, right: str, wrong: str) -> None:
     assert [finding.because for finding in found(code, right)] == []
     assert found(code, wrong)
 
-
-CACHE = """
-import os, torch
-def features(path):
-    if os.path.exists(path):
-        return torch.load(path)
-    made = make()
-    torch.save(made, path)
-    return made
-{call}
-"""
 
 IN_TURN = """
 import torch
@@ -220,7 +223,6 @@ for batch in torch.utils.data.DataLoader(data):
 """
 
 DOUBTFUL = [
-    ("DF406", "nobody calls it", CACHE.format(call=""), CACHE.format(call="features('f.pt')")),
     ("DF503", "horovod brings the parts together",
      evaluation(mean="value = hvd.allreduce(value)"), evaluation(mean="value = value / 2")),
     ("DF504", "a function makes the sampler, and all go equally far",
@@ -239,3 +241,51 @@ def test_what_may_be_right_is_no_error(code: str, right: str, wrong: str) -> Non
 
     assert severities(right) == {Severity.DEGRADED}
     assert Severity.ERROR in severities(wrong)
+
+
+WRITES = """
+import os, uuid, torch
+class Writer:
+    def update(self, results):
+        for each in results:
+            path = {path}
+            with open({opened}, "wb") as file:
+                file.write(each.pop("bytes"))
+torch.distributed.init_process_group("nccl")
+writer = Writer()
+for batch in torch.utils.data.DataLoader(data):
+    loss, results = model(batch)
+    loss.backward()
+    optimizer.step()
+    writer.update(results)
+"""
+
+
+def test_files_of_a_ranks_own_results_keep_their_writers() -> None:
+    own = WRITES.format(path="None", opened="os.path.join('out', each['name'])")
+    (finding,) = found("DF602", own)
+    assert "unless each has results of its own" in finding.because
+    assert not finding.edits
+    one = WRITES.format(path="None", opened="os.path.join('out', 'all.bin')")
+    assert found("DF602", one)[0].edits
+
+
+def test_a_name_that_each_process_has_another_of_is_its_own() -> None:
+    unique = WRITES.format(path="'part_' + uuid.uuid4().hex", opened="path")
+    assert found("DF602", unique) == []
+
+
+RENAMED = """
+import torch as th
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(model, device_ids=[card])
+"""
+
+
+def test_torch_under_another_name_is_imported_for_the_edit() -> None:
+    text = fixed("DF202", RENAMED)
+    assert "[card] if torch.cuda.is_available() else None" in text
+    assert "import torch\n" in text

@@ -133,6 +133,7 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
             continue
         test = on_cuda_test(program, (module, call))
         edits: list[Edit] = [Rewrite(ids, f"{module.text(ids)} if {test} else None")]
+        edits += [Import("torch")] if test.startswith("torch.") else []
         output = argument(call, 2, "output_device")
         if output is not None:
             edits.append(without_argument(call, output))

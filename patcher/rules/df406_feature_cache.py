@@ -17,7 +17,6 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
@@ -69,8 +68,6 @@ def findings(program: Program) -> Iterator[Finding]:
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
-                    severity = Severity.DEGRADED
-                elif not surely_on_every_rank(program, module, reads[0]):
                     severity = Severity.DEGRADED
                 yield Finding(module, call, because, edits, severity=severity)
 
