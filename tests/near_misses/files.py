@@ -69,6 +69,12 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             with mine.open(path, 'w') as g:
                 g.write(x)
         """),
+    ("DF602", "a name that no other process has", """
+        import os, uuid
+        path = os.path.join(folder, "tmp_" + uuid.uuid4().hex + "_" + name)
+        with open(path, "wb") as file:
+            file.write(data)
+        """),
     ("DF602", "rank 0 alone", """
         def f(args):
             if args.local_rank in [-1, 0]:
