@@ -166,6 +166,11 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             if args.local_rank in [-1, 0]:
                 torch.load(path, map_location='cpu')
         """),
+    ("DF604", "a rank's own file, from its own card", """
+        import os, torch
+        path = os.path.join(folder, "queue" + str(torch.distributed.get_rank()) + ".pth")
+        queue = torch.load(path)["queue"]
+        """),
     ("DF604", "read by those who have saved it, whoever they are", """
         import torch
         def main(args, model, path):
