@@ -459,6 +459,47 @@ def test_ranks_wait_for_a_file_that_is_mentioned_later(write: str, then: str, wa
     assert (BARRIER in fixed("DF602", text.replace("{then}", then))) is waits
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "if os.path.isfile(path):\n        if good(path):\n            return path",
+        "found = glob.glob(path)\n    if len(found) == 1:\n        return found[0]",
+    ],
+)
+def test_what_ranks_leave_early_where_a_file_is_there_gets_no_barrier(test: str) -> None:
+    text = f"""
+import glob
+import os
+import torch
+torch.distributed.init_process_group("gloo")
+def fetch(name):
+    path = os.path.join("cache", name)
+    {test}
+    with open(path, "wb") as file:
+        file.write(download(name))
+    return check(path)
+fetch("x")
+"""
+    (finding,) = found("DF602", text)
+    assert "ranks may pass it unequally often" in finding.because
+    assert finding.edits == ()
+
+
+def test_files_that_are_named_by_what_a_function_is_passed_may_be_of_a_rank_s_own() -> None:
+    text = """
+import torch
+torch.distributed.init_process_group("gloo")
+def keep(results):
+    for each in results:
+        with open(each["name"], "wb") as file:
+            file.write(each.pop("image"))
+    return results
+keep(predict(model))
+"""
+    (finding,) = found("DF602", text)
+    assert finding.edits == ()
+
+
 def test_a_function_that_one_rank_may_call_after_an_error_gets_no_barrier() -> None:
     text = """
     import json

@@ -91,6 +91,8 @@ def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0)
 
 def is_unique(module: Module, node: ast.expr) -> bool:
     """Whether a value is one that each process has another of, such as ``tempfile.mkdtemp()``."""
+    if isinstance(node, ast.Attribute) and node.attr in ("hex", "int"):
+        node = node.value  # uuid4().hex
     return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
 
 

@@ -16,9 +16,12 @@ from ..source.tree import (
     is_inside,
     names_within,
     parameters,
+    precedes,
     same_code,
     within,
 )
+
+LOOKS = ("exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "iglob", "scandir")
 
 
 def needs_all_ranks(program: Program, module: Module, stmt: ast.stmt) -> bool:
@@ -135,14 +138,29 @@ def runs_in_save_pretrained(program: Program, module: Module, node: ast.AST) -> 
 
 
 def asks_for_files(module: Module, stmt: ast.stmt) -> bool:
-    """Whether a test around a statement asks for a file, which rank 0 may have made by then."""
+    """Whether a test asks for a file, which rank 0 may have made by then, and others do not come.
+
+    A test around a statement, or one above it that returns or goes on with the next element.
+    """
+    above = [
+        test
+        for test in within(module.scope_statements(stmt), ast.If)
+        if precedes(test, stmt)
+        and not is_inside(stmt, test)
+        and any(within(test.body, kind) for kind in (ast.Return, ast.Continue, ast.Break))
+    ]
+    around = [up for up in module.ancestors(stmt) if isinstance(up, ast.If | ast.While)]
+    return any(depends_on_files(module, each.test) for each in (*above, *around))
+
+
+def depends_on_files(module: Module, test: ast.expr) -> bool:
+    """Whether a test asks which files there are, also by a name for what has been found."""
+    names = [name for name in everywhere(test, ast.Name) if isinstance(name.ctx, ast.Load)]
+    values = [test, *(value for name in names for value in module.alternatives(name, name))]
     return any(
-        isinstance(up, ast.If | ast.While)
-        and any(
-            module.last_name(call.func) in ("exists", "isfile", "isdir", "is_file", "is_dir")
-            for call in everywhere(up.test, ast.Call)
-        )
-        for up in module.ancestors(stmt)
+        module.last_name(call.func) in LOOKS
+        for value in values
+        for call in everywhere(value, ast.Call)
     )
 
 

@@ -111,6 +111,8 @@ def is_cuda_device(module: Module, node: ast.expr) -> bool:
 
 def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
     last = last_argument(call)
+    if any(word.arg is None for word in call.keywords):
+        return  # **options may have one
     if keyword(call, "timeout") is None and last is not None:
         timeout, needed = one_hour(module)
         yield Finding(

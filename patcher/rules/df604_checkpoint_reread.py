@@ -24,7 +24,7 @@ from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.loaded_models import holds_used_model
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, Role, roles_reaching, value_for_role
-from ..analysis.written_paths import is_memory
+from ..analysis.written_paths import is_memory, names_rank
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
@@ -65,8 +65,11 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to("load"):
             if module.dotted(call.func) != "torch.load":
                 continue
-            if is_in_memory(module, argument(call, 0, "f")):
+            path = argument(call, 0, "f")
+            if is_in_memory(module, path):
                 continue
+            if path is not None and names_rank(program, module, path):
+                continue  # from its own card, in a file of its own
             last = last_argument(call)
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"

@@ -69,6 +69,12 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             with mine.open(path, 'w') as g:
                 g.write(x)
         """),
+    ("DF602", "a name that no other process has", """
+        import os, uuid
+        path = os.path.join(folder, "tmp_" + uuid.uuid4().hex + "_" + name)
+        with open(path, "wb") as file:
+            file.write(data)
+        """),
     ("DF602", "rank 0 alone", """
         def f(args):
             if args.local_rank in [-1, 0]:
@@ -159,6 +165,11 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             torch.save(model, path)
             if args.local_rank in [-1, 0]:
                 torch.load(path, map_location='cpu')
+        """),
+    ("DF604", "a rank's own file, from its own card", """
+        import os, torch
+        path = os.path.join(folder, "queue" + str(torch.distributed.get_rank()) + ".pth")
+        queue = torch.load(path)["queue"]
         """),
     ("DF604", "read by those who have saved it, whoever they are", """
         import torch

@@ -16,6 +16,11 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         def main(args):
             args.local_rank = 3
         """),
+    ("DF202", "options that may have a time-out", """
+        import torch
+        torch.distributed.init_process_group('gloo', **options)
+        torch.distributed.destroy_process_group()
+        """),
     ("DF103", "no group", """
         args.local_rank += 1
         x = get_rank() % 4
