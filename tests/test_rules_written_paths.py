@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
-from cases import changes, fixed, found
+from cases import RULES, changes, fixed, found
+from ddpfix.patcher.api import read_program
 
 NOOP = [
     ("DF601", "memory is no file", """
@@ -483,6 +485,21 @@ fetch("x")
     (finding,) = found("DF602", text)
     assert "ranks may pass it unequally often" in finding.because
     assert finding.edits == ()
+
+
+@pytest.mark.parametrize(("call", "edits"), [("keep([])", True), ("pass", False)])
+def test_a_function_that_nobody_is_seen_to_call_gets_no_barrier(
+    tmp_path: Path, call: str, edits: bool
+) -> None:
+    (tmp_path / "rows.py").write_text(
+        "import json\nimport torch\ndef keep(rows):\n    path = 'rows.json'\n"
+        "    with open(path, 'w') as file:\n        json.dump(rows, file)\n    return score(path)\n"
+    )
+    script = tmp_path / "run.py"
+    start = "torch.distributed.init_process_group('gloo')\nfor x in xs:\n    model(x).backward()"
+    script.write_text(f"import torch\nfrom rows import keep\n{start}\n{call}\n")
+    (finding,) = RULES["DF602"].findings(read_program(script))
+    assert bool(finding.edits) is edits
 
 
 def test_files_that_are_named_by_what_a_function_is_passed_may_be_of_a_rank_s_own() -> None:

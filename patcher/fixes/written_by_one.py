@@ -107,11 +107,19 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
     if asks_for_files(module, stmt) or runs_after_error(program, module, stmt):
         return False
+    function = module.function(stmt)
+    if module is not program.script and function is not None and is_uncalled(program, function):
+        return False
     return roles_reaching(program, module, stmt) >= RANKS and all(
         up in training or (isinstance(up, ast.For) and is_same_on_all_ranks(module, up.iter))
         for up in module.ancestors(stmt)
         if isinstance(up, ast.For | ast.While | ast.Try)
     )
+
+
+def is_uncalled(program: Program, function: Function) -> bool:
+    """Whether nobody is seen to call a function: it may be for rank 0."""
+    return not program.callers(function) and not program.possible_callers(function)
 
 
 def runs_after_error(program: Program, module: Module, stmt: ast.stmt) -> bool:

@@ -24,6 +24,7 @@ from ..analysis.written_paths import is_memory
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
+from ..fixes.written_by_one import is_uncalled
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -64,7 +65,7 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
-                if is_called_by_nobody(program, module, function):
+                if module is not program.script and function and is_uncalled(program, function):
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
@@ -88,16 +89,6 @@ def trains_between(program: Program, module: Module, read: ast.Call, write: ast.
     return bool(program.calls_to("DistributedDataParallel")) and any(
         precedes(read, step) and precedes(step, write) and not is_inside(read, step)
         for step in steps
-    )
-
-
-def is_called_by_nobody(program: Program, module: Module, function: Function | None) -> bool:
-    """Whether a function of another module than the script is one that nobody is seen to call."""
-    return (
-        function is not None
-        and module is not program.script
-        and not program.callers(function)
-        and not program.possible_callers(function)
     )
 
 
