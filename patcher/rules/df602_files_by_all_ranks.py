@@ -41,7 +41,6 @@ from ..source.module import Module
 from ..source.tree import (
     argument,
     bound_names,
-    everywhere,
     is_inside,
     keyword,
     last_argument,
@@ -173,14 +172,14 @@ def is_for_writing(module: Module, call: ast.Call) -> bool:
 
 
 def is_of_one_result(module: Module, call: ast.Call, path: ast.expr) -> bool:
-    """Whether a method names the file by one of the results that it is given.
+    """Whether a function names the file by one of the results that it is given.
 
     ``for each in predictions: open(each["file_name"], "wb")``: ranks may have other results each.
     """
     function = module.function(call)
-    if function is None or module.enclosing_class(function) is None:
+    if function is None:
         return False
-    given = parameters(function)
+    given = parameters(function) - {"self"}
     return any(
         any(names_within(part, bound_names(loop.target)) for part in parts_of_text(module, path))
         for loop in module.ancestors(call)
@@ -216,10 +215,6 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     """
     stmt = module.statement(call)
     because = "every rank writes it"
-    if is_named_by_what_it_gets(module, call):
-        because = "ranks that are passed the same things write the same files"
-        yield Finding(module, call, because)
-        return
     guard = only_on_main(stmt, before_group=runs_before_group(program, module, stmt))
     barrier: tuple[Edit, ...] = ()
     if is_read_later(module, stmt, path_of(call)) and not runs_in_save_pretrained(
@@ -245,23 +240,6 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         yield Finding(module, call, f"{because}, and others use its name or what is in it")
         return
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
-
-
-def is_named_by_what_it_gets(module: Module, call: ast.Call) -> bool:
-    """Whether a path is made of an element of what a function is passed: perhaps a rank's own.
-
-    ``for each in results: open(each["name"], "w")``, with the results of this rank's examples.
-    """
-    path, function = path_of(call), module.function(call)
-    if path is None or function is None:
-        return False
-    return any(
-        isinstance(loop, ast.For)
-        and isinstance(loop.iter, ast.Name)
-        and loop.iter.id in parameters(function) - {"self"}
-        and bound_names(loop.target) & {name.id for name in everywhere(path, ast.Name)}
-        for loop in module.ancestors(call)
-    )
 
 
 def needs_the_file(stmt: ast.stmt) -> bool:
