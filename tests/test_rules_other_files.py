@@ -64,6 +64,11 @@ def test_rank_0_alone_runs_the_statement(line: str) -> None:
     assert found("DF607", new) == []
 
 
+def test_a_file_that_is_there_is_removed_by_rank_0_alone() -> None:
+    text = script('if os.path.exists("old.pt"):\n            os.remove("old.pt")')
+    assert "    if is_main_process():\n                os.remove(" in fixed("DF607", text)
+
+
 def test_a_method_of_the_program_is_read_where_it_is() -> None:
     text = script('tokenizer.save_vocabulary("out")')
     own = "\n\nclass Words:\n    def save_vocabulary(self, folder):\n        pass\n"

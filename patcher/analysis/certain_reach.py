@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, parameters, within
@@ -70,9 +71,10 @@ def bars(program: Program, module: Module, child: ast.AST, up: ast.AST, with_opt
         return True
     if not isinstance(up, ast.If) or child is up.test:
         return False
-    if asks_for_file(module, up.test):
+    in_body = any(stmt is child for stmt in up.body)
+    if asks_for_missing_file(module, up.test, in_body):
         return True
-    if [stmt for stmt in up.body if stmt is child]:
+    if in_body:
         return does_not_hold(program, module, up.test, with_options)
     return not with_options and holds_by_default(program, module, up.test)
 
@@ -109,12 +111,20 @@ def may_keep_ranks_away(program: Program, module: Module, test: ast.expr) -> boo
     return is_unknown and asks_for_rank(program, module, test)
 
 
-def asks_for_file(module: Module, test: ast.expr) -> bool:
-    """Whether a test asks for a file, which the rank that comes first may have left by then."""
+def asks_for_missing_file(module: Module, test: ast.expr, answer: bool) -> bool:
+    """Whether a test has an answer because a file is missing: the first rank may have left it."""
     return any(
         module.last_name(call.func) in ("exists", "is_file", "isfile")
+        and is_negated(module, call, test) is answer
         for call in everywhere(test, ast.Call)
     )
+
+
+def is_negated(module: Module, node: ast.expr, test: ast.expr) -> bool:
+    """Whether ``not`` stands around a part of a test, an odd number of times."""
+    inside = [node, *takewhile(lambda up: up is not test, module.ancestors(node)), test]
+    nots = {id(up) for up in inside if isinstance(up, ast.UnaryOp) and isinstance(up.op, ast.Not)}
+    return len(nots) % 2 == 1
 
 
 def asks_for_rank(program: Program, module: Module, test: ast.expr, depth: int = 0) -> bool:
