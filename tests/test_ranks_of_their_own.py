@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cases import fixed, found
+from cases import RULES, fixed, found, module
+from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.findings import Severity
 
 EVALUATION = """
@@ -170,7 +171,18 @@ def work(index, args):
 torch.multiprocessing.spawn(work, args=(args,), nprocs=torch.cuda.device_count())
 """
 
+SLURM = """
+import os, torch
+def set_up(cfg):
+    {branch}
+        cfg.local_rank = int(os.environ["SLURM_LOCALID"])
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(cfg.local_rank)
+"""
+
 SILENT = [
+    ("DF101", "the number that Slurm gives", SLURM.format(branch="with quiet():"),
+     SLURM.format(branch='if "SLURM_LOCALID" in os.environ:')),
     ("DF101", "the index of a spawned process", MADE.format(value="index"),
      MADE.format(value="-1")),
     ("DF205", "a lone process drives all cards", CARDS.format(test="not alone"),
@@ -289,3 +301,22 @@ def test_torch_under_another_name_is_imported_for_the_edit() -> None:
     text = fixed("DF202", RENAMED)
     assert "[card] if torch.cuda.is_available() else None" in text
     assert "import torch\n" in text
+
+
+OTHER_SCRIPT = """
+import argparse
+def fetch():
+    return 1
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    fetch(args)
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_a_module_parses_for_itself_says_nothing_of_the_rank() -> None:
+    text = "import torch\nimport data\ndef f(cfg):\n    torch.cuda.set_device(cfg.local_rank)\n"
+    program = Program(module(text), (module(OTHER_SCRIPT),))
+    told = [finding.because for finding in RULES["DF101"].findings(program)]
+    assert told == ["nothing in the script shows where it is set"]

@@ -21,6 +21,8 @@ from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
+from ..fixes.statements import main_guard
+from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
@@ -63,8 +65,13 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"{args}.local_rank keeps its default under torchrun and accelerate launch",
                 (*behind_binding(module, stmt, args, READ_RANK.format(args=args)), Import("os")),
             )
-    if not program.parse_sites:
+    if not any(is_of_script(program, module) for module, _, _ in program.parse_sites):
         yield from unexplained_local_rank(program)
+
+
+def is_of_script(program: Program, module: Module) -> bool:
+    """Whether what a module parses is the script's: not so of another that is run by itself."""
+    return module is program.script or main_guard(module) is None
 
 
 def is_read(program: Program) -> bool:
@@ -81,11 +88,17 @@ def is_read(program: Program) -> bool:
 
 
 def is_made_here(program: Program) -> bool:
-    """Whether the program sets the attribute to something else than a constant."""
+    """Whether the program sets the attribute to something else than a constant, under no test.
+
+    What one branch sets, such as that of Slurm, leaves the ranks of a launcher without.
+    """
     return any(
-        not isinstance(value, ast.Constant | ast.UnaryOp)
+        isinstance(node.ctx, ast.Store)
+        and isinstance(stmt := module.statement(node), ast.Assign)
+        and not isinstance(stmt.value, ast.Constant | ast.UnaryOp)
+        and not any(isinstance(up, ast.If) for up in module.ancestors(stmt))
         for module in program.modules
-        for value in module.attribute_values.get("local_rank", ())
+        for node in module.attributes("local_rank")
     )
 
 
