@@ -39,6 +39,9 @@ NOOP: list[tuple[str, str]] = [
     ("all have looked, in a function of the program", script(
         above="def together():\n    torch.distributed.barrier()",
         make="together()\n    os.makedirs(folder)")),
+    ("something else than a file lies there", script(
+        LOOK.replace("(folder):", "(folder) and not os.path.isfile(folder):"),
+        make="open(folder, 'w').write('x')")),
     ("nothing is made", script(make="pass")),
     ("another folder is made", script(make="os.makedirs(args.out)")),
     ("nobody refuses", script("if os.path.exists(folder):\n        print(folder)")),

@@ -535,3 +535,18 @@ def test_a_function_that_one_rank_may_call_after_an_error_gets_no_barrier() -> N
     (finding,) = found("DF602", text)
     assert "ranks may pass it unequally often" in finding.because
     assert finding.edits == ()
+
+
+def test_what_is_unpacked_for_a_process_is_read_onto_its_card() -> None:
+    text = """
+        import os, tempfile, torch
+        torch.distributed.init_process_group("gloo")
+        folder = name
+        if name.endswith(".tar"):
+            folder = tempfile.mkdtemp()
+        model.load_state_dict(torch.load(os.path.join(folder, "weights.bin")))
+        for batch in loader:
+            model(batch).backward()
+            optimizer.step()
+        """
+    assert "map_location='cpu'" in fixed("DF604", textwrap.dedent(text))

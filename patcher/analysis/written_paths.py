@@ -62,14 +62,24 @@ def values_of(module: Module, target: ast.expr) -> list[ast.expr]:
     return [*module.alternatives(target, target), *opened]
 
 
-def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0) -> bool:
-    """Whether a path differs between ranks, so that each of them writes a file of its own."""
+def names_rank(
+    program: Program,
+    module: Module,
+    path: ast.expr,
+    depth: int = 0,
+    *,
+    unique: bool = True,
+) -> bool:
+    """Whether a path differs between ranks, so that each of them writes a file of its own.
+
+    ``unique``: also where it may be in a temporary folder, which each process has another of.
+    """
     if depth > MAX_DEPTH:
         return False
     for node in parts_of_text(module, path):
         attribute = node.attr if isinstance(node, ast.Attribute) else ""
         assigned = module.attribute_values.get(attribute, ())
-        if any(is_unique(module, value) for value in (node, *assigned)):
+        if unique and any(is_unique(module, value) for value in (node, *assigned)):
             return True
         if not isinstance(node, ast.expr) or isinstance(node, ast.IfExp):
             continue
@@ -80,7 +90,7 @@ def names_rank(program: Program, module: Module, path: ast.expr, depth: int = 0)
         if isinstance(node, ast.Name) and (
             is_given_rank(module, node)
             or any(
-                names_rank(program, module, value, depth + 1)
+                names_rank(program, module, value, depth + 1, unique=unique)
                 for value in module.alternatives(node, node)
             )
             or is_parameter_with_rank(program, module, node, depth)

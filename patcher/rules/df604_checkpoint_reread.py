@@ -68,7 +68,7 @@ def findings(program: Program) -> Iterator[Finding]:
             path = argument(call, 0, "f")
             if is_in_memory(module, path):
                 continue
-            if path is not None and names_rank(program, module, path):
+            if path is not None and names_rank(program, module, path, unique=False):
                 continue  # from its own card, in a file of its own
             last = last_argument(call)
             if last is not None and argument(call, 1, "map_location") is None:

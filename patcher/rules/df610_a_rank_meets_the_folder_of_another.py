@@ -73,12 +73,19 @@ def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
     names = [module.last_name(call.func) for call in everywhere(stmt.test, ast.Call)]
     if not ends or "listdir" in names or "iterdir" in names:
         return None
+    if any(isinstance(part, ast.UnaryOp) and asks_for_kind(module, part) for part in parts):
+        return None  # exists(path) and not isfile(path): what is made is a file
     for part in parts:
         if isinstance(part, ast.Call) and module.last_name(part.func) in ASKS:
             if module.dotted(part.func).startswith("os.path."):
                 return argument(part, 0, "path")
             return part.func.value if isinstance(part.func, ast.Attribute) else None
     return None
+
+
+def asks_for_kind(module: Module, test: ast.expr) -> bool:
+    """Whether a test asks what kind of thing lies at a path."""
+    return any(module.last_name(call.func) in ASKS[1:] for call in everywhere(test, ast.Call))
 
 
 def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -> ast.Call | None:
