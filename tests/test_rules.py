@@ -157,6 +157,16 @@ NOOP = [
             if args.local_rank in [-1, 0]:
                 all_sets(args, model, sets)
         """)),
+    ("DF501", "a gate around a function that uses what rank 0 has", evaluation()
+        + textwrap.dedent("""
+        def main(args, model, data):
+            if args.local_rank in [-1, 0]:
+                writer = Writer()
+            def log():
+                writer.add(evaluate(args, model, data))
+            if args.local_rank in [-1, 0]:
+                log()
+        """)),
     ("DF501", "an evaluation that no process comes to", evaluation() + textwrap.dedent("""
         def main(args, model, data, scores=False):
             if not scores:

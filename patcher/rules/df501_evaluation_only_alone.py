@@ -64,7 +64,9 @@ def gates_on_the_way(
         for gate in rank_gates(where, place):
             yield where, gate
         function = where.function(place) if evaluation.loader.distributed_samplers else None
-        if function is not None and function not in seen and function not in training:
+        if function is None or any(isinstance(up, Function) for up in where.ancestors(function)):
+            continue  # a function inside another may use what only rank 0 has there
+        if function not in seen and function not in training:
             seen.add(function)
             places += program.callers(function)
 
