@@ -31,15 +31,17 @@ def gates_of_each_batch(loop: TrainLoop, last: str) -> Iterator[ast.expr]:
             and not is_inside(step, gate)
             and not any(mentions(test, last) or names_within(test, bound) for test in tests)
         ):
-            yield from parts_that_count(gate.test, loop.counters)
+            yield from parts_that_count(loop, gate.test)
 
 
-def parts_that_count(test: ast.expr, counters: set[str]) -> list[ast.expr]:
-    """The whole test, or those of its alternatives that take ``counter % n``, if others do not."""
+def parts_that_count(loop: TrainLoop, test: ast.expr) -> list[ast.expr]:
+    """The whole test; the parts with ``counter % n`` where another asks for a batch's number."""
     if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)):
         return [test]
-    parts = [part for part in test.values if counts_steps(part, counters)]
-    return [test] if len(parts) == len(test.values) else parts
+    numbers = bound_names(loop.steps.target) if isinstance(loop.steps, ast.For) else set()
+    parts = [part for part in test.values if counts_steps(part, loop.counters)]
+    others = [part for part in test.values if part not in parts]
+    return parts if any(names_within(part, numbers) for part in others) else [test]
 
 
 def counts_steps(test: ast.expr, counters: set[str]) -> bool:
