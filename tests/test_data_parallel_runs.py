@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import ddpfix.fixtures
 import pytest
 import torch
-from ddpfix.launchers.backends.command import STALE_PREFIXES, STALE_VARIABLES
 from ddpfix.patcher.engine.patch import patch
+from started_ranks import TORCHRUN, run
 
 SHAPES = Path(ddpfix.fixtures.__file__).parent / "shapes"
 SAVE = "save_on_main(model.state_dict(), os.path.join(args.output_dir, 'net.pt'))\n"
 SAVE_ALL = "torch.save(model.state_dict(), f'{args.output_dir}/{torch.distributed.get_rank()}.pt')"
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-
-
-def run(*words: str) -> str:
-    environment = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
-    environment = {k: v for k, v in environment.items() if not k.startswith(STALE_PREFIXES)}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cases import fixed, found
-from ddpfix.launchers.backends.command import STALE_PREFIXES, STALE_VARIABLES
 from ddpfix.patcher.engine.patch import patch
+from started_ranks import TORCHRUN, run
 
 SCRIPT = """
 import torch
@@ -125,18 +122,8 @@ def test_each_rank_of_a_patched_script_scores_what_one_process_does(tmp_path: Pa
     result = patch(path)
     assert (result.refusal, result.remaining) == ("", [])
     result.write()
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    ranks = run(*torchrun, str(path))
+    ranks = run(*TORCHRUN, str(path))
     assert [line.partition(" of ")[2] for line in alone] == ["35", "35"]
     # Two ranks that print at once may share a line.
     assert len(set(alone)) == 1
     assert ranks.count(alone[0]) == 4
-
-
-def run(*words: str) -> str:
-    environment = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
-    environment = {k: v for k, v in environment.items() if not k.startswith(STALE_PREFIXES)}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import Function, everywhere, is_inside, parameters, precedes, same_code
+from ..source.tree import (
+    Function,
+    argument_values,
+    everywhere,
+    is_inside,
+    parameters,
+    precedes,
+    same_code,
+)
 from .conditions import plain_test
 from .evaluations import GRADLESS
 from .program import Program, runs_in_training_step
@@ -95,8 +103,7 @@ def hands_over(module: Module, stmt: ast.stmt, name: str) -> bool:
         isinstance(value, ast.Call)
         and not module.dotted(value.func).startswith(("torch.", "apex."))
         and any(
-            isinstance(passed, ast.Name) and passed.id == name
-            for passed in (*value.args, *(word.value for word in value.keywords))
+            isinstance(passed, ast.Name) and passed.id == name for passed in argument_values(value)
         )
     )
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.call_graph import reachable_functions
+from ..analysis.names import answered_once
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
@@ -20,10 +21,9 @@ def one_card_each(
     program: Program, module: Module
 ) -> Iterator[tuple[ast.Assign, tuple[Edit, ...]]]:
     """The statements of a module that count the cards, with edits that count one for a rank."""
-    early = called_before_group(program)
     for stmt in counts_of_cards(program, module):
         names = " = ".join(module.text(target) for target in stmt.targets)
-        is_early = may_come_before_group(program, module, stmt, early)
+        is_early = may_come_before_group(program, module, stmt)
         test, needed = (IN_LAUNCH, Import("os")) if is_early else (IN_GROUP, Import("torch"))
         yield stmt, (Insert(stmt, f"if {test}:\n    {names} = 1", "after"), needed)
 
@@ -53,6 +53,7 @@ def is_device_count(program: Program, module: Module, stmt: ast.Assign) -> bool:
     )
 
 
+@answered_once
 def called_before_group(program: Program) -> set[Function]:
     """Functions that may run before the script has parsed its arguments, or where it has none."""
     script, names = program.script, set[str]()
@@ -75,12 +76,10 @@ def called_before_group(program: Program) -> set[Function]:
     return reachable_functions(program, names)
 
 
-def may_come_before_group(
-    program: Program, module: Module, stmt: ast.stmt, early: set[Function]
-) -> bool:
+def may_come_before_group(program: Program, module: Module, stmt: ast.stmt) -> bool:
     """Whether a statement may run before the set-up of the process group that a patch inserts."""
     function, script = module.function(stmt), program.script
-    if function is not None and function in early:
+    if function is not None and function in called_before_group(program):
         return True
     for where, parse, _ in program.parse_sites:
         if where is module is script and module.function(parse) is function:
