@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.rank_reach import UNKNOWN, Role, value_for_role
+from ..analysis.rank_values import values_by_role
 from ..source.module import MODULE_NAMES, Module
 from ..source.tree import Function, binders, bound_names, everywhere, is_inside, parameters, within
 
@@ -35,6 +36,15 @@ def never_bound(module: Module, function: Function | None, role: Role) -> list[a
     before = set(dir(builtins)) | MODULE_NAMES if function is None else parameters(function)
     walk.block(body, before)
     return walk.failing
+
+
+def is_decided_by_role(module: Module, function: Function | None) -> bool:
+    """Whether one kind of process follows other ways through a scope than another kind does."""
+    body = module.tree.body if function is None else function.body
+    tests = [each.test for each in within(body, ast.If)]
+    tests += [each.test for each in within(body, ast.IfExp)]
+    tests += [part for each in within(body, ast.BoolOp) for part in each.values]
+    return any(len(set(map(repr, values_by_role(module, test)))) > 1 for test in tests)
 
 
 def binds_dynamically(module: Module) -> bool:

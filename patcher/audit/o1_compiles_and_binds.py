@@ -21,7 +21,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..source.module import Module
 from ..source.tree import mentions
-from .never_bound import binds_dynamically, invisible_names, never_bound
+from .never_bound import binds_dynamically, invisible_names, is_decided_by_role, never_bound
 from .verdict import AuditVerdict, violated
 
 CODE = "O1"
@@ -85,10 +85,13 @@ def unbound_names(program: Program, module: Module) -> Iterator[AuditVerdict]:
     for function in (None, *module.all_functions):
         if function is not None and function not in program.live_functions:
             continue
+        failing = never_bound(module, function, Role.SINGLE)
+        is_alike = not is_decided_by_role(module, function)
         for role, because in PROCESSES.items():
             if role is not Role.SINGLE and not program.has_ranks:
                 continue
-            for name in never_bound(module, function, role):
+            of_role = failing if is_alike else never_bound(module, function, role)
+            for name in of_role:
                 if name not in told and role in roles_reaching(program, module, name):
                     told.add(name)
                     yield violated(module, name, f"`{name.id}` is read, and {because}")
