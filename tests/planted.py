@@ -140,6 +140,11 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         (("    optimizer = torch.optim.SGD(net", "    optimiser = torch.optim.SGD(net"),),
     ),
     ("O1", "ddp", (("import json\n", ""),)),
+    (
+        "O1",
+        "ddp",
+        (("import json\n", "import json\nfrom extras import *\nis_main_process()\n"),),
+    ),
     ("O1", "ddp", (("def is_main_process():\n    return dist.get_rank() == 0\n", ""),)),
     (
         "O1",

@@ -70,3 +70,36 @@ def test_a_counter_that_the_step_number_moves_is_no_ranks_own() -> None:
     text = text.replace("if loss.item() > args.most:\n                taken += 1\n", exits)
     text = text.replace("if taken > 9:\n", "if taken > 9:\n                break\n")
     assert not found("DF506", text)
+
+
+ATTACKED = """\
+def attack(model, batch):
+    delta = torch.zeros_like(batch, requires_grad=True)
+    for _ in range(3):
+        loss(model(batch + delta)).backward()
+        delta.data += delta.grad.sign()
+        {within}
+    return delta.detach()
+
+for batch in DataLoader(data):
+    loss(model(batch + attack(model, batch))).backward()
+    {steps}
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "loops"),
+    [
+        ({}, 1),
+        ({"within": "optimizer.step()"}, 2),
+        ({"after": "for batch in others:\n    attack(model, batch)"}, 1),
+        ({"after": "attack(model, example)"}, 2),
+        ({"after": "pool.map(attack, others)"}, 2),
+    ],
+)
+def test_an_attack_in_a_function_is_a_part_of_the_steps_that_call_it(
+    changed: dict[str, str], loops: int
+) -> None:
+    parts = {"within": "", "steps": "optimizer.step()", "after": ""} | changed
+    assert len(Program(module(ATTACKED.format(**parts))).train_loops) == loops

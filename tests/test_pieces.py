@@ -9,6 +9,7 @@ import pytest
 from cases import module
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Define, Edit, Guard, Insert, Replace, Rewrite, Unwrap
+from ddpfix.patcher.editing.helpers import helper_code
 from ddpfix.patcher.editing.regions import find_regions
 from ddpfix.patcher.source.files import Source
 from ddpfix.patcher.source.module import Module
@@ -162,3 +163,19 @@ def test_only_the_lines_of_an_edit_are_parsed() -> None:
     assert [(piece.first, piece.last) for piece in found] == [(3, 3), (4, 4)]
     (whole,) = find_regions(script, [at(script, 1)], {at(script, 1)})
     assert (whole.first, whole.last) == (1, 5)
+
+
+HELPER = helper_code("is_main_process")
+
+
+@pytest.mark.parametrize("own", [HELPER, "def is_main_process():\n    return None\n"])
+def test_a_helper_moves_above_what_calls_it_now(own: str) -> None:
+    text = f"import torch\nlog(1)\nx = 1  # one\n\n\n{own}\n\ndef f():\n    is_main_process()\n"
+    script = Module(Source("script.py", text, "utf-8", False))
+    stmt = at(script, 2)
+    edits = [Replace(stmt, "log(is_main_process())"), Define("is_main_process")]
+    called = "log(is_main_process())\nx = 1  # one\n"
+    rest = "\n\ndef f():\n    is_main_process()\n"
+    moved = f"import torch\n\n\n{own}{called}{rest}"
+    stays = f"import torch\n{called}\n\n{own}{rest}"
+    assert apply_edits(script, edits) == (moved if own == HELPER else stays)

@@ -217,3 +217,10 @@ def test_a_model_whose_parameters_a_function_lists_is_not_left_out(
     text = HEADS.format(more=more)
     because = [each.because for each in found("DF301", text) if "nothing wraps it" in each.because]
     assert because == ["head is trained, and nothing wraps it: wrap head as well"] * is_bare
+
+
+def test_what_a_model_is_built_from_is_no_model() -> None:
+    text = HEADS.format(more="others = []\nnet = build(size)")
+    text = text.replace("norms + weights", "net.parameters()")
+    text = text.replace("    optimizer.step()", "    optimizer.step()\n    total += y.size(0)")
+    assert not [each for each in found("DF301", text) if "size is trained" in each.because]

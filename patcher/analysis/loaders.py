@@ -17,6 +17,7 @@ from ..source.tree import Function, argument, everywhere, parameters, position, 
 from .call_graph import CallGraph
 from .dictionaries import item_of, key_that_trains, values_of
 from .frameworks import RANK_SAMPLERS
+from .iterated_attributes import iterated_attributes
 from .literal_arguments import CallPlace, is_possible
 from .passed_arguments import argument_for_parameter
 
@@ -52,6 +53,7 @@ class Loader:
     made_by: tuple[CallPlace, ...] = ()  # calls of functions that return it, the innermost first
     others: tuple[Loader, ...] = ()  # what other branches construct in its place
     only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
+    held_in: str | None = ""  # ``.loader`` of the object that is gone over; None: no attribute
 
     def shares_with(self, other: Loader) -> bool:
         """Whether both use one sampler; without samplers, whether they are one construction."""
@@ -67,6 +69,10 @@ class Loader:
     def factory_call(self) -> ast.Call | None:
         """The call of the function that constructs it."""
         return self.made_by[0][1] if self.made_by else None
+
+    def name_in(self, holder: str) -> str:
+        """Its name where ``holder`` is gone over, which it is or which has it; or empty."""
+        return "" if self.held_in is None else holder + self.held_in
 
     def may_come_to(self, node: ast.AST) -> bool:
         """Whether the calls that make this loader may come to ``node`` beside its construction."""
@@ -159,7 +165,8 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return loader and _with_local_name(module, loader, node)
         case ast.Attribute(value=ast.Name(id="self")):
             loader = _trace_attribute(graph, module, node, depth)
-            return loader and replace(loader, name=module.text(node), scope=module.function(node))
+            name = "" if loader is None else loader.name_in(module.text(node))
+            return loader and replace(loader, name=name, scope=module.function(node))
         case ast.Subscript():
             loader = _trace_item(graph, module, node, depth)
             return loader or _trace_element(graph, module, node.value, None, depth + 1)
@@ -173,7 +180,7 @@ def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: in
         item, only_for = item_of(where, value, key)
         loader = None if item is None else trace_loader(graph, where, item, depth + 1)
         if loader is not None and (loader.call is item or not only_for):
-            name = f"{module.text(node.value)}[{key!r}]"
+            name = loader.name_in(f"{module.text(node.value)}[{key!r}]")
             scope = module.function(node)
             return replace(loader, name=name, scope=scope, only_for=only_for)
     return None
@@ -189,7 +196,7 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
         return loader
     value = module.definition(node, node)
     is_around = isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
-    return replace(loader, name="" if is_around else node.id, scope=scope)
+    return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
 
 
 def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
@@ -307,7 +314,36 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     if name in ELEMENT_CALLS and source is not None:
         return _trace_element(graph, module, source, None, depth + 1)
     results = _possible_results(graph, module, call)
-    return of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+    found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+    return found or _trace_iterated(graph, module, call, depth)
+
+
+def _trace_iterated(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
+    """The loader that an object goes over, which it makes or gets as an argument.
+
+    None where it goes over several, of which each step may take a batch.
+    """
+    held: dict[str, Loader] = {}
+    for name, where, value in iterated_attributes(graph, module, call):
+        constructor = where.function(value)
+        source: ast.expr | None = value
+        if isinstance(value, ast.Call) and where.last_name(value.func) in PASSED_THROUGH:
+            source = argument(value, 0, *SOURCE_NAMES)
+        is_argument = (
+            isinstance(source, ast.Name)
+            and constructor is not None
+            and source.id in parameters(constructor)
+            and (constructor, source.id) not in where.stores
+        )
+        if is_argument and isinstance(source, ast.Name) and constructor is not None:
+            passed = argument_for_parameter(where, constructor, call, source.id)
+            loader = None if passed is None else trace_loader(graph, module, passed, depth + 1)
+        else:
+            loader = _trace_result(graph, where, value, call, depth + 1)
+        if loader is not None:
+            is_itself = source is value and loader.held_in is not None
+            held[name] = replace(loader, held_in=loader.name_in(f".{name}") if is_itself else None)
+    return next(iter(held.values())) if len(held) == 1 else None
 
 
 def _possible_results(

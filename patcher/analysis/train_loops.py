@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from ...record import record
@@ -165,11 +165,38 @@ def train_loops(graph: CallGraph) -> list[TrainLoop]:
                 owners[where, loop].append(call)
             for inside in [key for key in owners if key[0].function(key[1]) is function]:
                 del owners[inside]  # a part of the step, such as that of an attack
+    for key in [key for key in owners if _is_part_of_steps(graph, *key, owners)]:
+        del owners[key]
     order = {module: index for index, module in enumerate(graph.modules)}
     return [
         _train_loop(graph, module, loop, backwards)
         for (module, loop), backwards in sorted(owners.items(), key=lambda item: order[item[0][0]])
     ]
+
+
+def _is_part_of_steps(
+    graph: CallGraph,
+    module: Module,
+    loop: ast.For | ast.While,
+    owners: Collection[tuple[Module, ast.For | ast.While]],
+) -> bool:
+    """Whether a loop goes back and never steps, in a function that training loops alone call.
+
+    An attack on each batch: it wants the gradients of its input.
+    """
+    function = module.function(loop)
+    if function is None or any(map(is_step, within(function.body, ast.Call))):
+        return False
+    calls = graph.callers(function)
+    around = [(where, loop_around(where, call)) for where, call in calls]
+    return (
+        any(each in owners for each in around)
+        and not graph.possible_callers(function)
+        and all(
+            inner is not None and not (where is module and where.function(inner) is function)
+            for where, inner in around
+        )
+    )
 
 
 def _loops_around_calls(

@@ -139,6 +139,7 @@ def models_handed_over(program: Program) -> list[str]:
         if program.is_live(where, optimizer)
         for argument in argument_values(optimizer)
         for name in everywhere(argument, ast.Name)
+        if not isinstance(where.parents[name], ast.Attribute)  # the model of model.parameters()
         for store in where.stores.get((where.function(name), name.id), ())
         for stmt in [where.statement(store)]
         if isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Call)

@@ -55,8 +55,6 @@ def binds_dynamically(module: Module) -> bool:
 def own_names(module: Module, function: Function | None) -> set[str]:
     """Names that are bound in this scope itself, and not in comprehensions alone."""
     if function is None:
-        if any(alias.name == "*" for node in module.nodes(ast.ImportFrom) for alias in node.names):
-            return set()
         names = module.module_names
         stores = [
             (node, name)
@@ -66,6 +64,9 @@ def own_names(module: Module, function: Function | None) -> set[str]:
         ]
         for inner in module.nodes(ast.Global):  # a function may bind it first
             names = names - set(inner.names)
+        if any(alias.name == "*" for node in module.nodes(ast.ImportFrom) for alias in node.names):
+            # It may bind any name, but hardly a function that the file defines itself.
+            names = names & {each.name for each in module.tree.body if isinstance(each, Function)}
     else:
         names = {name for _, name in binders(function)}
         stores = [(node, name) for node, name in binders(function) if isinstance(node, ast.Name)]

@@ -16,7 +16,7 @@ from .local_imports import hoist_local_imports
 from .node_pairs import pair_statements
 from .regions import Region, find_regions, has_block, indentation, newline
 from .rewrites import replace_spans, rewrite_spans
-from .top_level import add_helpers_and_imports
+from .top_level import add_helpers_and_imports, called_before, without_definitions
 
 
 def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
@@ -48,7 +48,10 @@ def apply_edits(module: Module, edits: Sequence[Edit]) -> str:
             case Unwrap():
                 plans[edit.anchor].unwrap = edit.stays
     text = _edit_regions(module, plans)
-    helpers = [name for name in helpers if name not in names_at_top(module, text, helpers)]
+    bound = names_at_top(module, text, helpers)
+    late = called_before(text, bound)
+    text = without_definitions(text, late)
+    helpers = [name for name in helpers if name not in bound - late]
     for name in helpers:
         imports += [Import(needed) for needed in helper_imports(name)]
     return add_helpers_and_imports(text, module, helpers, imports) if helpers or imports else text

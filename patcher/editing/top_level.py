@@ -45,6 +45,45 @@ def end_of_top(lines: list[bytes], body: list[ast.stmt]) -> int:
     return cut
 
 
+def called_before(text: str, names: set[str]) -> set[str]:
+    """Which of these helpers a statement above their definitions calls when it runs.
+
+    An edit of an earlier round has put them before the first function; another calls them now.
+    """
+    late: set[str] = set()
+    called: set[str] = set()
+    try:
+        body = ast.parse(text).body if names else []
+    except SyntaxError:
+        return late  # the engine's next round reports the error
+    for stmt in body:
+        if isinstance(stmt, DEFINITIONS):
+            if stmt.name in names & called and is_helper(stmt):
+                late.add(stmt.name)
+        else:
+            code = ast.unparse(stmt)
+            called |= {name for name in names if f"{name}(" in code}
+    return late
+
+
+def is_helper(stmt: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Whether a definition is that of a helper, and not the script's own of this name."""
+    return ast.dump(stmt) == ast.dump(ast.parse(helper_code(stmt.name)).body[0])
+
+
+def without_definitions(text: str, names: set[str]) -> str:
+    """The text without the functions and classes of these names, and the blank lines above."""
+    lines = text.encode().splitlines(keepends=True)
+    body = ast.parse(text).body if names else []
+    for stmt, above in reversed([*zip(body[1:], body, strict=False)]):
+        if isinstance(stmt, DEFINITIONS) and stmt.name in names:
+            start = above.end_lineno or 0
+            while lines[start].strip():  # a comment that belongs to what is above it
+                start += 1
+            del lines[start : stmt.end_lineno]
+    return b"".join(lines).decode()
+
+
 def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
     """Insert helpers before the first function or class.
 

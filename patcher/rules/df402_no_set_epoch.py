@@ -19,7 +19,7 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument, bound_names, is_within
+from ..source.tree import Function, argument, bound_names, is_within, parameters
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -69,7 +69,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         sampler = f"{name}.sampler"
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
-        is_made_inside = module is loop.module and name in bound_names(epochs)
+        is_made_inside = module is loop.module and name.partition(".")[0] in bound_names(epochs)
         insert = Insert(loop.steps, code) if is_made_inside else Insert(epochs, code, "first")
         imports = (
             ()
@@ -146,11 +146,12 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop,
     epochs = counting_loop(caller, call)
     if epochs is None:
         return None
-    value = argument_for_parameter(module, function, call, loader.name)
-    if value is not None:
-        return caller, epochs, caller.text(value)
-    is_global = caller is module and (None, loader.name) in module.stores
-    is_global &= (function, loader.name) not in module.stores
+    first, dot, rest = loader.name.partition(".")
+    value = argument_for_parameter(module, function, call, first)
+    if value is not None and first in parameters(function):
+        return caller, epochs, caller.text(value) + dot + rest
+    is_global = caller is module and (None, first) in module.stores
+    is_global &= (function, first) not in module.stores
     if loader.name.startswith("self.") and isinstance(call.func, ast.Attribute):
         return caller, epochs, caller.text(call.func.value) + loader.name.removeprefix("self")
     return (caller, epochs, loader.name) if is_global else None
