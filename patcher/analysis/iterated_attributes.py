@@ -24,10 +24,9 @@ def iterated_attributes(graph: CallGraph, module: Module, call: ast.Call) -> lis
 
     Empty where ``call`` makes no object of a class of the program that can be gone over.
     """
-    found = named_definition(graph, module, call.func)
-    if found is None or not isinstance(found[1], ast.ClassDef):
+    where, owner = named_definition(graph, module, call.func) or (module, None)
+    if not isinstance(owner, ast.ClassDef):
         return []
-    where, owner = found
     methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)]
     if ITERATES.isdisjoint(each.name for each in methods):
         return []
